@@ -1,0 +1,1 @@
+"""Odradek: Kafka's commit log as a Python library and a folder."""

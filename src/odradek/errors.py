@@ -1,0 +1,129 @@
+"""The errors that Odradek raises: one root, a handful of families.
+
+A family says what the caller can do about it: `FormatError` (these bytes are not what they should be, and where),
+`LogError` (the log cannot do what was asked), `ProtocolError` (a peer speaks otherwise), `BrokerError` (a Kafka
+error code) and `OffsetStoreError`. Attributes come first; the text is built from them.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class OdradekError(Exception):
+    """The root of every error that Odradek raises on purpose."""
+
+
+class FormatError(OdradekError):
+    """Bytes that do not follow Kafka's format.
+
+    Attributes:
+        reason: What is wrong, in words.
+        path: The file, where the bytes came from one.
+        position: The byte position in that file (or buffer) of the batch or entry that is wrong.
+    """
+
+    def __init__(self, reason: str, *, path: str | os.PathLike[str] | None = None, position: int | None = None) -> None:
+        self.reason = reason
+        self.path = None if path is None else os.fspath(path)
+        self.position = position
+        super().__init__(reason, path, position)
+
+    def __str__(self) -> str:
+        where = []
+        if self.path is not None:
+            where.append(self.path)
+        if self.position is not None:
+            where.append(f"position {self.position}")
+        return f"{', '.join(where)}: {self.reason}" if where else self.reason
+
+    def at(self, path: str | os.PathLike[str] | None = None, position: int | None = None) -> FormatError:
+        """Return the same error with the place filled in where it was still unknown."""
+        if self.path is None and path is not None:
+            self.path = os.fspath(path)
+        if self.position is None:
+            self.position = position
+        return self
+
+
+class CorruptRecordError(FormatError):
+    """A batch or record whose checksum, lengths or counts contradict its bytes (Kafka: CORRUPT_MESSAGE)."""
+
+
+class TruncatedBatchError(CorruptRecordError):
+    """A batch that claims more bytes than there are: a torn write, or a read that stopped too early."""
+
+
+class UnsupportedMagicError(FormatError):
+    """A message format that Kafka does not have (magic is 0, 1 or 2)."""
+
+
+class CompressionError(CorruptRecordError):
+    """A compressed block that its codec refuses, or that grows past the limit."""
+
+
+class CorruptIndexError(FormatError):
+    """An index file whose entries contradict each other or their segment."""
+
+
+class CheckpointError(FormatError):
+    """A checkpoint or properties file that cannot be parsed; Kafka takes the log directory offline for it."""
+
+
+class LogError(OdradekError):
+    """A log, or a log directory, that cannot do what was asked of it."""
+
+
+class UnknownTopicOrPartitionError(LogError):
+    """A topic or partition that the log directory does not hold."""
+
+    def __init__(self, topic: str, partition: int | None = None, *, path: str | os.PathLike[str] | None = None) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.path = None if path is None else os.fspath(path)
+        super().__init__(topic, partition, path)
+
+    def __str__(self) -> str:
+        name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        return f"{name} is not in {self.path}" if self.path is not None else f"{name} does not exist"
+
+
+class OffsetOutOfRangeError(LogError):
+    """An offset outside of the log: below its log start offset or above its log end offset."""
+
+    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int, *, log: str = "the log") -> None:
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.log = log
+        super().__init__(offset, log_start_offset, log_end_offset)
+
+    def __str__(self) -> str:
+        return f"offset {self.offset} is outside of {self.log}, which holds [{self.log_start_offset}, {self.log_end_offset})"
+
+
+class ProtocolError(OdradekError):
+    """A peer that sends what the protocol does not allow."""
+
+
+class BrokerError(OdradekError):
+    """An error that Kafka has a code for.
+
+    Attributes:
+        error_code: Kafka's number, as in its protocol.
+        error_name: Kafka's name for it, such as `INVALID_RECORD`.
+    """
+
+    error_code = -1
+    error_name = "UNKNOWN_SERVER_ERROR"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        return f"{self.error_name} ({self.error_code}): {self.reason}"
+
+
+class OffsetStoreError(OdradekError):
+    """An offset store that cannot be reached, or that refuses a commit."""
