@@ -127,3 +127,27 @@ class BrokerError(OdradekError):
 
 class OffsetStoreError(OdradekError):
     """An offset store that cannot be reached, or that refuses a commit."""
+
+
+class CommitConflictError(OffsetStoreError):
+    """A commit whose expected positions are no longer those of the store: somebody else has committed since.
+
+    Nothing was stored. Who gets this is no longer the one that does the work (a zombie), or shares its group with
+    another: it must load again before it does anything else, never repeat the commit as it was.
+
+    Attributes:
+        address: The store, without secrets.
+        expected: The version that the committer had loaded, or None for "nothing stored yet".
+        found: The version that the store holds, or None for nothing (or where the store cannot tell).
+    """
+
+    def __init__(self, address: str, expected: str | None, found: str | None) -> None:
+        self.address = address
+        self.expected = expected
+        self.found = found
+        super().__init__(address, expected, found)
+
+    def __str__(self) -> str:
+        expected = "no positions" if self.expected is None else f"version {self.expected}"
+        found = "no such version" if self.found is None else f"version {self.found}"
+        return f"{self.address}: {expected} expected, {found} found: another reader of this group has committed since"

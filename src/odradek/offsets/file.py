@@ -1,0 +1,173 @@
+"""Positions in a JSON file: the store for one machine, with nothing to install.
+
+    {"version": "5f0c...", "positions": {"events": {"0": {"offset": 20, "batch": "17"}, "1": {"offset": 4}}}}
+
+A commit writes a new file beside the old one, makes it durable and renames it over, so that a reader (and a crash)
+sees the old positions or the new ones, never a part. Committers exclude each other by a lock on a file beside it,
+`.NAME.lock`: not on the positions file itself, whose inode every commit replaces. The lock is `fcntl.lockf`, which
+works over NFS too and dies with its process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.offsets.store import (
+    DEFAULT_TIMEOUT_MS,
+    OffsetStore,
+    Position,
+    Positions,
+    StoreAddress,
+    new_version,
+)
+from odradek.storage.names import TopicPartition
+
+_RETRY_S = 0.005
+
+# POSIX locks belong to the process: they do not exclude its own threads, and closing any descriptor of the file drops
+# them. So the threads of one process take turns here first.
+_turns: dict[str, threading.Lock] = {}
+_turns_guard = threading.Lock()
+
+
+def _renew_turns() -> None:
+    """Forget, in a forked child, the locks that threads of the parent may have held at that moment."""
+    global _turns_guard
+    _turns_guard = threading.Lock()
+    _turns.clear()
+
+
+os.register_at_fork(after_in_child=_renew_turns)
+
+
+class FileOffsetStore(OffsetStore):
+    """The positions of one group in one file.
+
+    Args:
+        path: The JSON file; it and its folder are made by the first commit.
+        timeout_ms: How long a commit waits for another process that is committing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+        self.path = Path(path).absolute()
+        self.address = f"file://{self.path}"
+        self._lock_path = self.path.with_name(f".{self.path.name}.lock")
+        self._timeout_s = timeout_ms / 1000
+
+    @classmethod
+    def from_address(cls, address: StoreAddress) -> Self:
+        """Open `file:///path`."""
+        if address.hosts not in ("", "localhost") or not address.path.strip("/") or address.path.endswith("/"):
+            raise OffsetStoreError(f"{address.text}: a file's address is file:///absolute/path")
+        timeout_ms = address.take_timeout_ms()
+        address.refuse_the_rest()
+        return cls(address.path, timeout_ms=timeout_ms)
+
+    def load(self) -> Positions:
+        """Return the positions in the file; none where there is no file."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return Positions()
+        except OSError as error:
+            raise OffsetStoreError(f"{self.address}: {error.strerror}") from error
+        return self._parse(data)
+
+    def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
+        """Replace the file, durably, if it still has the expected version."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked():
+                current = self.load()
+                if current.version != expected.version:
+                    raise CommitConflictError(self.address, expected.version, current.version)
+                committed = current.merged(positions, new_version())
+                self._replace(_format(committed))
+        except OSError as error:
+            raise OffsetStoreError(f"{self.address}: {error.strerror}") from error
+        return committed
+
+    def close(self) -> None:
+        """Do nothing: the store holds nothing open between calls."""
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        deadline = time.monotonic() + self._timeout_s
+        with _turns_guard:
+            turn = _turns.setdefault(os.path.realpath(self._lock_path), threading.Lock())
+        if not turn.acquire(timeout=self._timeout_s):
+            raise OffsetStoreError(f"{self.address}: another thread has been committing for {self._timeout_s:g} s")
+        try:
+            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                while not _try_lock(descriptor):
+                    if time.monotonic() > deadline:
+                        raise OffsetStoreError(
+                            f"{self.address}: another process has held its lock for {self._timeout_s:g} s"
+                        )
+                    time.sleep(_RETRY_S)
+                yield
+            finally:
+                os.close(descriptor)
+        finally:
+            turn.release()
+
+    def _replace(self, data: bytes) -> None:
+        staged = self.path.with_name(f".{self.path.name}.tmp")
+        with staged.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        staged.rename(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _parse(self, data: bytes) -> Positions:
+        try:
+            content = json.loads(data)
+            version, topics = content["version"], content["positions"]
+            entries = [
+                (TopicPartition(topic, int(partition)), entry)
+                for topic, partitions in topics.items()
+                for partition, entry in partitions.items()
+            ]
+            offsets = [entry["offset"] for _, entry in entries]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise OffsetStoreError(f"{self.address}: this is not a file of positions ({error!r})") from error
+        if not isinstance(version, str):
+            raise OffsetStoreError(f"{self.address}: the version is a string, not {version!r:.100}")
+        return Positions(
+            {
+                name: Position.parse(offset, entry, where=f"{self.address}, {name}")
+                for (name, entry), offset in zip(entries, offsets, strict=True)
+            },
+            version,
+        )
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as the system likes
+        return False
+    return True
+
+
+def _format(positions: Positions) -> bytes:
+    topics: dict[str, dict[str, dict[str, str | int]]] = {}
+    for (topic, partition), position in sorted(positions.items()):
+        topics.setdefault(topic, {})[str(partition)] = {"offset": position.offset, **position.metadata()}
+    content = {"version": positions.version, "positions": topics}
+    return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"

@@ -1,0 +1,296 @@
+"""Where a reader keeps its place, outside of what it reads: positions, and the protocol of a store of them.
+
+A store holds the positions of one group: for each topic-partition the next offset to read, as Kafka's own
+`__consumer_offsets` does (`OffsetAndMetadata`), under a *version* that every commit changes:
+
+    load()                        -> Positions {events-0: 17, events-1: 4}     version a1
+    commit({events-0: 20}, expected=those)  -> {events-0: 20, events-1: 4}     version b7
+    commit({events-0: 18}, expected=those)  -> CommitConflictError             (a zombie: b7 is not a1)
+
+So a commit is a compare-and-set over the whole group. A driver that was thought dead and goes on can neither rewind the
+group nor overwrite it, and of several that start from the same positions exactly one gets any further.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.storage.names import TopicPartition
+
+MAX_OFFSET = 2**63 - 1
+DEFAULT_TIMEOUT_MS = 10_000
+_CLAIM_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a reader has come in one partition.
+
+    Attributes:
+        offset: The next offset to read: one past the last record that is done.
+        leader_epoch: The leader epoch of the last record that is done; tells a truncated log from a grown one.
+        topic_id: The topic's id as Kafka prints it; tells a topic that was made anew under the same name.
+        batch: A token of the batch of work that ended here, so that a restarted reader recognises its own.
+    """
+
+    offset: int
+    leader_epoch: int | None = None
+    topic_id: str | None = None
+    batch: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.offset <= MAX_OFFSET:
+            raise ValueError(f"an offset lies between 0 and {MAX_OFFSET}, not {self.offset}")
+        if self.leader_epoch is not None and not 0 <= self.leader_epoch < 2**31:
+            raise ValueError(f"a leader epoch lies between 0 and {2**31 - 1}, not {self.leader_epoch}")
+
+    def metadata(self) -> dict[str, str | int]:
+        """Return what is known beside the offset, without what is None."""
+        known = {"leader_epoch": self.leader_epoch, "topic_id": self.topic_id, "batch": self.batch}
+        return {name: value for name, value in known.items() if value is not None}
+
+    @classmethod
+    def parse(cls, offset: object, metadata: object, *, where: str) -> Position:
+        """Build a position from what a store gave back.
+
+        Raises:
+            OffsetStoreError: What is stored there is not a position; `where` names the place.
+        """
+        if not isinstance(metadata, Mapping):
+            raise OffsetStoreError(f"{where}: the metadata of a position is an object, not {metadata!r:.100}")
+        leader_epoch, topic_id, batch = (metadata.get(name) for name in ("leader_epoch", "topic_id", "batch"))
+        if type(offset) is not int or not (leader_epoch is None or type(leader_epoch) is int):
+            raise OffsetStoreError(f"{where}: offsets and leader epochs are integers, not {offset!r:.100}")
+        if not all(text is None or isinstance(text, str) for text in (topic_id, batch)):
+            raise OffsetStoreError(f"{where}: the topic id and the batch of a position are strings")
+        try:
+            return cls(offset, leader_epoch, topic_id, batch)
+        except ValueError as error:
+            raise OffsetStoreError(f"{where}: {error}") from error
+
+
+class Positions(Mapping[TopicPartition, Position]):
+    """The positions of a group at one moment, and the version that a commit on top of them must still find.
+
+    Attributes:
+        version: An opaque token; None while nothing was ever stored. Equal only for the very same commit.
+    """
+
+    __slots__ = ("_positions", "version")
+
+    def __init__(self, positions: Mapping[TopicPartition, Position] | None = None, version: str | None = None) -> None:
+        self._positions = dict(positions or {})
+        self.version = version
+
+    def __getitem__(self, topic_partition: TopicPartition) -> Position:
+        return self._positions[topic_partition]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._positions)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __repr__(self) -> str:
+        places = ", ".join(f"{name}: {position.offset}" for name, position in sorted(self._positions.items()))
+        return f"Positions({{{places}}}, version={self.version!r})"
+
+    def offset(self, topic_partition: TopicPartition) -> int | None:
+        """Return the next offset to read of one partition, or None where there is no position."""
+        position = self._positions.get(topic_partition)
+        return None if position is None else position.offset
+
+    def merged(self, positions: Mapping[TopicPartition, Position], version: str | None) -> Positions:
+        """Return these positions with others put over them, under another version."""
+        return Positions({**self._positions, **positions}, version)
+
+
+class OffsetStore(ABC):
+    """The positions of one group, somewhere that outlives its reader.
+
+    A store object belongs to one thread at a time; any number of stores, in any number of processes, may be open on the
+    same group. Every call ends within about the store's timeout. `odradek.testing.offset_store_suite` says in tests
+    what an implementation owes.
+
+    Attributes:
+        address: What the store was opened by, without secrets.
+    """
+
+    address: str
+
+    @abstractmethod
+    def load(self) -> Positions:
+        """Return the positions of the group; none, with version None, where nothing was ever committed.
+
+        Raises:
+            OffsetStoreError: The store cannot be reached in time, or does not hold positions.
+        """
+
+    @abstractmethod
+    def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
+        """Store positions, all of them or none, if the group still has the version that `expected` was loaded with.
+
+        Partitions that `positions` does not name keep theirs. The version changes even when no position does.
+
+        Args:
+            positions: The new positions.
+            expected: What `load` or the last `commit` returned.
+
+        Returns:
+            All positions of the group as they are now, to be expected by the next commit.
+
+        Raises:
+            CommitConflictError: Somebody else has committed since; nothing was stored.
+            OffsetStoreError: The store cannot be reached in time, or refuses. It may have stored the positions (the
+                answer was lost): load again and compare.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what the store holds open. Closing twice is allowed."""
+
+    def claim(self) -> Positions:
+        """Load the positions and make them one's own: every commit that expects an older load fails from now on.
+
+        A driver does this as it starts, so that one it replaces cannot get in between its load and its first commit.
+        """
+        for _ in range(_CLAIM_ATTEMPTS):
+            loaded = self.load()
+            try:
+                return self.commit({}, expected=loaded)
+            except CommitConflictError as conflict:
+                last = conflict
+        raise OffsetStoreError(
+            f"{self.address}: {_CLAIM_ATTEMPTS} others committed while the group was claimed"
+        ) from last
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address}>"
+
+
+def new_version() -> str:
+    """Return a version that no commit has had before.
+
+    Random, not counted: a store that lost its data and counts from the start again must not meet an old number twice.
+    """
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """The parts of an address `scheme://[user:password@]host:port[,host:port]/name?option=value`.
+
+    Attributes:
+        text: The whole, without its password and without the values of its options.
+        options: The options of the address and those given beside it, which win.
+    """
+
+    scheme: str
+    hosts: str
+    path: str
+    user: str | None
+    password: str | None
+    options: dict[str, str]
+    text: str
+
+    def take(self, name: str) -> str | None:
+        """Remove an option and return it, or None."""
+        return self.options.pop(name, None)
+
+    def take_timeout_ms(self) -> int:
+        """Remove the option `timeout_ms`, how long a call may take, and return it."""
+        text = self.options.pop("timeout_ms", str(DEFAULT_TIMEOUT_MS))
+        if not text.isascii() or not text.isdigit() or not int(text):
+            raise OffsetStoreError(f"{self.text}: timeout_ms is a number of milliseconds, not {text!r}")
+        return int(text)
+
+    def refuse_the_rest(self) -> None:
+        """Fail if an option is left that nobody took."""
+        if self.options:
+            raise OffsetStoreError(f"{self.text}: unknown option {', '.join(sorted(self.options))}")
+
+
+def _file(address: StoreAddress) -> OffsetStore:
+    from odradek.offsets.file import FileOffsetStore
+
+    return FileOffsetStore.from_address(address)
+
+
+_SCHEMES: dict[str, Callable[[StoreAddress], OffsetStore]] = {
+    "file": _file,
+}
+
+
+def open_store(address: str, options: Mapping[str, Any] | None = None) -> OffsetStore:
+    """Open the offset store at an address. Connects at the first call, not now.
+
+        file:///var/lib/job/offsets.json
+        kafka://host:port[,host:port]/group
+        zookeeper://host:port[,host:port]/group
+        redis://[user:password@]host:port/db?group=g
+
+    Args:
+        address: Where the positions of one group are kept.
+        options: More options, by the names that the address knows after its `?`; secrets belong here. Every store has
+            `timeout_ms`, how long a call may take.
+
+    Raises:
+        OffsetStoreError: The address is not one of these, or its client library is not installed.
+    """
+    parsed = parse_address(address, options)
+    opener = _SCHEMES.get(parsed.scheme)
+    if opener is None:
+        known = ", ".join(f"{scheme}://" for scheme in sorted(_SCHEMES))
+        raise OffsetStoreError(f"{parsed.text}: the address of an offset store starts with one of {known}")
+    try:
+        return opener(parsed)
+    except ImportError as error:
+        raise OffsetStoreError(f"{parsed.text}: needs the extra odradek[{parsed.scheme}] ({error})") from error
+
+
+def parse_address(address: str, options: Mapping[str, Any] | None = None) -> StoreAddress:
+    """Take an address apart, without opening anything."""
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise OffsetStoreError(f"the address of an offset store cannot be read: {error}") from error
+    merged = dict(parse_qsl(parts.query, keep_blank_values=True))
+    merged.update({name: str(value) for name, value in (options or {}).items()})
+    user, password, hosts = _split_netloc(parts)
+    return StoreAddress(
+        scheme=parts.scheme,
+        hosts=hosts,
+        path=unquote(parts.path),
+        user=user,
+        password=password,
+        options=merged,
+        text=_without_secrets(parts, user, hosts, merged),
+    )
+
+
+def _split_netloc(parts: SplitResult) -> tuple[str | None, str | None, str]:
+    userinfo, at, hosts = parts.netloc.rpartition("@")
+    if not at:
+        return None, None, hosts
+    user, colon, password = userinfo.partition(":")
+    return unquote(user) or None, unquote(password) if colon else None, hosts
+
+
+def _without_secrets(parts: SplitResult, user: str | None, hosts: str, options: Mapping[str, str]) -> str:
+    group = f"?group={options['group']}" if "group" in options else ""
+    return f"{parts.scheme}://{f'{user}@' if user else ''}{hosts}{parts.path}{group}"

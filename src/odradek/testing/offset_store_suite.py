@@ -1,0 +1,448 @@
+"""What every offset store owes, as tests that anybody can run against a store of their own.
+
+Derive a class whose name starts with `Test`, say how the store is opened, and pytest runs the rest:
+
+    class TestMyStore(OffsetStoreSuite):
+        @pytest.fixture
+        def address(self, tmp_path):
+            return f"mystore://{tmp_path}"
+
+        open_store = staticmethod(my_open_store)
+
+Each test is given the address of a group that nobody has used. Tests for which a store has no means (a server to kill,
+an address where nothing listens) skip and say so.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import pytest
+
+from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.offsets.store import MAX_OFFSET, OffsetStore, Position, Positions, open_store
+from odradek.storage.names import TopicPartition
+
+EVENTS_0 = TopicPartition("events", 0)
+EVENTS_1 = TopicPartition("events", 1)
+OTHER_0 = TopicPartition("other.topic_with-all_signs", 0)
+
+_PATIENCE_S = 60.0
+
+
+class StoreServer(Protocol):
+    """The server behind a store, for the tests that take it away and bring it back."""
+
+    def kill(self) -> None:
+        """End it at once, as `kill -9` does."""
+
+    def start(self) -> None:
+        """Start it again on the same address and data, and return when it answers."""
+
+
+class OffsetStoreSuite:
+    """The tests. Override the fixtures and attributes that your store needs."""
+
+    open_store: Callable[[str], OffsetStore] = staticmethod(open_store)
+    """Opens the store at an address. Other processes call it too, so it must be importable."""
+
+    topic_names: tuple[str, ...] = (
+        "a",
+        "version",
+        "with.dots",
+        "under_score",
+        "da-sh-0",
+        "x" * 249,
+        "Größe",
+        "话题",
+        "a b",
+    )
+    """Names of topics that the store must keep apart; leave out those that are not legal in it."""
+
+    partitions_count = 1_000
+    """How many partitions a large group has."""
+
+    claims_empty_groups = True
+    """Whether a claim counts while the group has no positions. Kafka has nowhere to keep it."""
+
+    unreachable_within_s = 20.0
+    """How long a call may take when nothing answers."""
+
+    @pytest.fixture
+    def address(self) -> str:
+        """The address of a group that has no positions."""
+        raise NotImplementedError("derive a class and override the fixture `address`")
+
+    @pytest.fixture
+    def unreachable_address(self) -> str:
+        """An address at which nothing answers."""
+        pytest.skip("this store has no server")
+
+    @pytest.fixture
+    def server(self) -> StoreServer:
+        """The server that holds `address`."""
+        pytest.skip("this store has no server to kill")
+
+    def prepare(self, address: str, partitions: Iterable[TopicPartition]) -> None:
+        """Do what must be done before positions of these partitions can be stored, such as creating topics."""
+
+    def test_nothing_was_stored(self, address: str) -> None:
+        with self.open_store(address) as store:
+            loaded = store.load()
+            assert dict(loaded) == {}
+            assert loaded.version is None
+            assert loaded.offset(EVENTS_0) is None
+
+    def test_commit_and_reload(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0, EVENTS_1, OTHER_0])
+        wanted = {EVENTS_0: Position(20), EVENTS_1: Position(0), OTHER_0: Position(7)}
+        with self.open_store(address) as store:
+            committed = store.commit(wanted, expected=store.load())
+            assert dict(committed) == wanted
+            assert dict(store.load()) == wanted
+            assert store.load().version == committed.version is not None
+
+    def test_reopened(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as store:
+            committed = store.commit({EVENTS_0: Position(20)}, expected=store.load())
+        with self.open_store(address) as store:
+            loaded = store.load()
+            assert dict(loaded) == {EVENTS_0: Position(20)}
+            assert loaded.version == committed.version
+            again = store.commit({EVENTS_0: Position(21)}, expected=loaded)
+            assert again.offset(EVENTS_0) == 21
+
+    def test_the_commit_is_expected_by_the_next(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as store:
+            positions = store.load()
+            versions = set()
+            for offset in range(1, 11):
+                positions = store.commit({EVENTS_0: Position(offset)}, expected=positions)
+                versions.add(positions.version)
+            assert len(versions) == 10
+            assert dict(store.load()) == {EVENTS_0: Position(10)}
+
+    def test_all_that_is_known_of_a_position(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0, EVENTS_1, OTHER_0])
+        wanted = {
+            EVENTS_0: Position(20, leader_epoch=3, topic_id="dKIuuZKCRVeBmhWn1mgBXg", batch='query 17/4 "ü"\'\n'),
+            EVENTS_1: Position(4, leader_epoch=0),
+            OTHER_0: Position(5, batch=""),
+        }
+        with self.open_store(address) as store:
+            store.commit(wanted, expected=store.load())
+        with self.open_store(address) as store:
+            assert dict(store.load()) == wanted
+
+    def test_what_was_known_is_replaced(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as store:
+            first = store.commit({EVENTS_0: Position(20, 3, "dKIuuZKCRVeBmhWn1mgBXg", "1")}, expected=store.load())
+            store.commit({EVENTS_0: Position(21)}, expected=first)
+            assert dict(store.load()) == {EVENTS_0: Position(21)}
+
+    def test_a_partial_commit_keeps_the_others(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0, EVENTS_1, OTHER_0])
+        with self.open_store(address) as store:
+            first = store.commit({EVENTS_0: Position(1, batch="a"), OTHER_0: Position(2)}, expected=store.load())
+            second = store.commit({EVENTS_1: Position(3), OTHER_0: Position(4)}, expected=first)
+            wanted = {EVENTS_0: Position(1, batch="a"), EVENTS_1: Position(3), OTHER_0: Position(4)}
+            assert dict(second) == wanted
+            assert dict(store.load()) == wanted
+
+    def test_large_offsets(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0, EVENTS_1, OTHER_0])
+        wanted = {EVENTS_0: Position(MAX_OFFSET), EVENTS_1: Position(2**53 + 1), OTHER_0: Position(2**31, 2**31 - 1)}
+        with self.open_store(address) as store:
+            store.commit(wanted, expected=store.load())
+            assert dict(store.load()) == wanted
+
+    def test_names_of_topics(self, address: str) -> None:
+        names = [TopicPartition(topic, partition) for topic in self.topic_names for partition in (0, 10)]
+        self.prepare(address, names)
+        wanted = {name: Position(offset) for offset, name in enumerate(names)}
+        with self.open_store(address) as store:
+            store.commit(wanted, expected=store.load())
+            assert dict(store.load()) == wanted
+
+    def test_many_partitions(self, address: str) -> None:
+        names = [TopicPartition("many", partition) for partition in range(self.partitions_count)]
+        self.prepare(address, names)
+        with self.open_store(address) as store:
+            first = store.commit(
+                {name: Position(name.partition, 1, batch="b1") for name in names}, expected=store.load()
+            )
+            assert dict(store.load()) == dict(first)
+            second = store.commit({name: Position(name.partition + 1, 1, batch="b2") for name in names}, expected=first)
+            assert dict(store.load()) == dict(second)
+            assert len(second) == self.partitions_count
+
+    def test_rewound_on_purpose(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as store:
+            first = store.commit({EVENTS_0: Position(20)}, expected=store.load())
+            store.commit({EVENTS_0: Position(5)}, expected=first)
+            assert store.load().offset(EVENTS_0) == 5
+
+    def test_conflict(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0, EVENTS_1])
+        with self.open_store(address) as one, self.open_store(address) as other:
+            seen_by_one, seen_by_other = one.load(), other.load()
+            one.commit({EVENTS_0: Position(20)}, expected=seen_by_one)
+            with pytest.raises(CommitConflictError):
+                other.commit({EVENTS_0: Position(10), EVENTS_1: Position(10)}, expected=seen_by_other)
+            assert dict(other.load()) == {EVENTS_0: Position(20)}
+            other.commit({EVENTS_1: Position(10)}, expected=other.load())
+            assert dict(one.load()) == {EVENTS_0: Position(20), EVENTS_1: Position(10)}
+
+    def test_conflict_over_different_partitions(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0, EVENTS_1])
+        with self.open_store(address) as one, self.open_store(address) as other:
+            seen_by_one, seen_by_other = one.load(), other.load()
+            one.commit({EVENTS_0: Position(20)}, expected=seen_by_one)
+            with pytest.raises(CommitConflictError):
+                other.commit({EVENTS_1: Position(10)}, expected=seen_by_other)
+
+    def test_a_zombie_stays_dead(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as zombie, self.open_store(address) as successor:
+            old = zombie.commit({EVENTS_0: Position(10)}, expected=zombie.load())
+            new = successor.commit({EVENTS_0: Position(20)}, expected=successor.load())
+            for offset in (11, 20, 30):
+                with pytest.raises(CommitConflictError):
+                    zombie.commit({EVENTS_0: Position(offset)}, expected=old)
+            newer = successor.commit({EVENTS_0: Position(21)}, expected=new)
+            with pytest.raises(CommitConflictError):
+                zombie.commit({EVENTS_0: Position(22)}, expected=old)
+            assert dict(successor.load()) == dict(newer) == {EVENTS_0: Position(21)}
+
+    def test_a_position_that_came_back_is_not_the_old_version(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as zombie, self.open_store(address) as successor:
+            old = zombie.commit({EVENTS_0: Position(10)}, expected=zombie.load())
+            there = successor.commit({EVENTS_0: Position(20)}, expected=successor.load())
+            successor.commit({EVENTS_0: Position(10)}, expected=there)
+            with pytest.raises(CommitConflictError):
+                zombie.commit({EVENTS_0: Position(11)}, expected=old)
+
+    def test_nothing_stored_is_a_version_too(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as store:
+            store.commit({EVENTS_0: Position(10)}, expected=store.load())
+            with pytest.raises(CommitConflictError):
+                store.commit({EVENTS_0: Position(0)}, expected=Positions())
+
+    def test_claim(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as zombie, self.open_store(address) as successor:
+            old = zombie.commit({EVENTS_0: Position(10, batch="1")}, expected=zombie.load())
+            claimed = successor.claim()
+            assert dict(claimed) == {EVENTS_0: Position(10, batch="1")}
+            with pytest.raises(CommitConflictError):
+                zombie.commit({EVENTS_0: Position(11)}, expected=old)
+            successor.commit({EVENTS_0: Position(12)}, expected=claimed)
+            assert dict(zombie.load()) == {EVENTS_0: Position(12)}
+
+    def test_claim_of_an_empty_group(self, address: str) -> None:
+        if not self.claims_empty_groups:
+            pytest.skip("this store has nowhere to keep the claim of an empty group")
+        with self.open_store(address) as zombie, self.open_store(address) as successor:
+            old = zombie.load()
+            claimed = successor.claim()
+            assert dict(claimed) == {}
+            with pytest.raises(CommitConflictError):
+                zombie.commit({EVENTS_0: Position(11)}, expected=old)
+            successor.commit({EVENTS_0: Position(12)}, expected=claimed)
+
+    def test_of_many_threads_one_wins_each_round(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        rounds, committers = 10, 4
+        barrier = threading.Barrier(committers)
+        outcomes: list[list[str]] = [[] for _ in range(committers)]
+
+        def run(own: list[str]) -> None:
+            own.extend(_race(self.open_store, address, barrier, rounds))
+
+        threads = [threading.Thread(target=run, args=(own,), daemon=True) for own in outcomes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(_PATIENCE_S)
+        _check_race(outcomes, rounds)
+        with self.open_store(address) as store:
+            assert store.load().offset(EVENTS_0) == rounds
+
+    def test_of_many_processes_one_wins_each_round(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        rounds, committers = 10, 3
+        context = multiprocessing.get_context("spawn")
+        barrier = context.Barrier(committers)
+        children = []
+        for _ in range(committers):
+            receiver, sender = context.Pipe(duplex=False)
+            arguments = (self.open_store, address, barrier, rounds, sender)
+            children.append((context.Process(target=_race_in_process, args=arguments, daemon=True), receiver, sender))
+        try:
+            for process, _, _ in children:
+                process.start()
+            outcomes = [receiver.recv() if receiver.poll(_PATIENCE_S) else [] for _, receiver, _ in children]
+        finally:
+            for process, receiver, sender in children:
+                process.kill()
+                process.join()
+                receiver.close()
+                sender.close()
+        _check_race(outcomes, rounds)
+        with self.open_store(address) as store:
+            assert store.load().offset(EVENTS_0) == rounds
+
+    def test_no_commit_is_lost_among_many(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0])
+        commits, committers = 5, 3
+        failures: list[Exception] = []
+
+        def count() -> None:
+            try:
+                with self.open_store(address) as store:
+                    for _ in range(commits):
+                        _add_one(store)
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=count, daemon=True) for _ in range(committers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(_PATIENCE_S)
+        assert failures == []
+        with self.open_store(address) as store:
+            assert store.load().offset(EVENTS_0) == commits * committers
+
+    def test_a_killed_committer(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0, EVENTS_1])
+        context = multiprocessing.get_context("spawn")
+        for delay_s in (0.0, 0.003, 0.02):
+            with self.open_store(address) as store:
+                before = store.load().offset(EVENTS_0) or 0
+            receiver, sender = context.Pipe(duplex=False)
+            child = context.Process(target=_commit_until_killed, args=(self.open_store, address, sender), daemon=True)
+            child.start()
+            try:
+                assert receiver.poll(_PATIENCE_S), "the committer never committed"
+                time.sleep(delay_s)  # not for anything to happen: it spreads the kills over a commit
+                assert child.pid is not None
+                os.kill(child.pid, signal.SIGKILL)
+                child.join(_PATIENCE_S)
+                acknowledged = before
+                while receiver.poll():
+                    acknowledged = receiver.recv()
+            finally:
+                child.kill()
+                child.join()
+                receiver.close()
+                sender.close()
+            with self.open_store(address) as store:
+                loaded = store.load()
+                assert acknowledged <= (loaded.offset(EVENTS_0) or 0) <= acknowledged + 1
+                assert loaded.offset(EVENTS_0) == loaded.offset(EVENTS_1), "half a commit"
+                store.commit({EVENTS_0: Position(0), EVENTS_1: Position(0)}, expected=loaded)
+
+    def test_closed_twice(self, address: str) -> None:
+        store = self.open_store(address)
+        store.load()
+        store.close()
+        store.close()
+
+    def test_the_server_is_killed_between_commits(self, address: str, server: StoreServer) -> None:
+        self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as store:
+            positions = store.commit({EVENTS_0: Position(1, batch="1")}, expected=store.load())
+            server.kill()
+            server.start()
+            positions = store.commit({EVENTS_0: Position(2, batch="2")}, expected=positions)
+            server.kill()
+            started = time.monotonic()
+            with pytest.raises(OffsetStoreError) as caught:
+                store.commit({EVENTS_0: Position(3)}, expected=positions)
+            assert not isinstance(caught.value, CommitConflictError)
+            with pytest.raises(OffsetStoreError):
+                store.load()
+            assert time.monotonic() - started < 2 * self.unreachable_within_s
+            server.start()
+            assert store.load().offset(EVENTS_0) == 2
+            assert dict(store.load()) == {EVENTS_0: Position(2, batch="2")}
+            store.commit({EVENTS_0: Position(4)}, expected=store.load())
+        with self.open_store(address) as store:
+            assert dict(store.load()) == {EVENTS_0: Position(4)}
+
+    def test_nothing_answers(self, unreachable_address: str) -> None:
+        started = time.monotonic()
+        with self.open_store(unreachable_address) as store:
+            with pytest.raises(OffsetStoreError):
+                store.load()
+            with pytest.raises(OffsetStoreError) as caught:
+                store.commit({EVENTS_0: Position(1)}, expected=Positions())
+            assert not isinstance(caught.value, CommitConflictError)
+        assert time.monotonic() - started < 2 * self.unreachable_within_s
+
+
+def _race(opener: Callable[[str], OffsetStore], address: str, barrier: Any, rounds: int) -> list[str]:
+    outcomes = []
+    with opener(address) as store:
+        for offset in range(1, rounds + 1):
+            try:
+                seen = store.load()
+                barrier.wait(_PATIENCE_S)
+                store.commit({EVENTS_0: Position(offset)}, expected=seen)
+                outcomes.append("won")
+            except CommitConflictError:
+                outcomes.append("lost")
+            except Exception as error:
+                outcomes.append(repr(error))
+            barrier.wait(_PATIENCE_S)
+    return outcomes
+
+
+def _race_in_process(
+    opener: Callable[[str], OffsetStore], address: str, barrier: Any, rounds: int, sender: Connection
+) -> None:
+    sender.send(_race(opener, address, barrier, rounds))
+
+
+def _check_race(outcomes: list[list[str]], rounds: int) -> None:
+    expected = ["lost"] * (len(outcomes) - 1) + ["won"]
+    assert [len(own) for own in outcomes] == [rounds] * len(outcomes)
+    assert [sorted(outcome) for outcome in zip(*outcomes, strict=True)] == [expected] * rounds
+
+
+def _add_one(store: OffsetStore) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        seen = store.load()
+        try:
+            store.commit({EVENTS_0: Position((seen.offset(EVENTS_0) or 0) + 1)}, expected=seen)
+        except CommitConflictError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def _commit_until_killed(opener: Callable[[str], OffsetStore], address: str, sender: Connection) -> None:
+    with opener(address) as store:
+        positions = store.load()
+        offset = positions.offset(EVENTS_0) or 0
+        while True:
+            offset += 1
+            both = {EVENTS_0: Position(offset), EVENTS_1: Position(offset)}
+            positions = store.commit(both, expected=positions)
+            sender.send(offset)

@@ -1,0 +1,79 @@
+"""Positions, and the addresses of offset stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.errors import OffsetStoreError
+from odradek.offsets.file import FileOffsetStore
+from odradek.offsets.store import Position, Positions, open_store, parse_address
+from odradek.storage.names import TopicPartition
+
+
+def test_an_address_is_taken_apart() -> None:
+    address = parse_address("redis://me:pa%2Fss@host:6379/3?group=g&timeout_ms=70", {"group": "h"})
+    assert (address.scheme, address.hosts, address.path) == ("redis", "host:6379", "/3")
+    assert (address.user, address.password) == ("me", "pa/ss")
+    assert address.take_timeout_ms() == 70
+    assert address.take("group") == "h"
+    address.refuse_the_rest()
+
+
+def test_no_secret_is_in_what_is_printed() -> None:
+    address = parse_address("kafka://me:secret@a:1,b:2/group?sasl.password=secret", {"ssl.password": "secret"})
+    assert address.hosts == "a:1,b:2"
+    assert "secret" not in address.text
+    with pytest.raises(OffsetStoreError, match=r"sasl\.password") as caught:
+        address.refuse_the_rest()
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "offsets.json",
+        "/offsets.json",
+        "mysql://host/db",
+        "file://",
+        "file:///",
+        "file:///folder/",
+        "file://relative/offsets.json",
+        "file:///offsets.json?unknown=1",
+        "file:///offsets.json?timeout_ms=soon",
+        "file:///offsets.json?timeout_ms=0",
+        "file://[",
+    ],
+)
+def test_other_addresses_are_refused(address: str) -> None:
+    with pytest.raises(OffsetStoreError):
+        open_store(address)
+
+
+def test_a_file_address(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/with%20space.json")
+    assert isinstance(store, FileOffsetStore)
+    assert store.path == tmp_path / "with space.json"
+
+
+@pytest.mark.parametrize(("offset", "leader_epoch"), [(-1, None), (2**63, None), (0, -1), (0, 2**31)])
+def test_a_position_that_kafka_cannot_hold(offset: int, leader_epoch: int | None) -> None:
+    with pytest.raises(ValueError, match="lies between"):
+        Position(offset, leader_epoch)
+
+
+def test_positions_are_a_mapping() -> None:
+    one, two = TopicPartition("a", 1), TopicPartition("b", 0)
+    positions = Positions({one: Position(1)}, "v1")
+    merged = positions.merged({two: Position(2)}, "v2")
+    assert dict(positions) == {one: Position(1)}
+    assert dict(merged) == {one: Position(1), two: Position(2)}
+    assert (merged.version, len(merged), merged.offset(two), merged.offset(TopicPartition("c", 0))) == (
+        "v2",
+        2,
+        2,
+        None,
+    )
+    assert repr(merged) == ("Positions({a-1: 1, b-0: 2}, version='v2')")
