@@ -74,6 +74,17 @@ class LogError(OdradekError):
     """A log, or a log directory, that cannot do what was asked of it."""
 
 
+class LogDirectoryLockedError(LogError):
+    """A log directory that another program, or this one already, writes in."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        super().__init__(path)
+
+    def __str__(self) -> str:
+        return f"{self.path} is locked: another program writes in it"
+
+
 class UnknownTopicOrPartitionError(LogError):
     """A topic or partition that the log directory does not hold."""
 
@@ -99,7 +110,8 @@ class OffsetOutOfRangeError(LogError):
         super().__init__(offset, log_start_offset, log_end_offset)
 
     def __str__(self) -> str:
-        return f"offset {self.offset} is outside of {self.log}, which holds [{self.log_start_offset}, {self.log_end_offset})"
+        held = f"[{self.log_start_offset}, {self.log_end_offset})"
+        return f"offset {self.offset} is outside of {self.log}, which holds {held}"
 
 
 class ProtocolError(OdradekError):

@@ -1,15 +1,149 @@
-"""The names of topics and of their partitions, and of the folders that hold them."""
+"""The names of a log directory's folders and of a log's files.
+
+    orders-0/                                    topic "orders", partition 0
+    orders-0.<32 hex>-delete/                    deleted, to be removed        (also -stray, -future)
+    orders-0/00000000000000000042.log            a segment whose base offset is 42, and its .index .timeindex .txnindex
+    orders-0/00000000000000000042.snapshot       the producers' state at offset 42
+    orders-0/00000000000000000042.log.deleted    to be unlinked                (.cleaned and .swap: compaction at work)
+
+Source in Kafka: `LogFileUtils`, `LocalLog.parseTopicPartitionName`, `org.apache.kafka.common.internals.Topic`.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+CHECKPOINT_SUFFIX = ".checkpoint"
+
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+DELETE_DIRECTORY_SUFFIX = "-delete"
+STRAY_DIRECTORY_SUFFIX = "-stray"
+FUTURE_DIRECTORY_SUFFIX = "-future"
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+
+MAX_TOPIC_NAME_LENGTH = 249
+MAX_DIRECTORY_NAME_LENGTH = 255
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+_PARTITION_DIRECTORY = re.compile(r"(?P<topic>\S+)-(?P<partition>0|[1-9][0-9]{0,9})", re.ASCII)
+_MARKED_DIRECTORY = re.compile(r"(?P<name>\S+)\.(?P<unique>[^\s.]+)(?P<suffix>-delete|-stray|-future)", re.ASCII)
+_SEGMENT_FILE = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.[a-z]+(?:\.(?:deleted|cleaned|swap))?)", re.ASCII)
+_RAFT_SNAPSHOT = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint", re.ASCII)
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic; written `topic-partition`, which is also the name of its folder."""
+    """A partition of a topic."""
 
     topic: str
     partition: int
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class SegmentFile(NamedTuple):
+    """What the name of a segment's file says."""
+
+    base_offset: int
+    suffix: str
+
+
+class RaftSnapshotFile(NamedTuple):
+    """What the name of a snapshot of the metadata log says."""
+
+    end_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDirectory:
+    """What the name of a partition's folder says.
+
+    Attributes:
+        topic_partition: Whose folder it is. The topic may be cut short where `suffix` is not empty.
+        suffix: Empty, or one of `-delete`, `-stray`, `-future`.
+    """
+
+    topic_partition: TopicPartition
+    suffix: str = ""
+
+
+def invalid_topic_name_reason(topic: str) -> str | None:
+    """Return what is wrong with a topic's name, or `None` where Kafka takes it."""
+    if not topic:
+        return "a topic's name cannot be empty"
+    if topic in {".", ".."}:
+        return f"a topic cannot be named {topic!r}"
+    if len(topic) > MAX_TOPIC_NAME_LENGTH:
+        return f"a topic's name has at most {MAX_TOPIC_NAME_LENGTH} characters, this one has {len(topic)}"
+    if _TOPIC_NAME.fullmatch(topic) is None:
+        return f"a topic's name is of ASCII letters, digits, '.', '_' and '-' only, unlike {topic!r}"
+    return None
+
+
+def partition_directory_name(topic_partition: TopicPartition) -> str:
+    """Return the name of a partition's folder."""
+    return f"{topic_partition.topic}-{topic_partition.partition}"
+
+
+def marked_directory_name(topic_partition: TopicPartition, unique: UUID, suffix: str) -> str:
+    """Return the folder name of a partition that is to be deleted (`-delete`), stray or on the move (`-future`).
+
+    The topic is cut where the name would be longer than a file system takes; not so for `-future`.
+    """
+    tail = f"-{topic_partition.partition}.{unique.hex}{suffix}"
+    topic = topic_partition.topic
+    if suffix != FUTURE_DIRECTORY_SUFFIX:
+        topic = topic[: MAX_DIRECTORY_NAME_LENGTH - len(tail)]
+    return topic + tail
+
+
+def parse_partition_directory(name: str) -> PartitionDirectory | None:
+    """Read a folder's name; `None` where it is not a partition's."""
+    suffix = ""
+    marked = _MARKED_DIRECTORY.fullmatch(name)
+    if marked is not None:
+        name, suffix = marked["name"], marked["suffix"]
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or int(match["partition"]) > 0x7FFFFFFF:
+        return None
+    return PartitionDirectory(TopicPartition(match["topic"], int(match["partition"])), suffix)
+
+
+def segment_file_name(base_offset: int, suffix: str) -> str:
+    """Return the name of a segment's file: the offset in 20 digits, then the suffix."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    """Read the name of a segment's file; `None` where it is not one. The suffix may be double: `.log.deleted`."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    if match is None or int(match["offset"]) > 0x7FFFFFFFFFFFFFFF:
+        return None
+    return SegmentFile(int(match["offset"]), match["suffix"])
+
+
+def raft_snapshot_file_name(end_offset: int, epoch: int) -> str:
+    """Return the name of a snapshot of the metadata log."""
+    return f"{end_offset:020d}-{epoch:010d}{CHECKPOINT_SUFFIX}"
+
+
+def parse_raft_snapshot_file(name: str) -> RaftSnapshotFile | None:
+    """Read the name of a snapshot of the metadata log; `None` where it is not one."""
+    match = _RAFT_SNAPSHOT.fullmatch(name)
+    return None if match is None else RaftSnapshotFile(int(match["offset"]), int(match["epoch"]))

@@ -1,0 +1,135 @@
+"""The text files that hold offsets: four in the root of a log directory, one in each partition's folder.
+
+    0                    version                        0            leader-epoch-checkpoint
+    2                    how many lines follow          1
+    orders 0 1200        topic partition offset         0 777        epoch start_offset
+    orders 1 988
+
+An empty file holds no entries; anything else that is not of this form stops Kafka. The files are written whole, to
+`.tmp`, and renamed.
+
+Source in Kafka: `OffsetCheckpointFile`, `LeaderEpochCheckpointFile`, `CheckpointFile`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.errors import CheckpointError
+from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.names import TopicPartition
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+_VERSION = 0
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+class EpochEntry(NamedTuple):
+    """A leader's term, and the first offset that was written in it."""
+
+    epoch: int
+    start_offset: int
+
+
+def _parse_lines(text: str, fields: int, path: Path | None) -> list[list[str]]:
+    lines = _LINE_END.split(text)
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        return []
+    if _integer(lines[0], path) != _VERSION:
+        raise CheckpointError(f"version {lines[0]!r} is unknown", path=path)
+    if len(lines) == 1:
+        return []
+    expected, rows = _integer(lines[1], path), [line.split() for line in lines[2:]]
+    for number, row in enumerate(rows, start=3):
+        if len(row) != fields:
+            raise CheckpointError(f"line {number} has {len(row)} fields, not {fields}", path=path)
+    if len(rows) != expected:
+        raise CheckpointError(f"{expected} entries are announced, {len(rows)} follow", path=path)
+    return rows
+
+
+def _integer(text: str, path: Path | None) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise CheckpointError(f"{text[:40]!r} is not a number", path=path)
+    return int(text)
+
+
+def _format_lines(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in [str(_VERSION), str(len(lines)), *lines]).encode()
+
+
+def parse_offset_checkpoint(text: str, *, path: Path | None = None) -> dict[TopicPartition, int]:
+    """Read an offset checkpoint.
+
+    Raises:
+        CheckpointError: The text is not of the form that Kafka reads.
+    """
+    rows = _parse_lines(text, 3, path)
+    return {TopicPartition(topic, _integer(number, path)): _integer(offset, path) for topic, number, offset in rows}
+
+
+def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Return an offset checkpoint's bytes."""
+    return _format_lines([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
+
+
+def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
+    """Read an offset checkpoint; an absent file holds nothing.
+
+    Raises:
+        CheckpointError: The file is not of the form that Kafka reads.
+    """
+    return parse_offset_checkpoint(_read_text(path), path=path)
+
+
+def write_offset_checkpoint(path: Path, offsets: Mapping[TopicPartition, int], files: FileSystem = FILES) -> None:
+    """Write an offset checkpoint in one step."""
+    write_atomically(path, format_offset_checkpoint(offsets), files)
+
+
+def parse_leader_epochs(text: str, *, path: Path | None = None) -> list[EpochEntry]:
+    """Read a leader epoch checkpoint.
+
+    Raises:
+        CheckpointError: The text is not of the form that Kafka reads.
+    """
+    return [EpochEntry(_integer(epoch, path), _integer(offset, path)) for epoch, offset in _parse_lines(text, 2, path)]
+
+
+def format_leader_epochs(entries: Iterable[EpochEntry]) -> bytes:
+    """Return a leader epoch checkpoint's bytes."""
+    return _format_lines([f"{entry.epoch} {entry.start_offset}" for entry in entries])
+
+
+def read_leader_epochs(path: Path) -> list[EpochEntry]:
+    """Read a leader epoch checkpoint; an absent file holds nothing.
+
+    Raises:
+        CheckpointError: The file is not of the form that Kafka reads.
+    """
+    return parse_leader_epochs(_read_text(path), path=path)
+
+
+def write_leader_epochs(path: Path, entries: Iterable[EpochEntry], files: FileSystem = FILES) -> None:
+    """Write a leader epoch checkpoint in one step."""
+    write_atomically(path, format_leader_epochs(entries), files)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as error:
+        raise CheckpointError("this is not text", path=path, position=error.start) from error

@@ -1,0 +1,106 @@
+"""The one door to the file system for whatever writes.
+
+Every change that this package makes to a disk goes through a `FileSystem`, so that a double of it can tear writes, fill
+the disk or fail an fsync, and so that the list of what can happen to a disk is on one page. Reading does not pass
+here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes to write."""
+
+
+class WritableFile:
+    """An open file to write to. `size` is where the next `write` goes."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+
+    def write(self, data: Buffer) -> None:
+        """Append all of `data`."""
+        self.write_at(self.size, data)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write all of `data` from `position` on; the file grows where it must."""
+        view = memoryview(data).cast("B")
+        while view:
+            written = os.pwrite(self._descriptor, view, position)
+            position += written
+            view = view[written:]
+        self.size = max(self.size, position)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or grow it with zeros."""
+        os.ftruncate(self._descriptor, size)
+        self.size = size
+
+    def sync(self) -> None:
+        """Return when what was written is on the disk."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class FileSystem:
+    """What may be done to a disk."""
+
+    def open(self, path: Path) -> WritableFile:
+        """Open a file to write to, made anew where it is missing."""
+        return WritableFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file or folder another name in one step; a file of that name is replaced."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; that it is gone already is no error."""
+        path.unlink(missing_ok=True)
+
+    def make_directory(self, path: Path) -> None:
+        """Make a folder, and those above it, where they are missing."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty folder."""
+        path.rmdir()
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in a folder are on the disk."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Set a file's modification time; retention falls back on it."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+
+FILES = FileSystem()
+"""The real disk."""
+
+
+def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
+    """Write a whole file so that a crash leaves the old one or the new one: `.tmp`, fsync, rename, fsync the folder."""
+    temporary = path.with_name(path.name + ".tmp")
+    file = files.open(temporary)
+    try:
+        file.truncate(0)
+        file.write(data)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    files.sync_directory(path.parent)

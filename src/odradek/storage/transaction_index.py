@@ -1,0 +1,143 @@
+"""`.txnindex`: the aborted transactions whose ABORT marker lies in this segment.
+
+    | version: int16 = 0 | producer_id: int64 | first_offset: int64 | last_offset: int64 | last_stable_offset: int64 |
+
+34 bytes an entry, in the order of the markers. `last_offset` is the marker's; the data may lie in earlier segments.
+`last_stable_offset` is the one after the abort: the first offset of the oldest other open transaction, else the offset
+behind the marker; an entry whose last stable offset is at or above an offset is the last that concerns anything below
+it. The file exists only where there is an entry; bytes behind the last whole entry are ignored.
+
+Source in Kafka: `TransactionIndex`, `AbortedTxn`.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.errors import CorruptIndexError, LogError
+from odradek.storage.files import FILES, Buffer, FileSystem
+
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction of one producer that was aborted."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def parse_transaction_index(data: Buffer, *, path: Path | None = None) -> list[AbortedTransaction]:
+    """Read the entries of a transaction index.
+
+    Raises:
+        CorruptIndexError: An entry's version is unknown.
+    """
+    entries = []
+    for position in range(0, len(data) - _ENTRY.size + 1, _ENTRY.size):
+        version, *fields = _ENTRY.unpack_from(data, position)
+        if version >> 8 > _VERSION:
+            raise CorruptIndexError(f"version {version} is unknown", path=path, position=position)
+        entries.append(AbortedTransaction(*fields))
+    return entries
+
+
+def format_transaction(transaction: AbortedTransaction) -> bytes:
+    """Return the bytes of an entry."""
+    return _ENTRY.pack(_VERSION, *transaction)
+
+
+class TransactionIndex:
+    """A transaction index, read as a whole; an absent file is an index without entries.
+
+    Attributes:
+        path: The file.
+        base_offset: The segment's base offset.
+        transactions: The entries.
+    """
+
+    def __init__(self, path: Path, base_offset: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.transactions: list[AbortedTransaction] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the file again."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            data = b""
+        self.transactions = parse_transaction_index(data, path=self.path)
+
+    def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Return the transactions that concern a range, and whether those of later segments cannot concern it."""
+        found = []
+        for transaction in self.transactions:
+            if transaction.last_offset >= start_offset and transaction.first_offset < end_offset:
+                found.append(transaction)
+            if transaction.last_stable_offset >= end_offset:
+                return found, True
+        return found, False
+
+    def check(self) -> None:
+        """Compare the entries with the segment and with one another.
+
+        Raises:
+            CorruptIndexError: A marker lies before the segment, or not behind the one before it.
+        """
+        last_offset = self.base_offset - 1
+        for number, transaction in enumerate(self.transactions):
+            if transaction.last_offset <= last_offset:
+                raise CorruptIndexError(
+                    f"the marker at {transaction.last_offset} is not above {last_offset}",
+                    path=self.path,
+                    position=number * _ENTRY.size,
+                )
+            last_offset = transaction.last_offset
+
+
+class WritableTransactionIndex(TransactionIndex):
+    """A transaction index that grows with its segment; the file is made with its first entry."""
+
+    def __init__(self, path: Path, base_offset: int, files: FileSystem = FILES) -> None:
+        super().__init__(path, base_offset)
+        self._files = files
+        self._file = files.open(path) if path.exists() else None
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Add an entry.
+
+        Raises:
+            LogError: Its marker is not behind the last one.
+        """
+        if self.transactions and transaction.last_offset <= self.transactions[-1].last_offset:
+            raise LogError(
+                f"{self.path}: the marker at {transaction.last_offset} is not above {self.transactions[-1].last_offset}"
+            )
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        self._file.write_at(len(self.transactions) * _ENTRY.size, format_transaction(transaction))
+        self.transactions.append(transaction)
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries whose marker is at or above an offset."""
+        self.transactions = [entry for entry in self.transactions if entry.last_offset < offset]
+        if self._file is not None:
+            self._file.truncate(min(self._file.size, len(self.transactions) * _ENTRY.size))
+
+    def sync(self) -> None:
+        """Return when the entries are on the disk."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
