@@ -1,0 +1,86 @@
+"""The peers as pytest fixtures. A test that asks for one that is not on the machine is skipped, and told why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from peers.jars import PeerMissingError
+from peers.kafka import KafkaBroker
+from peers.kafka_tools import KafkaTools
+from peers.process import Server
+from peers.redis import RedisServer
+from peers.zookeeper import ZooKeeperServer
+
+BrokerFactory = Callable[..., KafkaBroker]
+S = TypeVar("S", bound=Server)
+
+
+@contextmanager
+def _skipping() -> Iterator[None]:
+    try:
+        yield
+    except PeerMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka_tools() -> Iterator[KafkaTools]:
+    """Kafka's command-line tools and its consumer."""
+    with _skipping():
+        tools = KafkaTools()
+    with tools:
+        yield tools
+
+
+@pytest.fixture
+def kafka_broker(kafka_tools: KafkaTools, tmp_path: Path) -> Iterator[BrokerFactory]:
+    """Starts brokers: `kafka_broker(log_dir=None, config=None, **others)`, as `KafkaBroker`; they end with the test."""
+    brokers: list[KafkaBroker] = []
+
+    def start(log_dir: Path | None = None, config: dict[str, str] | None = None, **others: Any) -> KafkaBroker:
+        folder = log_dir or tmp_path / f"kafka-{len(brokers)}"
+        broker = KafkaBroker(kafka_tools, folder, config, **others)
+        brokers.append(broker)
+        return broker.start()
+
+    try:
+        yield start
+    finally:
+        for broker in brokers:
+            broker.kill()
+
+
+@pytest.fixture(scope="session")
+def shared_kafka(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One broker for the whole run, for tests that only need some broker: use topic and group names of your own."""
+    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("shared-kafka") / "log-dir") as broker:
+        yield broker
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """An empty Redis server."""
+    with _skipping():
+        server = RedisServer(tmp_path / "redis")
+    yield from _served(server)
+
+
+@pytest.fixture
+def zookeeper_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """An empty ZooKeeper server."""
+    with _skipping():
+        server = ZooKeeperServer(tmp_path / "zookeeper")
+    yield from _served(server)
+
+
+def _served(server: S) -> Iterator[S]:
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

@@ -1,0 +1,106 @@
+"""The jars of a Maven project, resolved once a machine into a folder outside the repository.
+
+The folder's name holds a digest of the project file, so that a changed dependency is a new folder:
+
+    ~/.cache/odradek-tests/kafka-1f0c.../kafka-clients-4.3.1.jar ...
+    ~/.cache/odradek-tests/kafka-1f0c.../classes/                     our own Java sources, compiled against them
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PROJECTS = Path(__file__).parent / "jars"
+SOURCES = Path(__file__).parent / "java"
+COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+RESOLVE_TIMEOUT_S = 280
+COMPILE_TIMEOUT_S = 120
+
+
+class PeerMissingError(Exception):
+    """A program that the tests need is not on this machine; the text says which."""
+
+
+def require(*programs: str) -> None:
+    """Raises PeerMissingError unless all of `programs` are on the path."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        raise PeerMissingError(f"not on this machine: {', '.join(missing)}")
+
+
+def cache_root() -> Path:
+    """The folder that keeps what was resolved from one run to the next."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek-tests"
+
+
+def classpath(project: str) -> str:
+    """Resolves `jars/<project>.xml` and compiles our Java sources, if that was not done before.
+
+    Returns:
+        The class path: our classes first, then every jar.
+
+    Raises:
+        PeerMissingError: no `java`, `javac` or `mvn` here.
+        RuntimeError: Maven or the compiler failed; the text holds what it said.
+    """
+    require("java", "javac", "mvn")
+    definition = PROJECTS / f"{project}.xml"
+    folder = cache_root() / f"{project}-{_digest([definition])}"
+    with _locked(cache_root() / f"{project}.lock"):
+        if not folder.exists():
+            _into(folder, lambda target: _copy_dependencies(definition, target))
+        jars = [str(jar) for jar in sorted(folder.glob("*.jar"))]
+        sources = sorted((SOURCES / project).glob("*.java")) + sorted(SOURCES.glob("*.java"))
+        classes = folder / f"classes-{_digest(sources)}"
+        if not classes.exists():
+            _into(classes, lambda target: _compile(sources, jars, target))
+    return os.pathsep.join([str(classes), *jars])
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keeps parallel test processes from resolving the same jars at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _into(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Fills a temporary folder and renames it, so that `folder` is complete whenever it exists."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as temporary:
+        target = Path(temporary) / "content"
+        target.mkdir()
+        fill(target)
+        target.rename(folder)
+
+
+def _copy_dependencies(definition: Path, target: Path) -> None:
+    arguments = ["-DincludeScope=runtime", f"-DoutputDirectory={target}"]
+    _run(["mvn", "-B", "-q", "-f", str(definition), COPY_DEPENDENCIES, *arguments], RESOLVE_TIMEOUT_S)
+
+
+def _compile(sources: list[Path], jars: list[str], target: Path) -> None:
+    command = ["javac", "--release", "17", "-proc:none", "-d", str(target), "-cp", os.pathsep.join(jars)]
+    _run([*command, *map(str, sources)], COMPILE_TIMEOUT_S)
+
+
+def _run(command: list[str], timeout_s: float) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed ({result.returncode}):\n{result.stdout}\n{result.stderr}")

@@ -1,0 +1,59 @@
+"""What is inside an archive of `tests/vectors`, once unpacked: `tests/vectors/README.md` lists the contents."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class KafkaFixture:
+    """One archive of `tests/vectors`: log directories of a real broker, and what real readers saw in them."""
+
+    version: str
+    path: Path
+
+    @property
+    def log_dir(self) -> Path:
+        """The log directory as an orderly shutdown left it."""
+        return self.path / "log-dir"
+
+    @property
+    def log_dir_unclean(self) -> Path:
+        """The same log directory as a crash left it."""
+        return self.path / "log-dir-unclean"
+
+    def _json(self, name: str) -> Any:
+        return json.loads((self.path / name).read_text(encoding="utf-8"))
+
+    @cached_property
+    def consumed(self) -> dict[str, dict[str, Any]]:
+        """What a `read_uncommitted` consumer was given, by `topic-partition`; byte strings are base64."""
+        content: dict[str, dict[str, Any]] = self._json("consumed-read_uncommitted.json")
+        return content
+
+    @cached_property
+    def consumed_committed(self) -> dict[str, dict[str, Any]]:
+        """What a `read_committed` consumer was given."""
+        content: dict[str, dict[str, Any]] = self._json("consumed-read_committed.json")
+        return content
+
+    @cached_property
+    def offsets_for_times(self) -> list[dict[str, Any]]:
+        """What ListOffsets answered."""
+        content: list[dict[str, Any]] = self._json("offsets-for-times.json")
+        return content
+
+    @cached_property
+    def topics(self) -> dict[str, dict[str, Any]]:
+        """The topics as they were created."""
+        content: dict[str, dict[str, Any]] = self._json("topics.json")
+        return content
+
+    @property
+    def dump(self) -> Path:
+        """The folder of what Kafka's own dump tool printed, a file a partition."""
+        return self.path / "dump"
