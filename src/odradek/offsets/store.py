@@ -231,8 +231,23 @@ def _file(address: StoreAddress) -> OffsetStore:
     return FileOffsetStore.from_address(address)
 
 
+def _redis(address: StoreAddress) -> OffsetStore:
+    from odradek.offsets.redis import RedisOffsetStore
+
+    return RedisOffsetStore.from_address(address)
+
+
+def _zookeeper(address: StoreAddress) -> OffsetStore:
+    from odradek.offsets.zookeeper import ZooKeeperOffsetStore
+
+    return ZooKeeperOffsetStore.from_address(address)
+
+
 _SCHEMES: dict[str, Callable[[StoreAddress], OffsetStore]] = {
     "file": _file,
+    "redis": _redis,
+    "rediss": _redis,
+    "zookeeper": _zookeeper,
 }
 
 
@@ -241,8 +256,8 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
 
         file:///var/lib/job/offsets.json
         kafka://host:port[,host:port]/group
-        zookeeper://host:port[,host:port]/group
-        redis://[user:password@]host:port/db?group=g
+        zookeeper://[user:password@]host:port[,host:port]/group
+        redis://[user:password@]host:port/db?group=g        (rediss:// over TLS)
 
     Args:
         address: Where the positions of one group are kept.
@@ -260,7 +275,7 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
     try:
         return opener(parsed)
     except ImportError as error:
-        raise OffsetStoreError(f"{parsed.text}: needs the extra odradek[{parsed.scheme}] ({error})") from error
+        raise OffsetStoreError(f"{parsed.text}: its client library is not installed ({error})") from error
 
 
 def parse_address(address: str, options: Mapping[str, Any] | None = None) -> StoreAddress:

@@ -1,0 +1,296 @@
+"""Positions in ZooKeeper, where Kafka's consumers kept theirs before Kafka 0.9 and many tools still look.
+
+    /consumers/GROUP/offsets/TOPIC/PARTITION      20        the next offset, plain decimal, as those consumers wrote it
+    /consumers/GROUP/odradek                      {"version": "5f0c...", "positions": {"TOPIC": {"PARTITION": {...}}}}
+
+The second node is ours: the version of the group, and what is known of positions beside their offsets. A commit is
+one multi-operation transaction, which sets that node on condition that nobody else has, and the offsets with it: all or
+nothing. Offsets that an old consumer left are loaded as they are, under no version. An offset that another tool sets by
+hand counts from the next load on; what was known beside the old one is dropped.
+
+The address is `zookeeper://[user:password@]host:port[,host:port]/group`, with a chroot before the group if there is
+one; user and password are those of ZooKeeper's `digest` scheme. A transaction must fit into `jute.maxbuffer` (1 MB),
+which is good for some thousands of partitions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
+from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
+
+from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.offsets.store import (
+    DEFAULT_TIMEOUT_MS,
+    OffsetStore,
+    Position,
+    Positions,
+    StoreAddress,
+    new_version,
+)
+from odradek.storage.names import TopicPartition
+
+T = TypeVar("T")
+
+_SESSION_TIMEOUT_S = 10.0
+_RETRY_S = 0.1
+_TRY_AGAIN = (ConnectionLoss, SessionExpiredError, SessionMovedError, OperationTimeoutError)
+_RACED = (BadVersionError, NodeExistsError, NoNodeError, RolledBackError, RuntimeInconsistency)
+_OFFSET = re.compile(rb"[0-9]{1,19}")
+_PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+class ZooKeeperOffsetStore(OffsetStore):
+    """The positions of one group under `/consumers/GROUP`.
+
+    Args:
+        hosts: `host:port`, several with commas.
+        group: The group's name.
+        chroot: The node under which `/consumers` is, such as `/kafka`; empty for the root.
+        user: A user of the `digest` scheme; what the store makes is then that user's alone to change, and all may read.
+        password: Its password.
+        timeout_ms: How long a call may take, waiting for a connection included.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        group: str,
+        *,
+        chroot: str = "",
+        user: str | None = None,
+        password: str | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> None:
+        self.address = f"zookeeper://{hosts}{chroot}/{group}"
+        self._hosts = hosts
+        self._credentials = None if user is None else (user, password or "")
+        self._timeout_s = timeout_ms / 1000
+        self._root = f"{chroot}/consumers/{_node_name(self.address, group)}"
+        self._offsets = f"{self._root}/offsets"
+        self._state = f"{self._root}/odradek"
+        self._client: Any = None
+
+    @classmethod
+    def from_address(cls, address: StoreAddress) -> Self:
+        """Open `zookeeper://[user:password@]host:port[,host:port][/chroot]/group`."""
+        chroot, _, group = address.path.rpartition("/")
+        if not address.hosts or not group:
+            raise OffsetStoreError(f"{address.text}: ZooKeeper's address is zookeeper://host:port/group")
+        timeout_ms = address.take_timeout_ms()
+        address.refuse_the_rest()
+        return cls(
+            address.hosts, group, chroot=chroot, user=address.user, password=address.password, timeout_ms=timeout_ms
+        )
+
+    def load(self) -> Positions:
+        """Return the positions under the group, all of the same commit."""
+        return self._within_timeout(self._load)
+
+    def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
+        """Set the offsets and the version in one transaction, if the version is still the expected one."""
+        version = new_version()
+        paths = {self._path(name): str(position.offset).encode() for name, position in positions.items()}
+        self._within_timeout(lambda deadline: self._commit(deadline, expected, version, positions, paths))
+        return expected.merged(positions, version)
+
+    def close(self) -> None:
+        """End the session."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.stop()
+            client.close()
+
+    def _connected(self, deadline: float) -> Any:
+        if self._client is None:
+            client = KazooClient(
+                self._hosts,
+                timeout=_SESSION_TIMEOUT_S,
+                connection_retry=KazooRetry(max_tries=-1, delay=_RETRY_S, max_delay=1.0),
+                auth_data=[("digest", ":".join(self._credentials))] if self._credentials else None,
+                default_acl=self._acl(),
+            )
+            try:
+                client.start(timeout=_left(deadline))
+            except KazooTimeoutError:
+                client.close()
+                raise
+            self._client = client
+        return self._client
+
+    def _acl(self) -> list[Any] | None:
+        if self._credentials is None:
+            return None
+        return [make_digest_acl(*self._credentials, all=True), *READ_ACL_UNSAFE]
+
+    def _within_timeout(self, attempt: Callable[[float], T | None]) -> T:
+        """Repeat an attempt that may be repeated, until it returns something or the time is over."""
+        deadline = time.monotonic() + self._timeout_s
+        reason: object = "others kept on committing"
+        while time.monotonic() < deadline:
+            try:
+                result = attempt(deadline)
+            except _TRY_AGAIN as error:
+                reason = f"the connection was lost ({type(error).__name__})"
+                time.sleep(min(_RETRY_S, _left(deadline)))
+            except KazooTimeoutError:
+                reason = "no answer"
+                break
+            except KazooException as error:
+                raise OffsetStoreError(f"{self.address}: {type(error).__name__} {error}".rstrip()) from error
+            else:
+                if result is not None:
+                    return result
+        raise OffsetStoreError(f"{self.address}: {reason}, after {self._timeout_s:g} s")
+
+    def _load(self, deadline: float) -> Positions | None:
+        client = self._connected(deadline)
+        client.sync_async(self._state).get(timeout=_left(deadline))  # a follower may lag behind what was committed
+        before = self._read_state(deadline)
+        topics = _children(client, [self._offsets], deadline).get(self._offsets, [])
+        folders = {f"{self._offsets}/{topic}": topic for topic in topics}
+        found = {
+            TopicPartition(folders[folder], int(partition))
+            for folder, partitions in _children(client, folders, deadline).items()
+            for partition in partitions
+            if _PARTITION.fullmatch(partition)
+        }
+        reads = {name: client.get_async(self._path(name)) for name in found}
+        offsets = {name: _got(read, deadline) for name, read in reads.items()}
+        after = self._read_state(deadline)
+        if before != after:
+            return None
+        version, metadata, _ = self._parse_state(before)
+        return Positions(
+            {
+                name: self._parse_position(name, node[0], metadata)
+                for name, node in sorted(offsets.items())
+                if node is not None
+            },
+            version,
+        )
+
+    def _commit(
+        self,
+        deadline: float,
+        expected: Positions,
+        version: str,
+        positions: Mapping[TopicPartition, Position],
+        paths: Mapping[str, bytes],
+    ) -> bool | None:
+        """Return True once it is done, None if it is to be tried again because nodes came or went meanwhile."""
+        client = self._connected(deadline)
+        client.sync_async(self._state).get(timeout=_left(deadline))
+        state = self._read_state(deadline)
+        found, metadata, state_version = self._parse_state(state)
+        if found == version:  # the answer to an earlier attempt was lost
+            return True
+        if found != expected.version:
+            raise CommitConflictError(self.address, expected.version, found)
+        exists = {path: client.exists_async(path) for path in paths}
+        missing = {path for path, answer in exists.items() if answer.get(timeout=_left(deadline)) is None}
+        for folder in sorted({path.rpartition("/")[0] for path in missing} | {self._root}):
+            client.ensure_path_async(folder).get(timeout=_left(deadline))
+        transaction = client.transaction()
+        content = _format_state(version, metadata, positions)
+        if state is None:
+            transaction.create(self._state, content)
+        else:
+            transaction.set_data(self._state, content, version=state_version)
+        for path, offset in paths.items():
+            if path in missing:
+                transaction.create(path, offset)
+            else:
+                transaction.set_data(path, offset)
+        results = transaction.commit_async().get(timeout=_left(deadline))
+        errors = [result for result in results if isinstance(result, Exception)]
+        for error in errors:
+            if not isinstance(error, _RACED):
+                raise error
+        return None if errors else True
+
+    def _read_state(self, deadline: float) -> tuple[bytes, int, int] | None:
+        """Return the content of our node, its creation and its version; None where there is none."""
+        node = _got(self._client.get_async(self._state), deadline)
+        return None if node is None else (node[0], node[1].czxid, node[1].version)
+
+    def _parse_state(self, state: tuple[bytes, int, int] | None) -> tuple[str | None, dict[str, dict[str, Any]], int]:
+        if state is None:
+            return None, {}, -1
+        try:
+            content = json.loads(state[0])
+            version, metadata = content["version"], content["positions"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise OffsetStoreError(f"{self.address}: {self._state} does not hold a version ({error!r})") from error
+        if not isinstance(version, str) or not isinstance(metadata, dict):
+            raise OffsetStoreError(f"{self.address}: {self._state} does not hold a version")
+        return version, metadata, state[2]
+
+    def _parse_position(self, name: TopicPartition, data: bytes, metadata: Mapping[str, Any]) -> Position:
+        where = f"{self.address}, {name}"
+        offset = int(data) if _OFFSET.fullmatch(data) else data
+        partitions = metadata.get(name.topic, {})
+        known = partitions.get(str(name.partition), {}) if isinstance(partitions, dict) else partitions
+        if isinstance(known, dict) and known.get("offset") != offset:
+            known = {}
+        return Position.parse(offset, known, where=where)
+
+    def _path(self, name: TopicPartition) -> str:
+        return f"{self._offsets}/{_node_name(self.address, name.topic)}/{name.partition}"
+
+
+def _format_state(
+    version: str, metadata: dict[str, dict[str, Any]], positions: Mapping[TopicPartition, Position]
+) -> bytes:
+    for (topic, partition), position in positions.items():
+        known = position.metadata()
+        if known:
+            metadata.setdefault(topic, {})[str(partition)] = {"offset": position.offset, **known}
+        else:
+            metadata.get(topic, {}).pop(str(partition), None)
+    content = {"version": version, "positions": metadata}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _node_name(address: str, name: str) -> str:
+    if not name or "/" in name or name in (".", ".."):
+        raise OffsetStoreError(f"{address}: {name!r} cannot be the name of a node")
+    return name
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
+
+
+def _got(read: Any, deadline: float) -> Any:
+    """Wait for the answer to a read; None where the node does not exist."""
+    try:
+        return read.get(timeout=_left(deadline))
+    except NoNodeError:
+        return None
+
+
+def _children(client: Any, paths: Iterable[str], deadline: float) -> dict[str, list[str]]:
+    """Return the names of the children of each node that exists."""
+    reads = {path: client.get_children_async(path) for path in paths}
+    answers = {path: _got(read, deadline) for path, read in reads.items()}
+    return {path: children for path, children in answers.items() if children is not None}
