@@ -1,0 +1,277 @@
+"""Decodes slices of segments into Arrow record batches, driven by the schema that is asked for.
+
+    slice of whole batches -> ColumnDecoder (compiled, no GIL) -> Arrow arrays over its memory -> record batch
+
+A slice that turns out to be corrupt gives the rows before the corruption first, then the error.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.errors import CorruptRecordError, FormatError
+from odradek.records.batch import records_section
+from odradek.records.compression import MAX_DECOMPRESSED_BYTES
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.columns import ColumnDecoder
+from odradek.records.scan import Status, damage_at
+
+DEFAULT_ROWS = 65_536
+"""Rows of a record batch, unless one batch of the log holds more."""
+
+MIN_TIMESTAMP = -(1 << 63)
+MAX_TIMESTAMP = (1 << 63) - 1
+MAX_OFFSET = (1 << 63) - 1
+
+_TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime", None], pa.string())
+
+
+class Slice(Protocol):
+    """Consecutive whole batches of one segment.
+
+    Attributes:
+        path: The segment's `.log` file.
+        data: The whole segment, mapped; `position` and `end_position` count from its start.
+    """
+
+    @property
+    def path(self) -> Any:
+        """The `.log` file."""
+
+    @property
+    def data(self) -> Any:
+        """The mapped segment."""
+
+    @property
+    def position(self) -> int:
+        """Where the first batch starts."""
+
+    @property
+    def end_position(self) -> int:
+        """Where the last one ends."""
+
+
+@functools.lru_cache(maxsize=64)
+def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    # One array serves every batch of the usual size.
+    return _repeated(value, kind, max(rows, DEFAULT_ROWS)).slice(0, rows)
+
+
+def _binary(column: tuple[int, Any, Any, Any], kind: pa.DataType, rows: int, mapped: pa.Buffer | None) -> pa.Array:
+    nulls, validity, slots, data = column
+    buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(slots)]
+    if pa.types.is_binary_view(kind):
+        buffers.append(pa.py_buffer(b"") if mapped is None else mapped)
+    buffers.append(pa.py_buffer(data))
+    return pa.Array.from_buffers(kind, rows, buffers, nulls)
+
+
+class _Rows:
+    """The columns that a decoder handed out, as arrays."""
+
+    def __init__(self, taken: tuple[Any, ...], topic: str, partition: int, mapped: pa.Buffer | None) -> None:
+        (self.rows, self._offsets, self._timestamps, self._timestamp_nulls, self._types, self._types_met) = taken[:6]
+        (self._key, self._value, self._ends, self._header_count, self._names, self._values) = taken[6:]
+        self._topic = topic
+        self._partition = partition
+        self._mapped = mapped
+
+    def topic(self, kind: pa.DataType) -> pa.Array:
+        return _constant(self._topic, kind, self.rows)
+
+    def partition(self, kind: pa.DataType) -> pa.Array:
+        return _constant(self._partition, kind, self.rows)
+
+    def offset(self, kind: pa.DataType) -> pa.Array:
+        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(self._offsets)], 0)
+
+    def timestamp(self, kind: pa.DataType) -> pa.Array:
+        buffers = [None, pa.py_buffer(self._timestamps)]
+        if self._timestamp_nulls and kind.unit == "ms":
+            raw = pa.Array.from_buffers(pa.int64(), self.rows, buffers, 0)
+            return pc.if_else(pc.equal(raw, -1), pa.scalar(None, pa.int64()), raw).cast(kind)
+        return pa.Array.from_buffers(kind, self.rows, buffers, 0)
+
+    def timestamp_type(self, kind: pa.DataType) -> pa.Array:
+        for number, name in enumerate(_TIMESTAMP_TYPES.to_pylist()):
+            if self._types_met == 1 << number:
+                return _constant(name, kind, self.rows)
+        codes = pa.Array.from_buffers(pa.uint8(), self.rows, [None, pa.py_buffer(self._types)], 0)
+        return _TIMESTAMP_TYPES.take(codes)
+
+    def timestamp_type_code(self, kind: pa.DataType) -> pa.Array:
+        """Kafka's number of the type: 0 CreateTime, 1 LogAppendTime, -1 none."""
+        codes = pa.Array.from_buffers(pa.uint8(), self.rows, [None, pa.py_buffer(self._types)], 0)
+        return pa.array([0, 1, -1], kind).take(codes)
+
+    def key(self, kind: pa.DataType) -> pa.Array:
+        return _binary(self._key, kind, self.rows, self._mapped)
+
+    def value(self, kind: pa.DataType) -> pa.Array:
+        return _binary(self._value, kind, self.rows, self._mapped)
+
+    def headers(self, kind: pa.DataType) -> pa.Array:
+        if self._header_count:
+            names = _binary(self._names, pa.string(), self._header_count, None)
+            values = _binary(self._values, pa.binary(), self._header_count, None)
+        else:
+            names, values = pa.array([], pa.string()), pa.array([], pa.binary())
+        pairs = pa.StructArray.from_arrays([names, values], fields=list(kind.value_type))
+        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(self._ends)], 0, children=[pairs])
+
+
+_COLUMNS: dict[str, Callable[[_Rows, pa.DataType], pa.Array]] = {
+    "topic": _Rows.topic,
+    "partition": _Rows.partition,
+    "offset": _Rows.offset,
+    "timestamp": _Rows.timestamp,
+    "timestamp_type": _Rows.timestamp_type,
+    "timestampType": _Rows.timestamp_type_code,
+    "key": _Rows.key,
+    "value": _Rows.value,
+    "headers": _Rows.headers,
+}
+
+
+class _Decoding:
+    """One run over the slices of one partition."""
+
+    def __init__(
+        self, decoder: ColumnDecoder, schema: pa.Schema, topic: str, partition: int, rows: int, limit: int
+    ) -> None:
+        self._decoder = decoder
+        self._schema = schema
+        self._topic = topic
+        self._partition = partition
+        self._rows = rows
+        self._limit = limit
+        self._columns = [(_COLUMNS[field.name], field.type) for field in schema]
+
+    def flush(self, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
+        """Yield what was decoded so far, in batches of at most the rows asked for."""
+        if not len(self._decoder):
+            return
+        decoded = _Rows(self._decoder.take(), self._topic, self._partition, mapped)
+        arrays = [column(decoded, kind) for column, kind in self._columns]
+        if arrays:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        else:
+            batch = pa.RecordBatch.from_struct_array(pa.array([{}] * decoded.rows, pa.struct([])))
+        for start in range(0, decoded.rows, self._rows):
+            yield batch.slice(start, self._rows)
+
+    def slice(self, part: Slice, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
+        """Decode one slice; what is left over stays in the decoder."""
+        decoder, data = self._decoder, part.data
+        position, end = part.position, part.end_position
+        while True:
+            status, position = decoder.decode(data, position, end)
+            if status == Status.COMPRESSED:
+                status, position = self._payload(part)
+            if status == Status.FULL:
+                yield from self.flush(mapped)
+            elif status == Status.END:
+                return
+            elif status != Status.OK:
+                error = self._refusal(status, part, position)
+                yield from self.flush(mapped)
+                raise error
+
+    def _payload(self, part: Slice) -> tuple[int, int]:
+        position, size, magic, attributes, last_offset = self._decoder.batch
+        header = BatchHeader(position, size, last_offset, -1, magic, 0, attributes, 0, -1, -1, -1, -1, -1, -1)
+        try:
+            section = records_section(part.data, header, limit=self._limit)
+        except FormatError as error:
+            self._broken = error.at(part.path)
+            return Status.BAD_HEADER, position
+        return self._decoder.decode_payload(section)
+
+    _broken: FormatError | None = None
+
+    def _refusal(self, status: int, part: Slice, position: int) -> FormatError:
+        if self._broken is not None:
+            return self._broken
+        if status == Status.BAD_RECORD:
+            at, index, reason = self._decoder.error
+            text = f"record {index} at byte {at} of the batch's records: {reason}"
+            return CorruptRecordError(text, path=part.path, position=position)
+        return damage_at(status, part.data, position, part.end_position, part.path)
+
+
+def decode_slices(
+    slices: Iterable[Slice],
+    schema: pa.Schema,
+    *,
+    topic: str,
+    partition: int,
+    start_offset: int = 0,
+    end_offset: int = MAX_OFFSET,
+    start_timestamp: int = MIN_TIMESTAMP,
+    end_timestamp: int = MAX_TIMESTAMP,
+    aborted: Sequence[tuple[int, int, int]] = (),
+    include_control: bool = False,
+    check_crc: bool = True,
+    rows: int = DEFAULT_ROWS,
+    limit: int = MAX_DECOMPRESSED_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Decode the records of one partition.
+
+    Args:
+        slices: Consecutive slices of its segments.
+        schema: The columns, by name and type; those of `odradek.columnar.SCHEMA`, and `timestampType` (int32).
+        topic: What the column `topic` says.
+        partition: What the column `partition` says.
+        start_offset: The first offset wanted.
+        end_offset: The offset after the last one wanted.
+        start_timestamp: The first timestamp wanted, in ms.
+        end_timestamp: The timestamp after the last one wanted, in ms.
+        aborted: Transactions to leave out: producer id, first offset, offset of the abort marker.
+        include_control: Whether control records are given too.
+        check_crc: Whether each batch's checksum is verified.
+        rows: The most rows of a record batch.
+        limit: How many bytes one batch may decompress to.
+
+    Yields:
+        Record batches of `schema`, none of them empty.
+
+    Raises:
+        FormatError: A batch is corrupt; the records before it were yielded. It names file and position.
+    """
+    names = set(schema.names)
+    views = any(pa.types.is_binary_view(field.type) for field in schema)
+    scale = 1
+    if "timestamp" in names and schema.field("timestamp").type.unit == "us":
+        scale = 1000
+    decoder = ColumnDecoder(
+        "key" in names,
+        "value" in names,
+        "headers" in names,
+        views=views,
+        check_crc=check_crc,
+        include_control=include_control,
+        max_rows=rows,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        start_timestamp=start_timestamp,
+        end_timestamp=end_timestamp,
+        timestamp_scale=scale,
+        aborted=aborted,
+    )
+    decoding = _Decoding(decoder, schema, topic, partition, rows, limit)
+    for part in slices:
+        mapped = pa.py_buffer(part.data) if views else None
+        yield from decoding.slice(part, mapped)
+        if views:
+            # Views point into this slice's buffer, and a record batch has one such buffer.
+            yield from decoding.flush(mapped)
+    yield from decoding.flush(None)

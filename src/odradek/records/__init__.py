@@ -1,0 +1,12 @@
+"""Kafka's record formats: bytes to record batches and back, without any input or output.
+
+`header` and `scan` walk over batches, `batch` and `message_set` read their records, `control` knows the records of the
+broker itself, `compression` the codecs, and `kernels` holds the compiled loops.
+"""
+
+from odradek.records.batch import read_records
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import Record
+from odradek.records.scan import BatchScan, scan_batches
+
+__all__ = ["BatchHeader", "BatchScan", "Record", "read_records", "scan_batches"]

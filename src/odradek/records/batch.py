@@ -1,0 +1,80 @@
+"""The records of one batch, read into `Record` objects.
+
+Whoever reads many records takes `odradek.columnar`, which makes no object of them.
+"""
+
+from __future__ import annotations
+
+from typing_extensions import Buffer
+
+from odradek.errors import CorruptRecordError, FormatError
+from odradek.records.compression import MAX_DECOMPRESSED_BYTES, decompress
+from odradek.records.header import LOG_APPEND_TIME_FLAG, V2_HEADER_BYTES, BatchHeader
+from odradek.records.kernels.objects import Record, decode_records
+from odradek.records.message_set import message_payload, read_inner_messages, read_message
+
+
+def records_section(data: Buffer, header: BatchHeader, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+    """Return what a batch holds behind its header, decompressed where it was compressed.
+
+    For a v0 or v1 wrapper that is its inner message set.
+
+    Args:
+        data: The bytes that hold the batch.
+        header: Its header.
+        limit: How many bytes it may decompress to.
+
+    Raises:
+        CorruptRecordError: The codec refuses it, or it grows past `limit`.
+    """
+    view = memoryview(data).cast("B")
+    try:
+        if header.magic == 2:
+            section = view[header.position + V2_HEADER_BYTES : header.end_position]
+            if not header.codec:
+                return section
+            return decompress(header.codec, section, magic=2, limit=limit)
+        _, value = message_payload(data, header)
+        if value is None:
+            raise CorruptRecordError("a wrapper message without a value")
+        return decompress(header.codec, value, magic=header.magic, limit=limit)
+    except FormatError as error:
+        raise error.at(position=header.position) from None
+
+
+def read_records(
+    data: Buffer, header: BatchHeader, *, check_crc: bool = True, limit: int = MAX_DECOMPRESSED_BYTES
+) -> list[Record]:
+    """Read the records of the batch at `header.position`.
+
+    Args:
+        data: The bytes that hold the batch; its own checksum was verified when `header` was read.
+        header: Its header, as `scan_batches` gives it.
+        check_crc: Whether the checksums of a wrapper's inner messages are verified.
+        limit: How many bytes it may decompress to.
+
+    Returns:
+        The records, control records among them, with their offsets.
+
+    Raises:
+        CorruptRecordError: The records contradict the header; `position` is that of the batch.
+    """
+    if header.magic < 2 and not header.codec:
+        return [read_message(data, header)]
+    section = records_section(data, header, limit=limit)
+    if header.magic < 2:
+        return read_inner_messages(section, header, check_crc=check_crc)
+    append_time = header.attributes & LOG_APPEND_TIME_FLAG
+    records = decode_records(
+        section,
+        0,
+        memoryview(section).nbytes,
+        header.records_count,
+        header.base_offset,
+        header.base_timestamp,
+        header.max_timestamp if append_time else None,
+        header.timestamp_type,
+    )
+    if isinstance(records, tuple):
+        raise CorruptRecordError(records[1], position=header.position)
+    return records

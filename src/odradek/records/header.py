@@ -1,0 +1,113 @@
+"""The header of a record batch (v2), or of a message (v0, v1) read as a batch of one.
+
+    v2   baseOffset 8 | batchLength 4 | partitionLeaderEpoch 4 | magic 1 | crc 4 | attributes 2 | lastOffsetDelta 4 |
+         baseTimestamp 8 | maxTimestamp 8 | producerId 8 | producerEpoch 2 | baseSequence 4 | recordsCount 4 | records
+    v1   offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | timestamp 8 | key | value
+    v0   offset 8 | size 4 | crc 4 | magic 1 | attributes 1 | key | value
+
+    attributes   bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon (4 to 6: v2 only)
+
+Kafka: DefaultRecordBatch, LegacyRecord.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LOG_OVERHEAD = 12
+"""Bytes before the part that a batch's size field counts: offset and size."""
+
+V2_HEADER_BYTES = 61
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch, with Kafka's field names.
+
+    A v0 or v1 message has -1 (or 0) in the fields that only v2 knows. The first offset of a v0 or v1 *wrapper* (a
+    compressed message) is known only to its content: its `base_offset` equals its `last_offset`, and its
+    `records_count` is -1.
+
+    Attributes:
+        position: Where the batch starts, in bytes from the start of the file or buffer.
+        size_bytes: The whole batch, the first 12 bytes included.
+    """
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def end_position(self) -> int:
+        """The position of the byte after the batch."""
+        return self.position + self.size_bytes
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record; compaction keeps it even where that record is gone."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last record."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of the last record, which wraps after 2^31 - 1; -1 without one."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
+
+    @property
+    def codec(self) -> int:
+        """The compression codec's number (see `odradek.records.compression.Codec`)."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> str | None:
+        """`CreateTime`, `LogAppendTime`, or None in v0, which has no timestamps."""
+        if self.magic == 0:
+            return None
+        return "LogAppendTime" if self.attributes & LOG_APPEND_TIME_FLAG else "CreateTime"
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the records belong to a transaction."""
+        return self.magic == 2 and bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a control record, which consumers are never given."""
+        return self.magic == 2 and bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Whether an idempotent producer wrote the batch."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the batch's tombstones may go, in ms; None where the cleaner has not met them."""
+        if self.magic == 2 and self.attributes & DELETE_HORIZON_FLAG:
+            return self.base_timestamp
+        return None

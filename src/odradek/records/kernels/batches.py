@@ -1,0 +1,139 @@
+"""Walks the batches of a segment: headers into one table of C structs, no Python object a batch.
+
+    | batch | batch | batch | torn tail ...
+    ^ position                ^ next_position, and a status that says why the walk stopped there
+
+Kafka: FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch.
+"""
+
+import cython
+from cython.cimports.libc.stdint import int64_t, uint8_t, uintptr_t
+from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.odradek.records.kernels.wire import (
+    NO_MEMORY,
+    OK,
+    BatchInfo,
+    Status,
+    crc32_function,
+    crc32c_function,
+    read_header,
+)
+
+from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
+
+_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
+_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
+
+
+@cython.final
+@cython.cclass
+class BatchTable:
+    """The headers of consecutive batches."""
+
+    _rows: cython.pointer(BatchInfo)
+    _count: cython.Py_ssize_t
+    _capacity: cython.Py_ssize_t
+    status: cython.int
+    next_position: cython.longlong
+
+    def __cinit__(self):
+        self._rows = cython.NULL
+        self._count = 0
+        self._capacity = 0
+
+    def __dealloc__(self):
+        free(self._rows)
+
+    def __len__(self):
+        return self._count
+
+    @property
+    def stop(self):
+        """The status (see `odradek.records.scan`) that ended the walk."""
+        return self.status
+
+    @property
+    def stop_position(self):
+        """The position of the first byte that was not walked over."""
+        return self.next_position
+
+    def row(self, index: cython.Py_ssize_t):
+        """Return the fields of one header, in the order of `BatchHeader`."""
+        if index < 0 or index >= self._count:
+            raise IndexError(index)
+        row: cython.pointer(BatchInfo) = cython.address(self._rows[index])
+        return (
+            row.position,
+            row.size_bytes,
+            row.base_offset,
+            row.partition_leader_epoch,
+            row.magic,
+            row.crc,
+            row.attributes,
+            row.last_offset_delta,
+            row.base_timestamp,
+            row.max_timestamp,
+            row.producer_id,
+            row.producer_epoch,
+            row.base_sequence,
+            row.records_count,
+        )
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _walk(
+        self,
+        base: cython.pointer(cython.const[uint8_t]),
+        position: int64_t,
+        end: int64_t,
+        limit: cython.Py_ssize_t,
+        crc32c: crc32c_function,
+        crc32: crc32_function,
+    ) -> cython.int:
+        status: Status = OK
+        info: BatchInfo
+        capacity: cython.Py_ssize_t
+        grown: cython.pointer(BatchInfo)
+        while self._count < limit:
+            status = read_header(base + position, end - position, cython.address(info), crc32c, crc32)
+            if status != OK:
+                break
+            if self._count == self._capacity:
+                capacity = 64 if self._capacity == 0 else self._capacity * 2
+                grown = cython.cast(cython.pointer(BatchInfo), realloc(self._rows, capacity * cython.sizeof(BatchInfo)))
+                if grown == cython.NULL:
+                    status = NO_MEMORY
+                    break
+                self._rows = grown
+                self._capacity = capacity
+            info.position = position
+            self._rows[self._count] = info
+            self._count += 1
+            position += info.size_bytes
+        self.next_position = position
+        return status
+
+
+def walk_batches(
+    data: cython.const[cython.uchar][::1],
+    position: int64_t,
+    end: int64_t,
+    limit: cython.Py_ssize_t,
+    check_crc: cython.bint,
+):
+    """Walk up to `limit` batches of `data` from `position` to `end`; the caller has checked the two bounds."""
+    table: BatchTable = BatchTable()
+    if end > data.shape[0] or position < 0 or position > end:
+        raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
+    base: cython.pointer(cython.const[uint8_t]) = cython.NULL
+    if data.shape[0] > 0:
+        base = cython.cast(cython.pointer(cython.const[uint8_t]), cython.address(data[0]))
+    crc32c: crc32c_function = cython.NULL
+    crc32: crc32_function = cython.NULL
+    if check_crc:
+        crc32c = cython.cast(crc32c_function, _crc32c_address)
+        crc32 = cython.cast(crc32_function, _crc32_address)
+    with cython.nogil:
+        table.status = table._walk(base, position, end, limit, crc32c, crc32)
+    return table

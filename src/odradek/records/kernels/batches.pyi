@@ -1,0 +1,9 @@
+from typing_extensions import Buffer
+
+class BatchTable:
+    stop: int
+    stop_position: int
+    def __len__(self) -> int: ...
+    def row(self, index: int) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int]: ...
+
+def walk_batches(data: Buffer, position: int, end: int, limit: int, check_crc: bool) -> BatchTable: ...

@@ -1,0 +1,218 @@
+# cython: language_level=3
+# What the kernels share: big-endian loads, varints, and the header of a batch.
+# Kafka: DefaultRecordBatch, LegacyRecord, ByteUtils.
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #define odradek_bswap16 __builtin_bswap16
+    #define odradek_bswap32 __builtin_bswap32
+    #define odradek_bswap64 __builtin_bswap64
+    #define odradek_likely(x) __builtin_expect(!!(x), 1)
+    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    #error "the kernels write Arrow's little-endian layout: a big-endian machine needs another port"
+    #endif
+    """
+    uint16_t odradek_bswap16(uint16_t) noexcept nogil
+    uint32_t odradek_bswap32(uint32_t) noexcept nogil
+    uint64_t odradek_bswap64(uint64_t) noexcept nogil
+    bint odradek_likely(bint) noexcept nogil
+
+# The checksum of a library, taken by address so that a batch costs no Python call (see records/crc.py).
+ctypedef uint32_t (*crc32c_function)(uint32_t, const uint8_t*, size_t) noexcept nogil
+ctypedef unsigned long (*crc32_function)(unsigned long, const uint8_t*, uint32_t) noexcept nogil
+
+cdef enum Status:
+    OK = 0
+    END = 1                 # no byte is left
+    TRUNCATED = 2           # the batch goes on past the last byte
+    BAD_SIZE = 3            # the size field is below the smallest batch
+    BAD_MAGIC = 4
+    BAD_CRC = 5
+    BAD_HEADER = 6          # header fields that contradict each other
+    BAD_RECORD = 7          # a record that contradicts its batch
+    COMPRESSED = 8          # the caller has to decompress the records first
+    FULL = 9                # as many rows as were asked for
+    NO_MEMORY = 10
+
+cdef enum:
+    LOG_OVERHEAD = 12       # offset and size: what stands before every batch
+    V0_MIN = 14             # smallest size field of a v0 message
+    V1_MIN = 22
+    V2_HEADER = 61
+    V2_MIN = 49
+
+cdef struct BatchInfo:
+    int64_t position
+    int64_t size_bytes
+    int64_t base_offset
+    int64_t last_offset
+    int64_t base_timestamp
+    int64_t max_timestamp
+    int64_t producer_id
+    uint32_t crc
+    int32_t partition_leader_epoch
+    int32_t last_offset_delta
+    int32_t base_sequence
+    int32_t records_count
+    int16_t attributes
+    int16_t producer_epoch
+    int8_t magic
+
+
+cdef inline int16_t load_i16(const uint8_t* p) noexcept nogil:
+    cdef uint16_t raw
+    memcpy(&raw, p, 2)
+    return <int16_t>odradek_bswap16(raw)
+
+
+cdef inline int32_t load_i32(const uint8_t* p) noexcept nogil:
+    cdef uint32_t raw
+    memcpy(&raw, p, 4)
+    return <int32_t>odradek_bswap32(raw)
+
+
+cdef inline uint32_t load_u32(const uint8_t* p) noexcept nogil:
+    cdef uint32_t raw
+    memcpy(&raw, p, 4)
+    return odradek_bswap32(raw)
+
+
+cdef inline int64_t load_i64(const uint8_t* p) noexcept nogil:
+    cdef uint64_t raw
+    memcpy(&raw, p, 8)
+    return <int64_t>odradek_bswap64(raw)
+
+
+cdef inline void store_i16(uint8_t* p, int16_t value) noexcept nogil:
+    cdef uint16_t raw = odradek_bswap16(<uint16_t>value)
+    memcpy(p, &raw, 2)
+
+
+cdef inline void store_i32(uint8_t* p, int32_t value) noexcept nogil:
+    cdef uint32_t raw = odradek_bswap32(<uint32_t>value)
+    memcpy(p, &raw, 4)
+
+
+cdef inline void store_i64(uint8_t* p, int64_t value) noexcept nogil:
+    cdef uint64_t raw = odradek_bswap64(<uint64_t>value)
+    memcpy(p, &raw, 8)
+
+
+cdef inline const uint8_t* read_varint(const uint8_t* p, const uint8_t* end, int32_t* value) noexcept nogil:
+    """Read a zig-zag varint of at most 5 bytes; NULL where it does not end in time."""
+    cdef uint32_t raw
+    cdef uint32_t byte
+    cdef int shift = 7
+    if p >= end:
+        return NULL
+    raw = p[0]
+    p += 1
+    if raw >= 128:
+        raw &= 127
+        while True:
+            if p >= end or shift > 28:
+                return NULL
+            byte = p[0]
+            p += 1
+            raw |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+    value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return p
+
+
+cdef inline const uint8_t* read_varlong(const uint8_t* p, const uint8_t* end, int64_t* value) noexcept nogil:
+    """Read a zig-zag varlong of at most 10 bytes; NULL where it does not end in time."""
+    cdef uint64_t raw
+    cdef uint64_t byte
+    cdef int shift = 7
+    if p >= end:
+        return NULL
+    raw = p[0]
+    p += 1
+    if raw >= 128:
+        raw &= 127
+        while True:
+            if p >= end or shift > 63:
+                return NULL
+            byte = p[0]
+            p += 1
+            raw |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return p
+
+
+cdef inline Status read_header(
+    const uint8_t* p, int64_t available, BatchInfo* info, crc32c_function crc32c, crc32_function crc32
+) noexcept nogil:
+    """Read the batch (v2) or message (v0, v1) at `p`; a checksum is verified where its function is given.
+
+    For a wrapper message, whose first offset only its content tells, base_offset is the last offset and
+    records_count is -1.
+    """
+    cdef int64_t size
+    cdef int64_t total
+    if available <= 0:
+        return END
+    if available < LOG_OVERHEAD + 5:
+        return TRUNCATED
+    size = load_i32(p + 8)
+    if size < V0_MIN:
+        return BAD_SIZE
+    total = size + LOG_OVERHEAD
+    info.magic = <int8_t>p[16]
+    if info.magic < 0 or info.magic > 2:
+        return BAD_MAGIC
+    if (info.magic == 2 and size < V2_MIN) or (info.magic == 1 and size < V1_MIN):
+        return BAD_SIZE
+    if total > available:
+        return TRUNCATED
+    info.size_bytes = total
+    info.base_offset = load_i64(p)
+    if info.magic == 2:
+        info.partition_leader_epoch = load_i32(p + 12)
+        info.crc = load_u32(p + 17)
+        if crc32c != NULL and crc32c(0, p + 21, <size_t>(total - 21)) != info.crc:
+            return BAD_CRC
+        info.attributes = load_i16(p + 21)
+        info.last_offset_delta = load_i32(p + 23)
+        info.last_offset = info.base_offset + info.last_offset_delta
+        info.base_timestamp = load_i64(p + 27)
+        info.max_timestamp = load_i64(p + 35)
+        info.producer_id = load_i64(p + 43)
+        info.producer_epoch = load_i16(p + 51)
+        info.base_sequence = load_i32(p + 53)
+        info.records_count = load_i32(p + 57)
+        if info.last_offset_delta < 0 or info.records_count < 0 or info.base_offset < 0:
+            return BAD_HEADER
+        if info.last_offset < 0:
+            return BAD_HEADER
+        # A record takes seven bytes at least.
+        if info.attributes & 7 == 0 and <int64_t>info.records_count * 7 > total - V2_HEADER:
+            return BAD_HEADER
+        if info.attributes & 7 > 4:
+            return BAD_HEADER
+        return OK
+    info.crc = load_u32(p + 12)
+    if crc32 != NULL and <uint32_t>crc32(0, p + 16, <uint32_t>(total - 16)) != info.crc:
+        return BAD_CRC
+    info.attributes = p[17]
+    info.partition_leader_epoch = -1
+    info.last_offset_delta = 0
+    info.last_offset = info.base_offset
+    info.base_timestamp = load_i64(p + 18) if info.magic == 1 else -1
+    info.max_timestamp = info.base_timestamp
+    info.producer_id = -1
+    info.producer_epoch = -1
+    info.base_sequence = -1
+    info.records_count = 1 if info.attributes & 7 == 0 else -1
+    if info.attributes & 7 > 3 or info.base_offset < 0:
+        return BAD_HEADER
+    return OK

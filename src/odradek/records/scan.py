@@ -1,0 +1,136 @@
+"""Walks over batches, header by header, and says where and why it had to stop.
+
+    | batch | batch | batch | torn tail ...
+                            ^ position; damage says why
+
+Nothing is raised for bytes that are no batch: what lies before them is good, and the caller decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from enum import IntEnum
+
+from typing_extensions import Buffer
+
+from odradek.errors import CorruptRecordError, FormatError, TruncatedBatchError, UnsupportedMagicError
+from odradek.records.header import LOG_OVERHEAD, BatchHeader
+from odradek.records.kernels.batches import walk_batches
+
+CHUNK_BATCHES = 4096
+"""How many headers are walked over at a time: what bounds the memory of a scan."""
+
+
+class Status(IntEnum):
+    """Why a kernel stopped; the numbers are those of `kernels/wire.pxd`."""
+
+    OK = 0
+    END = 1
+    TRUNCATED = 2
+    BAD_SIZE = 3
+    BAD_MAGIC = 4
+    BAD_CRC = 5
+    BAD_HEADER = 6
+    BAD_RECORD = 7
+    COMPRESSED = 8
+    FULL = 9
+    NO_MEMORY = 10
+
+
+def damage_at(
+    status: int, data: Buffer, position: int, end: int, path: str | os.PathLike[str] | None = None
+) -> FormatError:
+    """Put into words why the bytes at `position` are no batch.
+
+    Args:
+        status: What the kernel said.
+        data: The bytes.
+        position: Where the batch should have started.
+        end: Where the bytes end.
+        path: The file that they come from, if they do.
+
+    Raises:
+        MemoryError: The kernel ran out of memory, so nothing can be said of the bytes.
+    """
+    view = memoryview(data)
+    left = end - position
+    size = int.from_bytes(view[position + 8 : position + 12], "big", signed=True) if left >= LOG_OVERHEAD else 0
+    if status == Status.NO_MEMORY:
+        raise MemoryError(f"no memory left to decode the batch at position {position}")
+    if status == Status.TRUNCATED:
+        if left < LOG_OVERHEAD + 5:
+            return TruncatedBatchError(f"{left} bytes are too few for a batch", path=path, position=position)
+        reason = f"the batch claims {size + LOG_OVERHEAD} bytes, {left} are left"
+        return TruncatedBatchError(reason, path=path, position=position)
+    if status == Status.BAD_MAGIC:
+        reason = f"unknown message format: magic {int.from_bytes(view[position + 16 : position + 17], signed=True)}"
+        return UnsupportedMagicError(reason, path=path, position=position)
+    if status == Status.BAD_SIZE:
+        reason = f"size field {size} is below the smallest batch"
+        if not any(view[position : min(end, position + 64)]):
+            reason = "zeros where a batch should start"
+    elif status == Status.BAD_CRC:
+        reason = f"checksum mismatch in a batch of {size + LOG_OVERHEAD} bytes"
+    else:
+        reason = "the fields of the batch header contradict each other"
+    return CorruptRecordError(reason, path=path, position=position)
+
+
+class BatchScan:
+    """An iterator over the headers of consecutive batches.
+
+    Attributes:
+        position: The first byte that was not understood (or not yet reached).
+        damage: Why the scan stopped before the end; None while, and where, all is well. It is not raised.
+    """
+
+    def __init__(
+        self,
+        data: Buffer,
+        position: int,
+        end: int | None,
+        *,
+        check_crc: bool,
+        path: str | os.PathLike[str] | None,
+    ) -> None:
+        self._data = data
+        self._end = memoryview(data).nbytes if end is None else end
+        self._check_crc = check_crc
+        self._path = path
+        self.position = position
+        self.damage: FormatError | None = None
+
+    def __iter__(self) -> Iterator[BatchHeader]:
+        while self.damage is None and self.position < self._end:
+            table = walk_batches(self._data, self.position, self._end, CHUNK_BATCHES, self._check_crc)
+            for index in range(len(table)):
+                header = BatchHeader._make(table.row(index))
+                self.position = header.end_position
+                yield header
+            self.position = table.stop_position
+            if table.stop not in (Status.OK, Status.END):
+                self.damage = damage_at(table.stop, self._data, self.position, self._end, self._path)
+
+
+def scan_batches(
+    data: Buffer,
+    position: int = 0,
+    end: int | None = None,
+    *,
+    check_crc: bool = True,
+    path: str | os.PathLike[str] | None = None,
+) -> BatchScan:
+    """Walk over the batches of `data`.
+
+    Args:
+        data: A segment, or part of one: contiguous bytes.
+        position: Where the first batch starts.
+        end: Where to stop; the end of `data` if None.
+        check_crc: Whether each batch's checksum is verified.
+        path: The file, for what `damage` says.
+
+    Returns:
+        An iterator over headers with `position` and `damage`.
+    """
+    return BatchScan(data, position, end, check_crc=check_crc, path=path)
