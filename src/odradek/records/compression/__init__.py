@@ -1,0 +1,175 @@
+"""The compressed part of a batch: what stands between a batch's header and its records.
+
+A batch whose attributes name a codec holds all of its records as one compressed block:
+
+    v2      | 61-byte header, attributes & 7 = codec | compressed records ................ |
+    v0, v1  | offset, size, crc, magic, attributes   | null key | value = compressed set . |
+
+The codecs and their numbers are those of Kafka's `CompressionType`; the levels are those of its
+`compression.gzip.level`, `compression.lz4.level` and `compression.zstd.level` (KIP-780). A module of this package
+describes the framing of one codec. A codec's package is imported when its first block is met.
+
+No length that a block claims is believed before it is compared with the limit and with what that many compressed
+bytes can hold at most, so memory stays bounded by the limit, whatever the block says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Protocol, TypeAlias
+
+from typing_extensions import Buffer
+
+from odradek.errors import CompressionError
+
+__all__ = ["LEVELS", "MAX_DECOMPRESSED_BYTES", "Codec", "Decompressor", "compress", "decompress"]
+
+Scratch: TypeAlias = Callable[[int], memoryview]
+
+MAX_DECOMPRESSED_BYTES = 256 << 20
+"""What one block may grow to unless the caller says otherwise: well above any sensible `max.message.bytes`."""
+
+
+class Codec(IntEnum):
+    """The number that bits 0 to 2 of a batch's attributes hold."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+LEVELS: dict[Codec, tuple[int, int, int]] = {
+    Codec.GZIP: (-1, 1, 9),
+    Codec.LZ4: (9, 1, 17),
+    Codec.ZSTD: (3, -131072, 22),
+}
+"""Default, lowest and highest level of the codecs that have levels; gzip takes its default -1 beside 1 to 9."""
+
+
+class _Implementation(Protocol):
+    """What each module of this package offers."""
+
+    def compress(self, data: memoryview, *, level: int, magic: int) -> bytes: ...
+
+    def decompress(self, data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview: ...
+
+
+_loaded: dict[int, _Implementation] = {}
+
+
+def _load(codec: int) -> _Implementation:
+    """Import the module of a codec that is used for the first time."""
+    implementation: _Implementation
+    if codec == Codec.GZIP:
+        from odradek.records.compression import gzip
+
+        implementation = gzip
+    elif codec == Codec.SNAPPY:
+        from odradek.records.compression import snappy
+
+        implementation = snappy
+    elif codec == Codec.LZ4:
+        from odradek.records.compression import lz4
+
+        implementation = lz4
+    elif codec == Codec.ZSTD:
+        from odradek.records.compression import zstd
+
+        implementation = zstd
+    else:
+        raise CompressionError(f"codec {codec} is none that Kafka has (0 to 4)")
+    _loaded[codec] = implementation
+    return implementation
+
+
+def _bytes_view(data: Buffer) -> memoryview:
+    view = memoryview(data)
+    return view if view.format == "B" and view.contiguous else view.cast("B")
+
+
+class Decompressor:
+    """Decompresses block after block into one buffer that it keeps.
+
+    What `decompress` returns is valid until the next call on the same object: copy what has to last. Reading a log
+    batch by batch in this way saves the allocation, and the page faults, of a fresh buffer for every batch. An object
+    belongs to one thread at a time.
+
+    Attributes:
+        limit: The bytes that one block may grow to.
+    """
+
+    __slots__ = ("_scratch", "limit")
+
+    def __init__(self, limit: int = MAX_DECOMPRESSED_BYTES) -> None:
+        self.limit = limit
+        self._scratch = memoryview(bytearray())
+
+    def _take(self, size: int) -> memoryview:
+        """Return the scratch buffer, at least `size` bytes of it."""
+        if len(self._scratch) < size:
+            self._scratch = memoryview(bytearray())  # given back before the larger one is asked for
+            self._scratch = memoryview(bytearray(size))
+        return self._scratch
+
+    def decompress(self, codec: int, data: Buffer, *, magic: int = 2) -> memoryview:
+        """Return the decompressed bytes of one block, valid until the next call.
+
+        Args:
+            codec: The codec of the batch: attributes & 7.
+            data: The whole compressed block.
+            magic: The batch's magic; lz4 in magic 0 has a header checksum of its own, and zstd came with magic 2.
+
+        Raises:
+            CompressionError: The codec is unknown or refuses the block, the block is cut short, or it holds more than
+                `limit` bytes.
+        """
+        view = _bytes_view(data)
+        if codec == 0:
+            return view
+        implementation = _loaded.get(codec) or _load(codec)
+        return implementation.decompress(view, magic=magic, limit=self.limit, scratch=self._take)
+
+
+def decompress(codec: int, data: Buffer, *, magic: int = 2, limit: int = MAX_DECOMPRESSED_BYTES) -> memoryview:
+    """Return the decompressed bytes of one block in memory of their own.
+
+    Raises:
+        CompressionError: As `Decompressor.decompress`.
+    """
+    return Decompressor(limit).decompress(codec, data, magic=magic)
+
+
+def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:
+    """Return `data` as one compressed block in the framing that Kafka writes.
+
+    Args:
+        codec: One of `Codec`.
+        data: The records (v2) or the inner message set (v0, v1).
+        level: One of the codec's `LEVELS`; `None` is Kafka's default. Codecs without levels take `None` only.
+        magic: The magic of the batch that will hold the block.
+
+    Raises:
+        ValueError: The codec does not exist, does not exist for this magic, or does not have this level.
+    """
+    try:
+        codec = Codec(codec)
+    except ValueError:
+        raise ValueError(f"codec {codec} is none that Kafka has (0 to 4)") from None
+    if codec == Codec.ZSTD and magic < 2:
+        raise ValueError(f"zstd came with magic 2, magic {magic} does not have it")
+    if codec in LEVELS:
+        default, lowest, highest = LEVELS[codec]
+        if level is None:
+            level = default
+        elif level != default and not lowest <= level <= highest:
+            raise ValueError(f"{codec.name.lower()} has levels {lowest} to {highest} (default {default}), not {level}")
+    elif level is not None:
+        raise ValueError(f"{codec.name.lower()} has no levels, {level} was asked for")
+    view = _bytes_view(data)
+    if codec == Codec.NONE:
+        return bytes(view)
+    implementation = _loaded.get(codec) or _load(codec)
+    return implementation.compress(view, level=level or 0, magic=magic)

@@ -1,0 +1,106 @@
+"""Zstandard frames (RFC 8878), as Kafka's `ZstdCompression` (KIP-110) writes and reads them.
+
+    | 28 b5 2f fd | descriptor | [window 1] [dictionary 0-4] [content size 0-8] | block ... | [checksum 4] |
+    block: | 3 bytes, little-endian: bit 0 last, bits 1-2 raw, run, compressed; size | bytes |
+
+Kafka writes a frame as a stream, so without its content size. It reads frames one after another, skippable ones among
+them. The blocks are walked before any is decoded: that finds a frame that was cut, of which the library would return
+the beginning without a word, and bounds the content, since no block holds more than 128 KiB.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import zstandard
+
+from odradek.errors import CompressionError
+from odradek.records.compression import Scratch
+
+_MAGIC = 0xFD2FB528
+_SKIPPABLE = 0x184D2A50
+_BLOCK_BYTES = 128 * 1024
+_RAW, _RUN, _RESERVED = 0, 1, 3
+
+
+class _Contexts(threading.local):
+    """A thread's decoder, and the encoder that it used last: costly to make, and not to be shared."""
+
+    def __init__(self) -> None:
+        self.decoder = zstandard.ZstdDecompressor()
+        self.level: int | None = None
+
+    def encoder_for(self, level: int) -> zstandard.ZstdCompressor:
+        if self.level != level:
+            self.encoder = zstandard.ZstdCompressor(level=level, write_content_size=False)
+            self.level = level
+        return self.encoder
+
+
+_contexts = _Contexts()
+
+
+def compress(data: memoryview, *, level: int, magic: int) -> bytes:
+    """Return one frame without its content size."""
+    return _contexts.encoder_for(level).compress(data)
+
+
+def _integer(data: memoryview, position: int, size: int) -> int:
+    if len(data) - position < size:
+        raise CompressionError(f"zstd: the block ends within a frame, at byte {len(data)}")
+    return int.from_bytes(data[position : position + size], "little")
+
+
+def _skip_frame(data: memoryview, position: int) -> tuple[int, int]:
+    """Return where the frame at `position` ends, and what its content can grow to at most."""
+    magic = _integer(data, position, 4)
+    if magic & ~0xF == _SKIPPABLE:
+        end = position + 8 + _integer(data, position + 4, 4)
+        if end > len(data):
+            raise CompressionError(
+                f"zstd: the skippable frame at byte {position} ends {end - len(data)} bytes too late"
+            )
+        return end, 0
+    if magic != _MAGIC:
+        raise CompressionError(f"zstd: at byte {position} stands {magic:08x}, not a frame's magic {_MAGIC:08x}")
+    descriptor = _integer(data, position + 4, 1)
+    single_segment = descriptor >> 5 & 1
+    size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+    position += 5 + (1 - single_segment) + (0, 1, 2, 4)[descriptor & 3] + size_bytes
+    bound = 0
+    last = 0
+    while not last:
+        header = _integer(data, position, 3)
+        last, kind, size = header & 1, header >> 1 & 3, header >> 3
+        if kind == _RESERVED or size > _BLOCK_BYTES:
+            raise CompressionError(f"zstd: the block at byte {position} has type {kind} and {size} bytes")
+        bound += size if kind in (_RAW, _RUN) else _BLOCK_BYTES
+        position += 3 + (1 if kind == _RUN else size)
+    if descriptor & 4:
+        position += 4
+    if position > len(data):
+        raise CompressionError(f"zstd: the block ends within a frame, at byte {len(data)}")
+    return position, bound
+
+
+def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview:
+    """Return the content of all frames; of no bytes at all, no bytes, as Kafka does."""
+    if magic < 2:
+        raise CompressionError(f"zstd: it came with magic 2, magic {magic} does not have it")
+    position = bound = 0
+    while position < len(data):
+        position, most = _skip_frame(data, position)
+        bound += most
+    # A byte more than can be needed: with no room left the library would stop before it verifies the checksum.
+    room = min(bound, limit) + 1
+    content = scratch(room)[:room]
+    end = 0
+    try:
+        with _contexts.decoder.stream_reader(data, read_across_frames=True) as reader:
+            while end < room and (size := reader.readinto(content[end:])):
+                end += size
+    except zstandard.ZstdError as error:
+        raise CompressionError(f"zstd: the block is damaged after {end} bytes of content: {error}") from error
+    if end > limit:
+        raise CompressionError(f"zstd: {len(data)} bytes grow past the limit of {limit} bytes")
+    return content[:end]
