@@ -54,7 +54,7 @@ def test_the_blocks_of_real_brokers(kafka_fixture: KafkaFixture) -> None:
 
 
 def test_the_framings_of_real_brokers(kafka_fixture: KafkaFixture) -> None:
-    """librdkafka, which produced them, writes snappy as one bare block; lz4 starts as Kafka's own frames do."""
+    """All snappy in these v2 batches is one bare block, without the xerial header; lz4 starts as our frames do."""
     blocks = list(compressed_batches(kafka_fixture))
     assert not any(block.startswith(b"\x82SNAPPY\0") for codec, _, block in blocks if codec == Codec.SNAPPY)
     assert {block[:4] for codec, _, block in blocks if codec == Codec.LZ4} == {compress(Codec.LZ4, b"")[:4]}
