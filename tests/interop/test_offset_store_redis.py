@@ -9,13 +9,13 @@ from contextlib import closing
 
 import pytest
 import redis
-from peers.jars import PeerMissingError
-from peers.process import free_port
-from peers.redis import RedisServer
 
 from odradek.errors import OffsetStoreError
 from odradek.offsets.store import Position, open_store
 from odradek.testing.offset_store_suite import EVENTS_0, OffsetStoreSuite
+from peers.jars import PeerMissingError
+from peers.process import free_port
+from peers.redis import RedisServer
 
 pytestmark = pytest.mark.interop
 

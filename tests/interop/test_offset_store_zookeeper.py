@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 import pytest
 from kazoo.client import KazooClient
-from peers.jars import PeerMissingError
-from peers.process import free_port
-from peers.zookeeper import ZooKeeperServer
 
 from odradek.errors import OffsetStoreError
 from odradek.offsets.store import Position, open_store
 from odradek.testing.offset_store_suite import EVENTS_0, EVENTS_1, OTHER_0, OffsetStoreSuite
+from peers.jars import PeerMissingError
+from peers.process import free_port
+from peers.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.interop
 

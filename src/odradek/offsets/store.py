@@ -243,8 +243,15 @@ def _zookeeper(address: StoreAddress) -> OffsetStore:
     return ZooKeeperOffsetStore.from_address(address)
 
 
+def _kafka(address: StoreAddress) -> OffsetStore:
+    from odradek.offsets.kafka import KafkaOffsetStore
+
+    return KafkaOffsetStore.from_address(address)
+
+
 _SCHEMES: dict[str, Callable[[StoreAddress], OffsetStore]] = {
     "file": _file,
+    "kafka": _kafka,
     "redis": _redis,
     "rediss": _redis,
     "zookeeper": _zookeeper,
@@ -255,7 +262,7 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
     """Open the offset store at an address. Connects at the first call, not now.
 
         file:///var/lib/job/offsets.json
-        kafka://host:port[,host:port]/group
+        kafka://[user:password@]host:port[,host:port]/group
         zookeeper://[user:password@]host:port[,host:port]/group
         redis://[user:password@]host:port/db?group=g        (rediss:// over TLS)
 

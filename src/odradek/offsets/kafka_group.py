@@ -1,0 +1,308 @@
+"""The part of Kafka's group protocol that an offset store needs: one static member that reads and commits offsets.
+
+    JoinGroup 11, SyncGroup 14   become the group's only member (classic protocol, KIP-345 instance id)
+    OffsetFetch 9                all offsets of the group
+    OffsetCommit 8               with member id, instance id and generation, which the coordinator checks
+    LeaveGroup 13                on close
+
+Nothing runs in the background: no heartbeat is sent, since a commit counts as one, and a member whose session ran out
+joins again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from kafka import errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.consumer import (
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
+
+from odradek.storage.names import TopicPartition
+
+CLIENT_ID = "odradek"
+GROUP_INSTANCE_ID = "odradek"
+PROTOCOL_TYPE = "consumer"
+PROTOCOL_NAME = "odradek"
+SESSION_TIMEOUT_MS = 45_000
+
+NO_LEADER_EPOCH = -1
+_NO_OFFSET = -1
+_OFFSET_FETCH_OF_GROUPS = 8
+
+
+class CommittedOffset(NamedTuple):
+    """What Kafka keeps for one partition of a group."""
+
+    offset: int
+    leader_epoch: int | None
+    metadata: str
+
+
+class _Member(NamedTuple):
+    member_id: str
+    generation_id: int
+
+
+def client_config(options: Mapping[str, str]) -> dict[str, Any]:
+    """Turn settings by Kafka's names and in text into those of kafka-python's connections.
+
+    Raises:
+        ValueError: There is no such setting, or its value is of another type.
+    """
+    config: dict[str, Any] = {}
+    for name, text in options.items():
+        setting = name.replace(".", "_")
+        if setting not in KafkaConnectionManager.DEFAULT_CONFIG or setting == "bootstrap_servers":
+            raise ValueError(f"unknown option {name}")
+        default = KafkaConnectionManager.DEFAULT_CONFIG[setting]
+        if isinstance(default, bool):
+            if text.lower() not in ("true", "false"):
+                raise ValueError(f"{name} is true or false, not {text!r}")
+            config[setting] = text.lower() == "true"
+        elif isinstance(default, int):
+            config[setting] = int(text)
+        else:
+            config[setting] = text
+    return config
+
+
+class GroupClient:
+    """A connection to the coordinator of one group. Every method ends by its deadline, in `time.monotonic` seconds.
+
+    Its methods raise kafka-python's errors, and OSError.
+    """
+
+    def __init__(self, bootstrap_servers: list[str], group: str, config: Mapping[str, Any]) -> None:
+        self._group = group
+        self._config = {
+            "client_id": CLIENT_ID,
+            "reconnect_backoff_max_ms": 1000,
+            "receive_message_max_bytes": 100_000_000,
+            **config,
+            "bootstrap_servers": bootstrap_servers,
+        }
+        self._net: Any = None
+        self._manager: Any = None
+        self._coordinator: Any = None
+        self._member: _Member | None = None
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the coordinator took this client into the group, and has not yet said otherwise."""
+        return self._member is not None
+
+    def forget_membership(self) -> None:
+        """Take note that another has become the member."""
+        self._member = None
+
+    def forget_coordinator(self) -> None:
+        """Ask again, before the next request, where the coordinator is."""
+        self._coordinator = None
+
+    def fetch(self, deadline: float) -> dict[TopicPartition, CommittedOffset]:
+        """Return all offsets of the group; those that an open transaction is about to set are waited for."""
+        manager = self._connected(deadline)
+        whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self._group, topics=None)
+        if manager.broker_version_data.api_version(OffsetFetchRequest) < _OFFSET_FETCH_OF_GROUPS:
+            request = OffsetFetchRequest(
+                group_id=self._group, topics=None, require_stable=True, min_version=2, max_version=7
+            )
+        else:
+            request = OffsetFetchRequest(
+                groups=[whole], require_stable=True, min_version=_OFFSET_FETCH_OF_GROUPS, max_version=8
+            )
+        response = self._ask_coordinator(request, deadline)
+        group = response.groups[0] if response.API_VERSION >= _OFFSET_FETCH_OF_GROUPS else response
+        _check(group.error_code, "OffsetFetch")
+        offsets = {}
+        for topic in group.topics:
+            for partition in topic.partitions:
+                _check(partition.error_code, f"OffsetFetch of {topic.name}-{partition.partition_index}")
+                if partition.committed_offset != _NO_OFFSET:
+                    epoch = partition.committed_leader_epoch
+                    offsets[TopicPartition(topic.name, partition.partition_index)] = CommittedOffset(
+                        partition.committed_offset,
+                        None if epoch == NO_LEADER_EPOCH else epoch,
+                        partition.metadata or "",
+                    )
+        return offsets
+
+    def join(self, partitions: Collection[TopicPartition], deadline: float) -> None:
+        """Become the only member of the group, in place of whoever was it.
+
+        Args:
+            partitions: What the member says that it reads: Kafka's tools show it as their owner, and the broker does
+                not let their offsets expire while there is a member.
+        """
+        subscription = ConsumerProtocolSubscription(topics=sorted(_by_topic(partitions)), user_data=None, version=0)
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name=PROTOCOL_NAME, metadata=subscription.encode())
+        response = self._ask_coordinator(
+            JoinGroupRequest(
+                group_id=self._group,
+                session_timeout_ms=SESSION_TIMEOUT_MS,
+                rebalance_timeout_ms=SESSION_TIMEOUT_MS,
+                member_id="",
+                group_instance_id=GROUP_INSTANCE_ID,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=[protocol],
+                min_version=5,
+            ),
+            deadline,
+        )
+        _check(response.error_code, "JoinGroup")
+        member = _Member(response.member_id, response.generation_id)
+        assignments = []
+        if response.leader == member.member_id and not response.skip_assignment:
+            assignment = ConsumerProtocolAssignment(
+                assigned_partitions=[
+                    ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
+                    for topic, numbers in sorted(_by_topic(partitions).items())
+                ],
+                user_data=None,
+                version=0,
+            )
+            assignments.append(
+                SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=assignment.encode())
+            )
+        synced = self._ask_coordinator(
+            SyncGroupRequest(
+                group_id=self._group,
+                generation_id=member.generation_id,
+                member_id=member.member_id,
+                group_instance_id=GROUP_INSTANCE_ID,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name=PROTOCOL_NAME,
+                assignments=assignments,
+                min_version=3,
+            ),
+            deadline,
+        )
+        _check(synced.error_code, "SyncGroup")
+        self._member = member
+
+    def unknown(self, partitions: Collection[TopicPartition], deadline: float) -> set[TopicPartition]:
+        """Return those of the partitions that the broker does not have: it would leave them out of a commit."""
+        if not partitions:
+            return set()
+        topics = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in sorted(_by_topic(partitions))]
+        response = self._ask(
+            MetadataRequest(topics=topics, allow_auto_topic_creation=False, min_version=4), None, deadline
+        )
+        known = {
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        return set(partitions) - known
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], deadline: float) -> None:
+        """Commit as the member of the group."""
+        if not offsets or self._member is None:
+            return
+        topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
+        topics = [
+            topic_type(
+                name=topic,
+                partitions=[
+                    topic_type.OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=committed.offset,
+                        committed_leader_epoch=NO_LEADER_EPOCH
+                        if committed.leader_epoch is None
+                        else committed.leader_epoch,
+                        committed_metadata=committed.metadata,
+                    )
+                    for number in numbers
+                    for committed in [offsets[TopicPartition(topic, number)]]
+                ],
+            )
+            for topic, numbers in sorted(_by_topic(offsets).items())
+        ]
+        response = self._ask_coordinator(
+            OffsetCommitRequest(
+                group_id=self._group,
+                generation_id_or_member_epoch=self._member.generation_id,
+                member_id=self._member.member_id,
+                group_instance_id=GROUP_INSTANCE_ID,
+                topics=topics,
+                min_version=7,
+                max_version=8,
+            ),
+            deadline,
+        )
+        for topic in response.topics:
+            for partition in topic.partitions:
+                _check(partition.error_code, f"OffsetCommit of {topic.name}-{partition.partition_index}")
+
+    def close(self, deadline: float) -> None:
+        """Leave the group and close the connections."""
+        if self._manager is None:
+            return
+        try:
+            if self._member is not None:
+                self._leave(self._member, deadline)
+        finally:
+            self._manager.close()
+            self._net.close()
+            self._net = self._manager = self._coordinator = self._member = None
+
+    def _leave(self, member: _Member, deadline: float) -> None:
+        identity = LeaveGroupRequest.MemberIdentity(member_id=member.member_id, group_instance_id=GROUP_INSTANCE_ID)
+        # Where this fails the session runs out by itself, and the next member need not wait for that.
+        with suppress(errors.KafkaError, OSError):
+            self._ask_coordinator(LeaveGroupRequest(group_id=self._group, members=[identity], min_version=3), deadline)
+
+    def _connected(self, deadline: float) -> Any:
+        if self._manager is None:
+            self._net = NetworkSelector(client_id=CLIENT_ID)
+            self._manager = KafkaConnectionManager(self._net, **self._config)
+        if not self._manager.bootstrapped:
+            self._manager.bootstrap(timeout_ms=_left_ms(deadline))
+        return self._manager
+
+    def _ask(self, request: Any, node_id: Any, deadline: float) -> Any:
+        manager = self._connected(deadline)
+
+        async def send() -> Any:
+            return await manager.send(request, node_id=node_id, request_timeout_ms=_left_ms(deadline))
+
+        return manager.run(send)
+
+    def _ask_coordinator(self, request: Any, deadline: float) -> Any:
+        if self._coordinator is None:
+            self._coordinator = self._find_coordinator(deadline)
+        return self._ask(request, self._coordinator, deadline)
+
+    def _find_coordinator(self, deadline: float) -> Any:
+        manager = self._connected(deadline)
+        request = FindCoordinatorRequest(key=self._group, key_type=CoordinatorType.GROUP.value, max_version=3)
+        response = self._ask(request, None, deadline)
+        return manager.cluster.add_coordinator(response, CoordinatorType.GROUP, self._group, synthesize_node_id=False)
+
+
+def _check(error_code: int, what: str) -> None:
+    if error_code:
+        raise errors.for_code(error_code)(what)
+
+
+def _left_ms(deadline: float) -> float:
+    return max(1.0, (deadline - time.monotonic()) * 1000)
+
+
+def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return topics
