@@ -31,6 +31,9 @@ class ControlRecordType(IntEnum):
     KRAFT_VOTERS = 6
 
 
+_TYPES: dict[int, ControlRecordType] = {kind.value: kind for kind in ControlRecordType}
+
+
 class EndTransactionMarker(NamedTuple):
     """The record that ends a transaction in one partition."""
 
@@ -57,7 +60,7 @@ def parse_control_key(key: bytes | None) -> ControlRecordType | None:
     version, number = _KEY.unpack_from(key)
     if version < 0:
         raise CorruptRecordError(f"a control record's key has version {version}")
-    return ControlRecordType(number) if number in ControlRecordType else None
+    return _TYPES.get(number)
 
 
 def parse_end_transaction_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker:

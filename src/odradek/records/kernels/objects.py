@@ -24,13 +24,6 @@ class Record:
         timestamp_type: `CreateTime`, `LogAppendTime`, or None where the format has no timestamps (v0).
     """
 
-    key = cython.declare(object, visibility="readonly")
-    value = cython.declare(object, visibility="readonly")
-    headers = cython.declare(object, visibility="readonly")
-    timestamp = cython.declare(object, visibility="readonly")
-    offset = cython.declare(object, visibility="readonly")
-    timestamp_type = cython.declare(object, visibility="readonly")
-
     def __init__(self, key=None, value=None, headers=(), timestamp=None, offset=None, timestamp_type=None):
         self.key = key
         self.value = value

@@ -10,6 +10,7 @@ cdef extern from *:
     #define odradek_bswap16 __builtin_bswap16
     #define odradek_bswap32 __builtin_bswap32
     #define odradek_bswap64 __builtin_bswap64
+    #define odradek_clz64 __builtin_clzll
     #define odradek_likely(x) __builtin_expect(!!(x), 1)
     #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
     #error "the kernels write Arrow's little-endian layout: a big-endian machine needs another port"
@@ -18,6 +19,7 @@ cdef extern from *:
     uint16_t odradek_bswap16(uint16_t) noexcept nogil
     uint32_t odradek_bswap32(uint32_t) noexcept nogil
     uint64_t odradek_bswap64(uint64_t) noexcept nogil
+    int odradek_clz64(uint64_t) noexcept nogil
     bint odradek_likely(bint) noexcept nogil
 
 # The checksum of a library, taken by address so that a batch costs no Python call (see records/crc.py).
@@ -216,3 +218,20 @@ cdef inline Status read_header(
     if info.attributes & 7 > 3 or info.base_offset < 0:
         return BAD_HEADER
     return OK
+
+
+cdef inline int varint_size(int64_t value) noexcept nogil:
+    """Return how many bytes a zig-zag varint or varlong takes."""
+    cdef uint64_t raw = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    return ((63 - odradek_clz64(raw | 1)) * 9 + 73) >> 6
+
+
+cdef inline uint8_t* write_varint(uint8_t* p, int64_t value) noexcept nogil:
+    """Write a zig-zag varint or varlong; the room was made before."""
+    cdef uint64_t raw = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    while raw >= 128:
+        p[0] = <uint8_t>(raw | 128)
+        p += 1
+        raw >>= 7
+    p[0] = <uint8_t>raw
+    return p + 1
