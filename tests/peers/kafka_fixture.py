@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from odradek.records import Record
 
 
 @dataclass(frozen=True)
@@ -57,3 +60,23 @@ class KafkaFixture:
     def dump(self) -> Path:
         """The folder of what Kafka's own dump tool printed, a file a partition."""
         return self.path / "dump"
+
+    def records(self, topic_partition: str, isolation: str = "read_uncommitted") -> list[Record]:
+        """What a consumer was given of `topic-partition`, as our records."""
+        consumed = self.consumed if isolation == "read_uncommitted" else self.consumed_committed
+        return [_record(row) for row in consumed[topic_partition]["records"]]
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _record(row: dict[str, Any]) -> Record:
+    return Record(
+        _bytes(row["key"]),
+        _bytes(row["value"]),
+        [(name, _bytes(value)) for name, value in row["headers"]],
+        None if row["timestamp"] == -1 else row["timestamp"],
+        row["offset"],
+        None if row["timestampType"] == "NoTimestampType" else row["timestampType"],
+    )

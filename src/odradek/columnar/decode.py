@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.batch import records_section
-from odradek.records.compression import MAX_DECOMPRESSED_BYTES
+from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.columns import ColumnDecoder
 from odradek.records.scan import Status, damage_at
@@ -153,7 +153,7 @@ class _Decoding:
         self._topic = topic
         self._partition = partition
         self._rows = rows
-        self._limit = limit
+        self._decompressor = Decompressor(limit)
         self._columns = [(_COLUMNS[field.name], field.type) for field in schema]
 
     def flush(self, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
@@ -190,7 +190,7 @@ class _Decoding:
         position, size, magic, attributes, last_offset = self._decoder.batch
         header = BatchHeader(position, size, last_offset, -1, magic, 0, attributes, 0, -1, -1, -1, -1, -1, -1)
         try:
-            section = records_section(part.data, header, limit=self._limit)
+            section = records_section(part.data, header, self._decompressor)
         except FormatError as error:
             self._broken = error.at(part.path)
             return Status.BAD_HEADER, position

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing_extensions import Buffer
 
 from odradek.errors import CorruptRecordError, FormatError
-from odradek.records.compression import MAX_DECOMPRESSED_BYTES, decompress
+from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
 from odradek.records.header import LOG_APPEND_TIME_FLAG, V2_HEADER_BYTES, BatchHeader
 from odradek.records.kernels.objects import Record, decode_records
 from odradek.records.message_set import message_payload, read_inner_messages, read_message
 
 
-def records_section(data: Buffer, header: BatchHeader, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+def records_section(data: Buffer, header: BatchHeader, decompressor: Decompressor) -> Buffer:
     """Return what a batch holds behind its header, decompressed where it was compressed.
 
     For a v0 or v1 wrapper that is its inner message set.
@@ -22,10 +22,10 @@ def records_section(data: Buffer, header: BatchHeader, *, limit: int = MAX_DECOM
     Args:
         data: The bytes that hold the batch.
         header: Its header.
-        limit: How many bytes it may decompress to.
+        decompressor: What decompresses it; its memory is good until it decompresses the next.
 
     Raises:
-        CorruptRecordError: The codec refuses it, or it grows past `limit`.
+        CorruptRecordError: The codec refuses it, or it grows past the decompressor's limit.
     """
     view = memoryview(data).cast("B")
     try:
@@ -33,11 +33,11 @@ def records_section(data: Buffer, header: BatchHeader, *, limit: int = MAX_DECOM
             section = view[header.position + V2_HEADER_BYTES : header.end_position]
             if not header.codec:
                 return section
-            return decompress(header.codec, section, magic=2, limit=limit)
+            return decompressor.decompress(header.codec, section, magic=2)
         _, value = message_payload(data, header)
         if value is None:
             raise CorruptRecordError("a wrapper message without a value")
-        return decompress(header.codec, value, magic=header.magic, limit=limit)
+        return decompressor.decompress(header.codec, value, magic=header.magic)
     except FormatError as error:
         raise error.at(position=header.position) from None
 
@@ -61,7 +61,7 @@ def read_records(
     """
     if header.magic < 2 and not header.codec:
         return [read_message(data, header)]
-    section = records_section(data, header, limit=limit)
+    section = records_section(data, header, Decompressor(limit))
     if header.magic < 2:
         return read_inner_messages(section, header, check_crc=check_crc)
     append_time = header.attributes & LOG_APPEND_TIME_FLAG
