@@ -137,6 +137,34 @@ class BrokerError(OdradekError):
         return f"{self.error_name} ({self.error_code}): {self.reason}"
 
 
+class OutOfOrderSequenceNumberError(BrokerError):
+    """A batch whose sequence number does not follow the producer's last one."""
+
+    error_code = 45
+    error_name = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class InvalidProducerEpochError(BrokerError):
+    """A producer, or a marker of it, that has been fenced by a newer epoch."""
+
+    error_code = 47
+    error_name = "INVALID_PRODUCER_EPOCH"
+
+
+class InvalidTransactionStateError(BrokerError):
+    """A batch that does not fit the state of its producer's transaction."""
+
+    error_code = 48
+    error_name = "INVALID_TXN_STATE"
+
+
+class TransactionCoordinatorFencedError(BrokerError):
+    """A marker from a transaction coordinator that another has replaced."""
+
+    error_code = 52
+    error_name = "TRANSACTION_COORDINATOR_FENCED"
+
+
 class OffsetStoreError(OdradekError):
     """An offset store that cannot be reached, or that refuses a commit."""
 

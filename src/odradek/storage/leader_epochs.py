@@ -1,0 +1,141 @@
+"""The leaders' terms of a partition: which epoch each offset was written in.
+
+    epoch          0        2          5
+    offset   |-----|--------|----------|--------> log end
+             start_offset   start_offset
+
+Epochs and start offsets only grow; whatever contradicts a new entry goes. Kept in `leader-epoch-checkpoint`, which is
+written at each change.
+
+Source in Kafka: `LeaderEpochFileCache` (KIP-101, KIP-279, KIP-320).
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from pathlib import Path
+
+from odradek.storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    EpochEntry,
+    read_leader_epochs,
+    write_leader_epochs,
+)
+from odradek.storage.files import FILES, FileSystem
+
+_logger = logging.getLogger(__name__)
+
+
+class LeaderEpochCache:
+    """The epochs of one partition.
+
+    Args:
+        directory: The partition's folder.
+        files: The way to the disk.
+
+    Raises:
+        CheckpointError: The file is not of the form that Kafka reads.
+    """
+
+    def __init__(self, directory: Path, files: FileSystem = FILES) -> None:
+        self.path = directory / LEADER_EPOCH_CHECKPOINT
+        self._files = files
+        self._entries: list[EpochEntry] = []
+        for entry in read_leader_epochs(self.path):
+            self._assign(entry)
+
+    @property
+    def entries(self) -> list[EpochEntry]:
+        """The entries, the oldest first."""
+        return list(self._entries)
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The epoch that was written in last; None where there is none."""
+        return self._entries[-1].epoch if self._entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that an epoch begins at an offset; where that is news, the file is written and True returned.
+
+        Raises:
+            ValueError: A number is negative.
+        """
+        return self.assign_all([EpochEntry(epoch, start_offset)])
+
+    def assign_all(self, entries: Iterable[EpochEntry]) -> bool:
+        """Note several epochs and write the file once."""
+        changed = False
+        for entry in entries:
+            if entry.epoch < 0 or entry.start_offset < 0:
+                raise ValueError(f"{entry} is not an epoch's")
+            changed |= self._assign(entry)
+        if changed:
+            self.write()
+        return changed
+
+    def _assign(self, entry: EpochEntry) -> bool:
+        if self._entries:
+            latest = self._entries[-1]
+            if entry.epoch == latest.epoch and entry.start_offset >= latest.start_offset:
+                return False
+        removed = []
+        while self._entries and not self._precedes(self._entries[-1], entry):
+            removed.append(self._entries.pop())
+        if len(removed) > 1 or (removed and removed[0].start_offset != entry.start_offset):
+            _logger.warning("%s: %s replaces %s", self.path, entry, removed)
+        self._entries.append(entry)
+        return True
+
+    @staticmethod
+    def _precedes(entry: EpochEntry, later: EpochEntry) -> bool:
+        return entry.epoch < later.epoch and entry.start_offset < later.start_offset
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry | None:
+        """Return where an epoch ends, as OffsetForLeaderEpoch asks it.
+
+        Args:
+            epoch: The epoch asked for.
+            log_end_offset: The end of the latest epoch.
+
+        Returns:
+            The greatest known epoch at or below it, with its *end* offset. For an epoch before the first known one:
+            that epoch with the offset where the first known one starts. None where it is above the latest.
+        """
+        if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
+            return None
+        if epoch == self._entries[-1].epoch:
+            return EpochEntry(epoch, log_end_offset)
+        number = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
+        found = self._entries[number - 1].epoch if number else epoch
+        return EpochEntry(found, self._entries[number].start_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """Return the epoch that an offset was written in; None below the first entry."""
+        number = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
+        return self._entries[number - 1].epoch if number else None
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget the epochs that begin at or above an offset, since the log now ends there."""
+        number = bisect_left(self._entries, end_offset, key=lambda entry: entry.start_offset)
+        if end_offset >= 0 and number < len(self._entries):
+            del self._entries[number:]
+            self.write()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget the epochs that end at or below an offset; the one that holds it now begins there."""
+        number = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
+        if number:
+            self._entries[:number] = [EpochEntry(self._entries[number - 1].epoch, start_offset)]
+            self.write()
+
+    def clear(self) -> None:
+        """Forget every epoch, as when a message of an old format is appended, which has none."""
+        if self._entries:
+            self._entries.clear()
+            self.write()
+
+    def write(self) -> None:
+        """Write the file."""
+        write_leader_epochs(self.path, self._entries, self._files)

@@ -1,0 +1,102 @@
+"""`<offset>.snapshot`: what a partition knew about its producers when its log ended at that offset.
+
+    | version: int16 = 1 | crc: uint32 | count: int32 | entry * count |      crc: CRC-32C of what follows it
+
+    | producer_id: int64 | producer_epoch: int16 | last_sequence: int32 | last_offset: int64 | offset_delta: int32
+    | last_timestamp: int64 | coordinator_epoch: int32 | current_transaction_first_offset: int64 |    46 bytes an entry
+
+Only the last batch of each producer is kept. `offset_delta` is the number of the batch's records less one; -1 stands
+for "none" everywhere.
+
+Source in Kafka: `ProducerStateManager`, `ProducerStateEntry`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.errors import FormatError
+from odradek.records.crc import crc32c
+from odradek.storage.files import FILES, Buffer, FileSystem
+
+_HEADER = struct.Struct(">hIi")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_VERSION = 1
+_CRC_END = 6
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSnapshotEntry:
+    """What a snapshot holds of one producer; -1 where there is nothing."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_transaction_first_offset: int
+
+
+def parse_snapshot(data: Buffer, *, path: Path | None = None) -> list[ProducerSnapshotEntry]:
+    """Read a snapshot.
+
+    Raises:
+        FormatError: The version is unknown, the checksum differs, or the bytes are not as many as the count says.
+    """
+    if len(data) < _HEADER.size:
+        raise FormatError(f"{len(data)} bytes are no producer snapshot", path=path, position=0)
+    version, crc, count = _HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise FormatError(f"version {version} is unknown", path=path, position=0)
+    actual = crc32c(memoryview(data)[_CRC_END:])
+    if crc != actual:
+        raise FormatError(f"the checksum is {crc:#010x}, its bytes give {actual:#010x}", path=path, position=2)
+    expected = _HEADER.size + count * _ENTRY.size
+    if count < 0 or expected != len(data):
+        raise FormatError(f"{count} producers take {expected} bytes, there are {len(data)}", path=path, position=6)
+    return [ProducerSnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])]
+
+
+def format_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
+    """Return a snapshot's bytes."""
+    body = b"".join(
+        _ENTRY.pack(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.last_offset,
+            entry.offset_delta,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.current_transaction_first_offset,
+        )
+        for entry in entries
+    )
+    checked = (len(body) // _ENTRY.size).to_bytes(4, "big") + body
+    return struct.pack(">hI", _VERSION, crc32c(checked)) + checked
+
+
+def read_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
+    """Read a snapshot file.
+
+    Raises:
+        FormatError: It cannot be believed; Kafka deletes it then and takes the one before it.
+    """
+    return parse_snapshot(path.read_bytes(), path=path)
+
+
+def write_snapshot(path: Path, entries: Iterable[ProducerSnapshotEntry], files: FileSystem = FILES) -> None:
+    """Write a snapshot file and bring it to the disk."""
+    file = files.open(path)
+    try:
+        file.truncate(0)
+        file.write(format_snapshot(entries))
+        file.sync()
+    finally:
+        file.close()

@@ -1,0 +1,368 @@
+"""The producers of one partition: who they are, what each may write next, and how far transactions are decided.
+
+    append:    check(batches) -> refused | duplicate | AppendCheck -- written --> apply(check) -> aborted transactions
+    restart:   newest readable <offset>.snapshot, then replay(batch) for every batch behind it
+    roll:      take_snapshot() at the new segment's base offset
+
+The open transactions are kept by their first offsets; the first of them is the last stable offset. On one node a marker
+counts as soon as it is written, since nothing waits for replicas.
+
+Source in Kafka: `ProducerStateManager`, `UnifiedLog.analyzeAndValidateProducerState`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from odradek.errors import FormatError, LogError
+from odradek.records.control import EndTransactionMarker
+from odradek.records.header import BatchHeader
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file, segment_file_name
+from odradek.storage.producer_snapshot import read_snapshot, write_snapshot
+from odradek.storage.producer_state import (
+    AppendOrigin,
+    BatchMetadata,
+    CompletedTransaction,
+    ProducerAppend,
+    ProducerState,
+)
+from odradek.storage.transaction_index import AbortedTransaction
+
+PRODUCER_ID_EXPIRATION_MS = 86_400_000
+"""The default of `producer.id.expiration.ms`."""
+
+CheckedBatch = tuple[BatchHeader, EndTransactionMarker | None]
+"""A batch as the checks see it: the header and, of a control batch, the marker (see `producer_state.read_marker`)."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class AppendCheck:
+    """What the batches of one append lead to; nothing has changed yet.
+
+    Attributes:
+        duplicate: The batch as it was written the first time, where it was sent twice: answer with its offsets and
+            write nothing.
+        appends: The drafts, by producer id.
+        completed: The transactions that markers among the batches end.
+    """
+
+    duplicate: BatchMetadata | None = None
+    appends: dict[int, ProducerAppend] = field(default_factory=dict)
+    completed: list[CompletedTransaction] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """The last record of an active producer, which the cleaner keeps a trace of.
+
+    Attributes:
+        last_data_offset: Its offset; None where nothing but a marker is known of the producer.
+        producer_epoch: The producer's epoch.
+    """
+
+    last_data_offset: int | None
+    producer_epoch: int
+
+
+class ProducerStateManager:
+    """The state of all producers of a partition.
+
+    Attributes:
+        directory: The partition's folder, where the snapshots are.
+        map_end_offset: The offset that the state belongs to: every batch below it has been seen.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        files: FileSystem = FILES,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+    ) -> None:
+        self.directory = directory
+        self.map_end_offset = 0
+        self._files = files
+        self._expiration_ms = producer_id_expiration_ms
+        self._producers: dict[int, ProducerState] = {}
+        # First offset -> producer id, sorted: what begins later comes later.
+        self._open: dict[int, int] = {}
+        self._snapshots: list[int] = self._list_snapshots()
+        self._last_snapshot_offset = 0
+        # Java's HashMap grows and never shrinks; see `_in_kafkas_order`.
+        self._buckets = 16
+
+    # -- what is known
+
+    @property
+    def producers(self) -> Mapping[int, ProducerState]:
+        """The producers by id. Read only."""
+        return self._producers
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest open transaction; None where all is decided."""
+        return next(iter(self._open), None)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the offset up to which every transaction is decided."""
+        first = self.first_unstable_offset
+        return high_watermark if first is None else min(first, high_watermark)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer of this epoch is within a transaction here."""
+        state = self._producers.get(producer_id)
+        return (
+            state is not None
+            and state.current_transaction_first_offset is not None
+            and state.producer_epoch == producer_epoch
+        )
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """Return the last record of each active producer, for the cleaner."""
+        return {
+            producer_id: LastRecord(state.last_data_offset if state.batches else None, state.producer_epoch)
+            for producer_id, state in self._producers.items()
+        }
+
+    # -- appending
+
+    def check(
+        self,
+        batches: Iterable[CheckedBatch],
+        origin: AppendOrigin,
+        *,
+        transaction_version: int = 0,
+        supports_epoch_bump: bool = False,
+    ) -> AppendCheck:
+        """Check the batches of an append, whose offsets are assigned.
+
+        Args:
+            batches: All batches of the append; those without a producer id are passed over.
+            origin: Who appends.
+            transaction_version: See `ProducerAppend.append`.
+            supports_epoch_bump: Whether the producer's transaction was verified under `transaction.version` 2, where an
+                unknown producer begins with sequence 0.
+
+        Raises:
+            OutOfOrderSequenceNumberError: A sequence number does not follow.
+            InvalidProducerEpochError: The producer's epoch has been replaced.
+            InvalidTransactionStateError: A batch outside of its producer's open transaction.
+            TransactionCoordinatorFencedError: A marker of a coordinator that has been replaced.
+        """
+        check = AppendCheck()
+        for header, marker in batches:
+            if not header.has_producer_id:
+                continue
+            state = self._producers.get(header.producer_id)
+            if origin is AppendOrigin.CLIENT and state is not None:
+                check.duplicate = state.find_duplicate(header)
+                if check.duplicate is not None:
+                    return check
+            append = check.appends.get(header.producer_id)
+            if append is None:
+                append = ProducerAppend(
+                    state or ProducerState(header.producer_id),
+                    origin,
+                    supports_epoch_bump=supports_epoch_bump,
+                    log=self.directory.name,
+                )
+                check.appends[header.producer_id] = append
+            completed = append.append(header, marker, transaction_version=transaction_version)
+            if completed is not None:
+                check.completed.append(completed)
+        return check
+
+    def apply(self, check: AppendCheck, end_offset: int) -> list[AbortedTransaction]:
+        """Take over what `check` found, now that the batches are written.
+
+        Args:
+            check: What `check` returned.
+            end_offset: The log end offset behind the batches.
+
+        Returns:
+            What belongs into the transaction index of the segment.
+
+        Raises:
+            LogError: A marker ends a transaction that never began: the log is at fault.
+        """
+        for producer_id, append in check.appends.items():
+            state = self._producers.get(producer_id)
+            if state is None:
+                self._add(ProducerState(producer_id))
+                state = self._producers[producer_id]
+            state.merge(append.state)
+        started = [(offset, producer_id) for producer_id, append in check.appends.items() for offset in append.started]
+        self._open.update(sorted(started))
+        aborted = []
+        for transaction in check.completed:
+            if transaction.first_offset not in self._open:
+                raise LogError(f"{self.directory.name}: {transaction} ends a transaction that did not begin")
+            if transaction.is_aborted:
+                stable = self._stable_offset_after(transaction)
+                aborted.append(AbortedTransaction(*transaction[:3], stable))
+            del self._open[transaction.first_offset]
+        self.map_end_offset = end_offset
+        return aborted
+
+    def replay(self, header: BatchHeader, marker: EndTransactionMarker | None = None) -> list[AbortedTransaction]:
+        """Take over a batch that is in the log already, while it is recovered.
+
+        Raises:
+            InvalidTransactionStateError: A batch outside of its producer's open transaction: the log is at fault.
+        """
+        return self.apply(self.check([(header, marker)], AppendOrigin.REPLICATION), header.next_offset)
+
+    def _stable_offset_after(self, transaction: CompletedTransaction) -> int:
+        for first_offset, producer_id in self._open.items():
+            if producer_id != transaction.producer_id:
+                return first_offset
+        return transaction.last_offset + 1
+
+    def _add(self, state: ProducerState) -> None:
+        self._producers[state.producer_id] = state
+        while len(self._producers) * 4 > self._buckets * 3:
+            self._buckets *= 2
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Forget the producers that have been silent for `producer.id.expiration.ms`."""
+        expired = [state for state in self._producers.values() if state.is_expired(now_ms, self._expiration_ms)]
+        for state in expired:
+            del self._producers[state.producer_id]
+
+    # -- snapshots
+
+    @property
+    def snapshot_offsets(self) -> list[int]:
+        """The offsets of the snapshots on the disk, in order."""
+        return list(self._snapshots)
+
+    def snapshot_path(self, offset: int) -> Path:
+        """Return where the snapshot of an offset is, or would be."""
+        return self.directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
+
+    def take_snapshot(self) -> Path | None:
+        """Write the state at `map_end_offset` to the disk; None where it has not moved since the last time."""
+        if self.map_end_offset <= self._last_snapshot_offset:
+            return None
+        path = self.snapshot_path(self.map_end_offset)
+        write_snapshot(path, (state.to_snapshot() for state in self._in_kafkas_order()), self._files)
+        if self.map_end_offset not in self._snapshots:
+            self._snapshots.append(self.map_end_offset)
+            self._snapshots.sort()
+        self._last_snapshot_offset = self.map_end_offset
+        return path
+
+    def _in_kafkas_order(self) -> list[ProducerState]:
+        """Return the producers in the order in which Java's HashMap would give them, so that the bytes are the same."""
+
+        def bucket(state: ProducerState) -> int:
+            key = state.producer_id
+            code = (key ^ key >> 32) & 0xFFFFFFFF
+            return (code ^ code >> 16) & (self._buckets - 1)
+
+        return sorted(self._producers.values(), key=bucket)
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Bring the state to what the newest readable snapshot within the log holds; batches behind it are to follow.
+
+        Snapshots outside of the log, and those that cannot be read, are deleted. Where the state belongs to the log
+        end offset already, it stays.
+
+        Args:
+            log_start_offset: Where the log starts.
+            log_end_offset: Where it ends.
+            now_ms: What expiry is counted against.
+        """
+        for offset in self.snapshot_offsets:
+            if offset > log_end_offset or offset <= log_start_offset:
+                self.delete_snapshot(offset)
+        if log_end_offset == self.map_end_offset:
+            self.on_log_start_offset_incremented(log_start_offset)
+            return
+        self._producers.clear()
+        self._open.clear()
+        self._load_newest(log_start_offset, now_ms)
+
+    def _load_newest(self, log_start_offset: int, now_ms: int) -> None:
+        while self._snapshots:
+            offset = self._snapshots[-1]
+            try:
+                states = [ProducerState.from_snapshot(entry) for entry in read_snapshot(self.snapshot_path(offset))]
+            except FormatError as error:
+                _logger.warning("a producer snapshot cannot be read and is deleted: %s", error)
+                self.delete_snapshot(offset)
+                continue
+            except FileNotFoundError:
+                self._snapshots.remove(offset)
+                continue
+            for state in states:
+                if not state.is_expired(now_ms, self._expiration_ms):
+                    self._add(state)
+            opened = [state for state in self._producers.values() if state.current_transaction_first_offset is not None]
+            opened.sort(key=lambda state: state.current_transaction_first_offset or 0)
+            self._open = {state.current_transaction_first_offset or 0: state.producer_id for state in opened}
+            self.map_end_offset = self._last_snapshot_offset = offset
+            return
+        self.map_end_offset = self._last_snapshot_offset = log_start_offset
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything, delete every snapshot, and begin anew at an offset."""
+        self._producers.clear()
+        self._open.clear()
+        for snapshot in self.snapshot_offsets:
+            self.delete_snapshot(snapshot)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Note that the head of the log has gone; the producers stay."""
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        self._last_snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
+
+    def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
+        """Delete the snapshots that belong to no segment, save the newest where it lies above the last segment."""
+        self._snapshots = self._list_snapshots()
+        strays = [offset for offset in self._snapshots if offset not in segment_base_offsets]
+        if strays and strays[-1] > max(segment_base_offsets, default=-1):
+            strays.pop()
+        for offset in strays:
+            self.delete_snapshot(offset)
+
+    def delete_snapshot(self, offset: int) -> None:
+        """Delete a snapshot."""
+        if offset in self._snapshots:
+            self._snapshots.remove(offset)
+            self._files.unlink(self.snapshot_path(offset))
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        """Delete the snapshots below an offset."""
+        for snapshot in self.snapshot_offsets:
+            if snapshot < offset:
+                self.delete_snapshot(snapshot)
+
+    def mark_snapshot_deleted(self, offset: int) -> Path | None:
+        """Rename a snapshot to `.deleted`, to go with its segment; None where there is none."""
+        if offset not in self._snapshots:
+            return None
+        self._snapshots.remove(offset)
+        path = self.snapshot_path(offset)
+        target = path.with_name(path.name + DELETED_SUFFIX)
+        try:
+            self._files.rename(path, target)
+        except FileNotFoundError:
+            return None
+        return target
+
+    def _list_snapshots(self) -> list[int]:
+        found = []
+        for path in self.directory.glob("*" + SNAPSHOT_SUFFIX):
+            name = parse_segment_file(path.name)
+            if name is not None and name.suffix == SNAPSHOT_SUFFIX:
+                found.append(name.base_offset)
+        return sorted(found)
