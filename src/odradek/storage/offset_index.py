@@ -56,6 +56,10 @@ class OffsetIndex(IndexFile):
             return -1
         return self._floor(min(relative_offset, MAX_RELATIVE_OFFSET).to_bytes(4, "big"))
 
+    def floor_position(self, position: int) -> int:
+        """Return the number of the last entry whose position is at most `position`; -1 where there is none."""
+        return -1 if position < 0 else self._floor(min(position, MAX_RELATIVE_OFFSET).to_bytes(4, "big"), column=4)
+
     def lookup(self, offset: int) -> OffsetPosition:
         """Return the greatest entry at or below an offset, or the segment's start."""
         number = self.floor_entry(offset)
@@ -63,9 +67,7 @@ class OffsetIndex(IndexFile):
 
     def upper_bound(self, position: int) -> OffsetPosition | None:
         """Return the first entry at or behind a position of the segment, or `None`."""
-        if position <= 0:
-            return self.entry(0) if self.count else None
-        number = self._floor((position - 1).to_bytes(4, "big"), column=4) + 1
+        number = self.floor_position(position - 1) + 1
         return self.entry(number) if number < self.count else None
 
     def check(self) -> None:

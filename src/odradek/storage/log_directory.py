@@ -1,0 +1,147 @@
+"""A log directory: the folder that Kafka's `log.dirs` names, with a folder for each partition.
+
+    data/  meta.properties                     whose it is; may be missing
+           log-start-offset-checkpoint         and the other checkpoints
+           orders-0/  orders-1/  __consumer_offsets-0/ ...
+           orders-2.<32 hex>-delete/           not listed: deleted, stray or being moved
+
+Whoever wrote the folder, and whether its program runs, was closed or died, it can be read; nothing is written then.
+
+Source in Kafka: `LogManager`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
+from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
+from odradek.storage.log import Log
+from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.names import TopicPartition, parse_partition_directory
+from odradek.storage.segment import OpenSegments
+
+
+class LogDirectory:
+    """A log directory, open for reading; a context manager. A log is opened when it is asked for.
+
+    Args:
+        path: The folder.
+        mode: `r`: nothing is written.
+
+    Attributes:
+        path: The folder.
+        problems: The files of the root that cannot be read, and why.
+
+    Raises:
+        LogError: There is no such folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], mode: str = "r") -> None:
+        self.path = Path(path)
+        if mode != "r":
+            raise LogError(f"a log directory is opened with mode 'r', not {mode!r}")
+        self.mode = mode
+        self.problems: list[FormatError] = []
+        self._opened = OpenSegments()
+        self._logs: dict[TopicPartition, Log] = {}
+        self._start_offsets: dict[TopicPartition, int] | None = None
+        self._topic_partitions: list[TopicPartition] = []
+        self.refresh()
+
+    def __repr__(self) -> str:
+        return f"<LogDirectory {self.path}>"
+
+    def refresh(self) -> None:
+        """Look at the folder again; logs that are asked for from now on are opened anew.
+
+        Raises:
+            LogError: The folder is gone.
+        """
+        self.problems = []
+        try:
+            with os.scandir(self.path) as entries:
+                folders = [entry.name for entry in entries if entry.is_dir()]
+        except OSError as error:
+            raise LogError(f"{self.path} cannot be read as a log directory: {error.strerror}") from error
+        named = (parse_partition_directory(name) for name in folders)
+        self._topic_partitions = sorted(name.topic_partition for name in named if name is not None and not name.suffix)
+        self._start_offsets = None
+        for log in self._logs.values():
+            log.close()
+        self._logs = {}
+
+    @property
+    def meta_properties(self) -> MetaProperties | None:
+        """Whose directory it is; `None` where `meta.properties` is missing.
+
+        Raises:
+            CheckpointError: The file is not what Kafka reads.
+        """
+        return MetaProperties.read(self.path / META_PROPERTIES)
+
+    def topics(self) -> list[str]:
+        """Return the names of the topics, sorted."""
+        return sorted({topic_partition.topic for topic_partition in self._topic_partitions})
+
+    def topic_partitions(self, topic: str | None = None) -> list[TopicPartition]:
+        """Return the topic-partitions, of one topic or of all, sorted.
+
+        Raises:
+            UnknownTopicOrPartitionError: The directory holds no partition of that topic.
+        """
+        if topic is None:
+            return list(self._topic_partitions)
+        found = [topic_partition for topic_partition in self._topic_partitions if topic_partition.topic == topic]
+        if not found:
+            raise UnknownTopicOrPartitionError(topic, path=self.path)
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._topic_partitions
+
+    def __len__(self) -> int:
+        return len(self._topic_partitions)
+
+    def __iter__(self) -> Iterator[Log]:
+        for topic_partition in self._topic_partitions:
+            yield self[topic_partition]
+
+    def __getitem__(self, key: tuple[str, int]) -> Log:
+        topic_partition = TopicPartition(*key)
+        log = self._logs.get(topic_partition)
+        if log is None:
+            log = Log(
+                self.path / str(topic_partition),
+                log_start_offset=self._log_start_offsets().get(topic_partition, 0),
+                opened=self._opened,
+            )
+            self._logs[topic_partition] = log
+        return log
+
+    def _log_start_offsets(self) -> dict[TopicPartition, int]:
+        if self._start_offsets is None:
+            try:
+                self._start_offsets = read_offset_checkpoint(self.path / LOG_START_OFFSET_CHECKPOINT)
+            except FormatError as error:
+                # Each log still knows where its first segment begins.
+                self._start_offsets = {}
+                self.problems.append(error)
+        return self._start_offsets
+
+    def close(self) -> None:
+        """Let go of every file. What was handed out stays valid."""
+        for log in self._logs.values():
+            log.close()
+        self._logs = {}
+
+    def __enter__(self) -> LogDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
