@@ -22,7 +22,7 @@ from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.records.header import BatchHeader
 from odradek.storage.log_files import LogFiles
 from odradek.storage.names import SNAPSHOT_SUFFIX, segment_file_name
-from odradek.storage.producer_state import NONE, ProducerSnapshotEntry, read_snapshot
+from odradek.storage.producer_snapshot import NONE, ProducerSnapshotEntry, read_snapshot
 from odradek.storage.segment import Segment
 from odradek.storage.transaction_index import AbortedTransaction
 
