@@ -1,0 +1,117 @@
+"""The `odradek` command: one module a command, each imported only when it is used.
+
+    exit code    0 clean    1 findings (damage, gaps)    2 usage    3 input or output    130 interrupted
+
+A command returns its exit code (None is 0) and raises whatever goes wrong; here, and only here, an error becomes one
+line on stderr and a code. Nothing that a user can pass in ends in a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NoReturn
+
+import click
+
+from odradek.errors import FormatError, OdradekError
+
+COMMANDS = {
+    "dump": "Show what the files of a log hold.",
+}
+"""What there is, and its line in `odradek --help`: the module of that name here defines a click command `command`."""
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    CLEAN = 0
+    FINDINGS = 1
+    USAGE = 2
+    INPUT_OUTPUT = 3
+    INTERRUPTED = 130
+
+
+def fail(message: str, code: ExitCode) -> NoReturn:
+    """Print one line on stderr and leave with `code`."""
+    report(message)
+    sys.exit(code)
+
+
+def report(message: str) -> None:
+    """Print one line on stderr, whatever the message holds."""
+    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+    click.echo(f"odradek: {text}", err=True)
+
+
+def describe(error: BaseException) -> str:
+    """Return what went wrong as one line."""
+    if isinstance(error, OSError) and error.strerror:
+        name = error.filename if isinstance(error.filename, str) else None
+        return f"{name}: {error.strerror}" if name else error.strerror
+    if isinstance(error, ModuleNotFoundError):
+        return f"this needs the package {error.name}, which is not installed"
+    return str(error) or type(error).__name__
+
+
+class Application(click.Group):
+    """The group of all commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"odradek.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in sorted(COMMANDS)])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run, and turn every error into a line and an exit code; the program ends with it."""
+        try:
+            code = super().main(
+                args, prog_name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra
+            )
+            sys.stdout.flush()
+        except click.ClickException as error:
+            error.show()
+            sys.exit(ExitCode.USAGE if isinstance(error, click.UsageError) else ExitCode.INPUT_OUTPUT)
+        except (KeyboardInterrupt, click.Abort):
+            fail("interrupted", ExitCode.INTERRUPTED)
+        except BrokenPipeError:
+            # Whoever read our output has gone. What is still in its buffer must not be tried again at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.exit(ExitCode.INPUT_OUTPUT)
+        except FormatError as error:
+            fail(describe(error), ExitCode.FINDINGS)
+        except (OdradekError, OSError, ModuleNotFoundError) as error:
+            fail(describe(error), ExitCode.INPUT_OUTPUT)
+        sys.exit(code if isinstance(code, int) else ExitCode.CLEAN)
+
+
+@click.group(cls=Application, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="odradek", prog_name="odradek")
+def main() -> None:
+    """Kafka's commit log as a library and a folder: the tools.
+
+    Exit codes: 0 clean, 1 findings (damage, gaps), 2 usage, 3 input or output, 130 interrupted.
+    """

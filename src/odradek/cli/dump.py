@@ -1,0 +1,192 @@
+"""`odradek dump`: what files of a log hold, whether or not a consumer would be given it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import BinaryIO
+
+import click
+
+from odradek.cli.app import ExitCode, describe, report
+from odradek.cli.entry_listing import entries_of
+from odradek.cli.kafka_dump import Decoder, KafkaDump, KafkaDumpOptions
+from odradek.cli.log_files import FileKind, LogFile, expand
+from odradek.cli.options import OffsetRange, Timestamp
+from odradek.cli.record_json import batch_fields, json_line, quote, text_line
+from odradek.cli.record_reader import BatchReader, Damage, Selection, damage_of, mapped, start_position
+from odradek.errors import FormatError
+from odradek.records import Record, read_records
+
+
+class Dump:
+    """One run over files, one after the other.
+
+    Attributes:
+        code: What the run has come to so far.
+    """
+
+    def __init__(
+        self, out: BinaryIO, selection: Selection, *, jsonl: bool, base64: bool, control: bool, batches: bool
+    ) -> None:
+        self._out = out
+        self._selection = selection
+        self._jsonl = jsonl
+        self._base64 = base64
+        self._control = control
+        self._batches = batches
+        self.code = ExitCode.CLEAN
+
+    def damaged(self, damage: Damage) -> None:
+        """Note bytes that cannot be read."""
+        report(str(damage))
+        self.code = max(self.code, ExitCode.FINDINGS)
+
+    def attempt(self, file: LogFile | OSError, show: Callable[[LogFile], None]) -> None:
+        """Show one file; what goes wrong with it is noted, so that the others follow."""
+        try:
+            if isinstance(file, OSError):
+                raise file
+            show(file)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            report(describe(error))
+            self.code = ExitCode.INPUT_OUTPUT
+        except FormatError as error:
+            report(describe(error))
+            self.code = max(self.code, ExitCode.FINDINGS)
+
+    def file(self, file: LogFile) -> None:
+        """Dump one file."""
+        if file.kind is not FileKind.RECORDS:
+            self._entries(file)
+        elif not self._selection.skips_segment(file):
+            with mapped(file.path) as data:
+                reader = BatchReader(file.path, data, self.damaged, start_position(file, data, self._selection))
+                if self._batches:
+                    self._dump_batches(file, reader)
+                else:
+                    self._dump_records(file, reader, data)
+
+    def _dump_batches(self, file: LogFile, reader: BatchReader) -> None:
+        owner = file.topic_partition
+        head = {"topic": owner.topic, "partition": owner.partition} if owner else {"topic": None, "partition": None}
+        for header in reader:
+            if self._selection.skips_batch(header) or (header.is_control and not self._control):
+                continue
+            fields = batch_fields(header)
+            if self._jsonl:
+                line = json.dumps(head | fields, separators=(",", ":"))
+            else:
+                shown = (f"{name}={_text_value(value)}" for name, value in fields.items())
+                line = " ".join([str(owner), *shown] if owner else shown)
+            self._out.write(line.encode() + b"\n")
+
+    def _dump_records(self, file: LogFile, reader: BatchReader, data: object) -> None:
+        selection = self._selection
+        make_line = json_line if self._jsonl else text_line
+        line: Callable[[Record], str] = make_line(file, base64=self._base64)
+        for header in reader:
+            if selection.skips_batch(header) or (header.is_control and not self._control):
+                continue
+            try:
+                records = read_records(data, header)  # type: ignore[arg-type]
+            except FormatError as error:
+                self.damaged(damage_of(file.path, header, error))
+                continue
+            lines = [line(record) for record in records if selection.takes(record.offset, record.timestamp)]
+            self._out.write("".join(lines).encode("utf-8", "surrogatepass"))
+
+    def _entries(self, file: LogFile) -> None:
+        for entry in entries_of(file):
+            if self._jsonl:
+                line = json.dumps({"file": str(file.path)} | entry, separators=(",", ":"))
+            else:
+                line = f"{quote(str(file.path))} " + " ".join(f"{name}={_text_value(entry[name])}" for name in entry)
+            self._out.write(line.encode() + b"\n")
+
+
+def _text_value(value: object) -> str:
+    return quote(value) if isinstance(value, str) and not value.isidentifier() else json.dumps(value).strip('"')
+
+
+@click.command("dump")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "jsonl"]),
+    default="text",
+    help="One line a record, for people or for programs.",
+)
+@click.option(
+    "--bytes",
+    "byte_strings",
+    type=click.Choice(["auto", "base64"]),
+    default="auto",
+    help="Keys, values and header values as text where they are UTF-8, or always as base64.",
+)
+@click.option("--control", is_flag=True, help="Also the broker's own control records (transaction markers).")
+@click.option("--batches", is_flag=True, help="One line a batch: its header.")
+@click.option("--offsets", type=OffsetRange(), help="Only offsets from A to below B; either may be left out.")
+@click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
+@click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
+@click.option("--kafka-compat", is_flag=True, help="Print what kafka-dump-log of Kafka 4.3.1 prints.")
+@click.option("--print-data-log", is_flag=True, help="With --kafka-compat: keys and values too.")
+@click.option("--deep-iteration", is_flag=True, help="With --kafka-compat: a line a record too.")
+@click.option("--skip-record-metadata", is_flag=True, help="With --kafka-compat: keys and values only.")
+@click.option("--offsets-decoder", is_flag=True, help="With --kafka-compat: decode __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="With --kafka-compat: decode __transaction_state.")
+def command(
+    paths: tuple[str, ...],
+    form: str,
+    byte_strings: str,
+    control: bool,
+    batches: bool,
+    offsets: tuple[int | None, int | None] | None,
+    since: int | None,
+    until: int | None,
+    kafka_compat: bool,
+    print_data_log: bool,
+    deep_iteration: bool,
+    skip_record_metadata: bool,
+    offsets_decoder: bool,
+    transaction_log_decoder: bool,
+) -> int:
+    """Show what the files of a log hold.
+
+    A PATH is a file (a segment, also .deleted, .cleaned or .swap; an index, a snapshot, a checkpoint), the folder of a
+    partition, a log directory, or a pattern. Of a folder the records are shown, in the order of partitions and offsets:
+    all that the files hold, also below the log start offset. Damage is reported on stderr with its place, and the dump
+    goes on behind it; the exit code is then 1.
+    """
+    out = click.get_binary_stream("stdout")
+    decoder = Decoder.of(offsets=offsets_decoder, transactions=transaction_log_decoder)
+    detail = print_data_log or deep_iteration or skip_record_metadata or decoder is not None
+    if detail and not kafka_compat:
+        raise click.UsageError("--print-data-log and its like are options of --kafka-compat")
+    start_offset, end_offset = offsets or (None, None)
+    selection = Selection(start_offset, end_offset, since, until)
+    if kafka_compat and (selection != Selection() or batches or control or form != "text" or byte_strings != "auto"):
+        raise click.UsageError("--kafka-compat prints what Kafka's tool prints: it takes that tool's options only")
+    dump = Dump(
+        out, selection, jsonl=form == "jsonl", base64=byte_strings == "base64", control=control, batches=batches
+    )
+    show = dump.file
+    if kafka_compat:
+        show = KafkaDump(
+            out,
+            KafkaDumpOptions(
+                print_data=print_data_log or decoder is not None,
+                deep=deep_iteration or print_data_log or decoder is not None,
+                skip_metadata=skip_record_metadata,
+                decoder=decoder,
+            ),
+            dump.damaged,
+        ).file
+    for file in expand(paths):
+        # Of a folder a dump shows the records; Kafka's tool is given each file by its name.
+        if isinstance(file, OSError) or kafka_compat or file.is_named or file.kind is FileKind.RECORDS:
+            dump.attempt(file, show)
+    return dump.code

@@ -1,0 +1,268 @@
+"""What Kafka 4.3.1's own dump tool prints, byte for byte.
+
+    Dumping t-0/00000000000000000000.log
+    Log starting offset: 0
+    baseOffset: 0 lastOffset: 1 count: 2 ... position: 0 CreateTime: 5 size: 90 magic: 2 ... isvalid: true
+    | offset: 0 CreateTime: 5 keySize: -1 valueSize: 5 sequence: -1 headerKeys: [] payload: hello
+
+Its format is ambiguous: a value may hold a line break, and so a line that looks like a record. Programs are better off
+with `--format jsonl`. Where Kafka's tool would end in a stack trace, the damage is reported and the dump goes on.
+
+Kafka: DumpLogSegments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import BinaryIO
+
+from odradek.cli.coordinator_records import UnknownRecordTypeError, offsets_record, transaction_record
+from odradek.cli.log_files import BOOTSTRAP_CHECKPOINT, FileKind, LogFile
+from odradek.cli.record_reader import BatchReader, Damage, damage_of, mapped
+from odradek.errors import FormatError
+from odradek.records import BatchHeader, Record, read_records, scan_batches
+from odradek.records.batch import records_section
+from odradek.records.compression import Codec
+from odradek.records.control import ControlRecordType, parse_control_key, parse_end_transaction_marker
+from odradek.storage.names import parse_raft_snapshot_file
+from odradek.storage.offset_index import OffsetIndex
+from odradek.storage.producer_state import read_snapshot
+from odradek.storage.time_index import TimeIndex
+from odradek.storage.transaction_index import parse_transaction_index
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+class Decoder(Enum):
+    """How keys and values are decoded, where they are not taken for text."""
+
+    OFFSETS = "offsets"
+    TRANSACTIONS = "transactions"
+
+    @classmethod
+    def of(cls, *, offsets: bool, transactions: bool) -> Decoder | None:
+        """Return the decoder that the command line asks for; Kafka's tool takes the first."""
+        if offsets:
+            return cls.OFFSETS
+        return cls.TRANSACTIONS if transactions else None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaDumpOptions:
+    """The options of Kafka's tool."""
+
+    print_data: bool = False
+    deep: bool = False
+    skip_metadata: bool = False
+    decoder: Decoder | None = None
+
+
+def java_text(data: bytes) -> str:
+    """Decode UTF-8 as Java does, with U+FFFD in the place of what is none."""
+    # Java takes an encoded surrogate for one malformed character, Python for up to three.
+    return _SURROGATE.sub("\ufffd".encode(), data).decode("utf-8", "replace")
+
+
+def optional_long(value: int | None) -> str:
+    """Return what Java's `OptionalLong` prints."""
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+class KafkaDump:
+    """Prints files as Kafka's tool does.
+
+    Args:
+        out: Where to.
+        options: The tool's options.
+        report: Is given what is damaged.
+    """
+
+    def __init__(self, out: BinaryIO, options: KafkaDumpOptions, report: Callable[[Damage], None]) -> None:
+        self._out = out
+        self._options = options
+        self._report = report
+        self._printers: dict[FileKind, Callable[[LogFile], None]] = {
+            FileKind.RECORDS: self._records,
+            FileKind.OFFSET_INDEX: self._offset_index,
+            FileKind.TIME_INDEX: self._time_index,
+            FileKind.TRANSACTION_INDEX: self._transaction_index,
+            FileKind.PRODUCER_SNAPSHOT: self._producer_snapshot,
+        }
+
+    def file(self, file: LogFile) -> None:
+        """Print one file; what Kafka's tool does not know is left out."""
+        if file.kind not in self._printers:
+            return
+        self._line(f"Dumping {file.path}")
+        self._printers[file.kind](file)
+
+    def _line(self, text: str) -> None:
+        self._out.write(text.encode("utf-8", "replace") + b"\n")
+
+    def _offset_index(self, file: LogFile) -> None:
+        index = OffsetIndex(file.path, file.base_offset)
+        if not index.count:
+            self._line(f"{file.path} is empty.")
+        for entry in index.entries():
+            self._line(f"offset: {entry.offset} position: {entry.position}")
+        index.close()
+
+    def _time_index(self, file: LogFile) -> None:
+        index = TimeIndex(file.path, file.base_offset)
+        for entry in index.entries():
+            self._line(f"timestamp: {entry.timestamp} offset: {entry.offset}")
+        index.close()
+
+    def _transaction_index(self, file: LogFile) -> None:
+        for entry in parse_transaction_index(file.path.read_bytes(), path=file.path):
+            self._line(
+                f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
+                f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
+            )
+
+    def _producer_snapshot(self, file: LogFile) -> None:
+        for entry in read_snapshot(file.path):
+            first = entry.current_transaction_first_offset
+            text = (
+                f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
+                f"coordinatorEpoch: {entry.coordinator_epoch} "
+                f"currentTxnFirstOffset: {optional_long(None if first < 0 else first)} "
+                f"lastTimestamp: {entry.last_timestamp} "
+            )
+            if entry.last_offset >= 0:
+                text += (
+                    f"firstSequence: {_first_sequence(entry.last_sequence, entry.offset_delta)} "
+                    f"lastSequence: {entry.last_sequence} lastOffset: {entry.last_offset} "
+                    f"offsetDelta: {entry.offset_delta} timestamp: {entry.last_timestamp}"
+                )
+            self._line(text)
+
+    def _records(self, file: LogFile) -> None:
+        snapshot = parse_raft_snapshot_file(file.path.name)
+        if file.path.name == BOOTSTRAP_CHECKPOINT:
+            self._line("KRaft bootstrap snapshot")
+        elif snapshot is not None:
+            self._line(f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}")
+        else:
+            self._line(f"Log starting offset: {file.base_offset}")
+        with mapped(file.path) as data:
+            trailing = 0
+
+            def damaged(damage: Damage) -> None:
+                nonlocal trailing
+                if damage.is_truncation:
+                    trailing = damage.size_bytes
+                self._report(damage)
+
+            for header in BatchReader(file.path, data, damaged, keep_bad_checksums=True):
+                self._line(
+                    _batch_line(
+                        header,
+                        is_valid=next(iter(scan_batches(data, header.position, header.end_position)), None) is not None,
+                    )
+                )
+                if self._options.deep:
+                    self._batch_records(file, data, header)
+            if trailing:
+                self._line(f"Found {trailing} invalid bytes at the end of {file.path.name}")
+
+    def _batch_records(self, file: LogFile, data: object, header: BatchHeader) -> None:
+        try:
+            records = read_records(data, header, check_crc=False)  # type: ignore[arg-type]
+            details = list(_record_details(data, header, records))
+        except FormatError as error:
+            self._report(damage_of(file.path, header, error))
+            return
+        for record, detail in zip(records, details, strict=True):
+            parts = []
+            if not self._options.skip_metadata:
+                timestamp = -1 if record.timestamp is None else record.timestamp
+                parts.append(
+                    f"offset: {record.offset} {header.timestamp_type or 'NoTimestampType'}: {timestamp} "
+                    f"keySize: {_size(record.key)} valueSize: {_size(record.value)}{detail}"
+                )
+                if header.is_control:
+                    parts.append(_control_text(record))
+            if self._options.print_data and not header.is_control:
+                key, payload = self._decode(record)
+                if key is not None:
+                    parts.append(f"key: {key}")
+                if payload is not None:
+                    parts.append(f"payload: {payload}")
+            self._line(f"| {' '.join(parts)}" if parts else "")
+
+    def _decode(self, record: Record) -> tuple[str | None, str | None]:
+        if self._options.decoder is None:
+            key = None if record.key is None else java_text(record.key)
+            return key, None if record.value is None else java_text(record.value)
+        decode = offsets_record if self._options.decoder is Decoder.OFFSETS else transaction_record
+        try:
+            return decode(record.key, record.value)
+        except UnknownRecordTypeError as error:
+            return f"Unknown record type {error.type} at offset {record.offset}, skipping.", None
+        except FormatError as error:
+            return f"Error at offset {record.offset}, skipping. {error.reason}", None
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _first_sequence(last_sequence: int, offset_delta: int) -> int:
+    first = last_sequence - offset_delta
+    return first if first >= 0 else first + 0x8000_0000
+
+
+def _record_details(data: object, header: BatchHeader, records: list[Record]) -> Iterator[str]:
+    """Give what is printed of each record beside offset, time and sizes."""
+    if header.magic == 2:
+        for record in records:
+            sequence = -1
+            if header.base_sequence >= 0:
+                sequence = (header.base_sequence + (record.offset - header.base_offset)) & 0x7FFF_FFFF
+            yield f" sequence: {sequence} headerKeys: [{','.join(name for name, _ in record.headers)}]"
+        return
+    section: object = data
+    inner = [header]
+    if header.codec:
+        section = records_section(data, header)  # type: ignore[arg-type]
+        inner = list(scan_batches(section, check_crc=False))  # type: ignore[arg-type]
+    for message in inner:
+        scan = scan_batches(section, message.position, message.end_position)  # type: ignore[arg-type]
+        yield f" isValid: {_boolean(next(iter(scan), None) is not None)} crc: {message.crc}"
+
+
+def _control_text(record: Record) -> str:
+    kind = parse_control_key(record.key)
+    if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+        marker = parse_end_transaction_marker(record.key, record.value)
+        return f"endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}"
+    number = int.from_bytes((record.key or b"")[2:4], "big", signed=True)
+    return f"controlType: {kind.name if kind is not None else 'UNKNOWN'}({number})"
+
+
+def _batch_line(header: BatchHeader, *, is_valid: bool) -> str:
+    codec = header.codec
+    tail = (
+        f" position: {header.position} {header.timestamp_type or 'NoTimestampType'}: {header.max_timestamp} "
+        f"size: {header.size_bytes} magic: {header.magic} "
+        f"compresscodec: {Codec(codec).name.lower() if codec in list(Codec) else codec} "
+        f"crc: {header.crc} isvalid: {_boolean(is_valid)}"
+    )
+    if header.magic < 2:
+        return f"offset: {header.last_offset}{tail}"
+    return (
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.records_count} "
+        f"baseSequence: {header.base_sequence} lastSequence: {header.last_sequence} "
+        f"producerId: {header.producer_id} producerEpoch: {header.producer_epoch} "
+        f"partitionLeaderEpoch: {header.partition_leader_epoch} "
+        f"isTransactional: {_boolean(header.is_transactional)} isControl: {_boolean(header.is_control)} "
+        f"deleteHorizonMs: {optional_long(header.delete_horizon_ms)}{tail}"
+    )

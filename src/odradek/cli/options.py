@@ -1,0 +1,55 @@
+"""Values that several commands take on their command line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+
+class OffsetRange(click.ParamType):
+    """`A:B`, half-open, either end may be missing; `A` alone is one offset."""
+
+    name = "A:B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a pair of offsets or None."""
+        if not isinstance(value, str):
+            return value
+        first, separator, last = value.partition(":")
+        try:
+            start = int(first) if first else None
+            end = int(last) if last else None
+        except ValueError:
+            self.fail(f"{value!r} is not of the form A:B, two offsets", param, ctx)
+        if not separator:
+            if start is None:
+                self.fail("an empty range", param, ctx)
+            end = start + 1
+        if min(start or 0, end or 0) < 0:
+            self.fail(f"{value!r} has a negative offset", param, ctx)
+        return start, end
+
+
+class Timestamp(click.ParamType):
+    """Milliseconds since the epoch, or a date or time of ISO 8601; UTC where it names no zone."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return milliseconds."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return int(value)
+        except ValueError:
+            pass
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-01T12:00:00", param, ctx)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        since_epoch = moment - datetime(1970, 1, 1, tzinfo=UTC)
+        return (since_epoch.days * 86_400 + since_epoch.seconds) * 1000 + since_epoch.microseconds // 1000
