@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
 import click
+from typing_extensions import Buffer
 
 from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.entry_listing import entries_of
@@ -83,7 +85,7 @@ class Dump:
                 line = " ".join([str(owner), *shown] if owner else shown)
             self._out.write(line.encode() + b"\n")
 
-    def _dump_records(self, file: LogFile, reader: BatchReader, data: object) -> None:
+    def _dump_records(self, file: LogFile, reader: BatchReader, data: Buffer) -> None:
         selection = self._selection
         make_line = json_line if self._jsonl else text_line
         line: Callable[[Record], str] = make_line(file, base64=self._base64)
@@ -91,11 +93,11 @@ class Dump:
             if selection.skips_batch(header) or (header.is_control and not self._control):
                 continue
             try:
-                records = read_records(data, header)  # type: ignore[arg-type]
+                records = read_records(data, header)
             except FormatError as error:
                 self.damaged(damage_of(file.path, header, error))
                 continue
-            lines = [line(record) for record in records if selection.takes(record.offset, record.timestamp)]
+            lines = [line(record) for record in records if selection.takes(record)]
             self._out.write("".join(lines).encode("utf-8", "surrogatepass"))
 
     def _entries(self, file: LogFile) -> None:
@@ -161,10 +163,9 @@ def command(
     all that the files hold, also below the log start offset. Damage is reported on stderr with its place, and the dump
     goes on behind it; the exit code is then 1.
     """
-    out = click.get_binary_stream("stdout")
+    out = sys.stdout.buffer
     decoder = Decoder.of(offsets=offsets_decoder, transactions=transaction_log_decoder)
-    detail = print_data_log or deep_iteration or skip_record_metadata or decoder is not None
-    if detail and not kafka_compat:
+    if not kafka_compat and (print_data_log or deep_iteration or skip_record_metadata or decoder is not None):
         raise click.UsageError("--print-data-log and its like are options of --kafka-compat")
     start_offset, end_offset = offsets or (None, None)
     selection = Selection(start_offset, end_offset, since, until)
@@ -173,18 +174,16 @@ def command(
     dump = Dump(
         out, selection, jsonl=form == "jsonl", base64=byte_strings == "base64", control=control, batches=batches
     )
-    show = dump.file
     if kafka_compat:
-        show = KafkaDump(
-            out,
-            KafkaDumpOptions(
-                print_data=print_data_log or decoder is not None,
-                deep=deep_iteration or print_data_log or decoder is not None,
-                skip_metadata=skip_record_metadata,
-                decoder=decoder,
-            ),
-            dump.damaged,
-        ).file
+        detail = KafkaDumpOptions(
+            print_data=print_data_log or decoder is not None,
+            deep=deep_iteration or print_data_log or decoder is not None,
+            skip_metadata=skip_record_metadata,
+            decoder=decoder,
+        )
+        show = KafkaDump(out, detail, dump.damaged).file
+    else:
+        show = dump.file
     for file in expand(paths):
         # Of a folder a dump shows the records; Kafka's tool is given each file by its name.
         if isinstance(file, OSError) or kafka_compat or file.is_named or file.kind is FileKind.RECORDS:

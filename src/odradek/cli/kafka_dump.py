@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import BinaryIO
 
+from typing_extensions import Buffer
+
 from odradek.cli.coordinator_records import UnknownRecordTypeError, offsets_record, transaction_record
 from odradek.cli.log_files import BOOTSTRAP_CHECKPOINT, FileKind, LogFile
 from odradek.cli.record_reader import BatchReader, Damage, damage_of, mapped
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.batch import records_section
-from odradek.records.compression import Codec
+from odradek.records.compression import Codec, Decompressor
 from odradek.records.control import ControlRecordType, parse_control_key, parse_end_transaction_marker
 from odradek.storage.names import parse_raft_snapshot_file
 from odradek.storage.offset_index import OffsetIndex
@@ -173,9 +175,9 @@ class KafkaDump:
             if trailing:
                 self._line(f"Found {trailing} invalid bytes at the end of {file.path.name}")
 
-    def _batch_records(self, file: LogFile, data: object, header: BatchHeader) -> None:
+    def _batch_records(self, file: LogFile, data: Buffer, header: BatchHeader) -> None:
         try:
-            records = read_records(data, header, check_crc=False)  # type: ignore[arg-type]
+            records = read_records(data, header, check_crc=False)
             details = list(_record_details(data, header, records))
         except FormatError as error:
             self._report(damage_of(file.path, header, error))
@@ -220,22 +222,22 @@ def _first_sequence(last_sequence: int, offset_delta: int) -> int:
     return first if first >= 0 else first + 0x8000_0000
 
 
-def _record_details(data: object, header: BatchHeader, records: list[Record]) -> Iterator[str]:
+def _record_details(data: Buffer, header: BatchHeader, records: list[Record]) -> Iterator[str]:
     """Give what is printed of each record beside offset, time and sizes."""
     if header.magic == 2:
         for record in records:
             sequence = -1
-            if header.base_sequence >= 0:
+            if header.base_sequence >= 0 and record.offset is not None:
                 sequence = (header.base_sequence + (record.offset - header.base_offset)) & 0x7FFF_FFFF
             yield f" sequence: {sequence} headerKeys: [{','.join(name for name, _ in record.headers)}]"
         return
-    section: object = data
+    section: Buffer = data
     inner = [header]
     if header.codec:
-        section = records_section(data, header)  # type: ignore[arg-type]
-        inner = list(scan_batches(section, check_crc=False))  # type: ignore[arg-type]
+        section = records_section(data, header, Decompressor())
+        inner = list(scan_batches(section, check_crc=False))
     for message in inner:
-        scan = scan_batches(section, message.position, message.end_position)  # type: ignore[arg-type]
+        scan = scan_batches(section, message.position, message.end_position)
         yield f" isValid: {_boolean(next(iter(scan), None) is not None)} crc: {message.crc}"
 
 

@@ -148,7 +148,7 @@ def expand(patterns: Iterable[str]) -> Iterator[LogFile | UnknownPathError]:
         if Path(pattern).exists() or not glob.has_magic(pattern):
             yield from _expand_path(Path(pattern))
             continue
-        matches = sorted(glob.iglob(pattern))
+        matches = sorted(glob.glob(pattern))  # noqa: PTH207 - a pattern may be absolute, and pathlib's may not
         if not matches:
             yield UnknownPathError(None, "nothing matches this pattern", pattern)
         for match in matches:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 
-class OffsetRange(click.ParamType):
+class OffsetRange(click.ParamType[Any]):
     """`A:B`, half-open, either end may be missing; `A` alone is one offset."""
 
     name = "A:B"
@@ -32,7 +32,7 @@ class OffsetRange(click.ParamType):
         return start, end
 
 
-class Timestamp(click.ParamType):
+class Timestamp(click.ParamType[Any]):
     """Milliseconds since the epoch, or a date or time of ISO 8601; UTC where it names no zone."""
 
     name = "TIME"

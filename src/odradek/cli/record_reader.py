@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from odradek.cli.log_files import LogFile
 from odradek.errors import FormatError, TruncatedBatchError
-from odradek.records import BatchHeader, scan_batches
+from odradek.records import BatchHeader, Record, scan_batches
 from odradek.records.resync import find_batch
 from odradek.storage import names
 from odradek.storage.offset_index import OffsetIndex
@@ -84,8 +84,11 @@ class Selection:
             return True
         return self.since is not None and header.max_timestamp < self.since
 
-    def takes(self, offset: int, timestamp: int | None) -> bool:
+    def takes(self, record: Record) -> bool:
         """Whether a record is asked for."""
+        offset, timestamp = record.offset, record.timestamp
+        if offset is None:
+            return False
         if self.start_offset is not None and offset < self.start_offset:
             return False
         if self.end_offset is not None and offset >= self.end_offset:

@@ -1,0 +1,245 @@
+"""`odradek dump` against what real consumers saw, and against Kafka's own tool."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from odradek.cli.app import main
+from odradek.cli.record_reader import BatchReader, Damage
+from odradek.records import Record, scan_batches
+from peers.kafka_fixture import KafkaFixture
+
+DECODERS = {"__consumer_offsets-0": ["--offsets-decoder"], "__transaction_state-0": ["--transaction-log-decoder"]}
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    return result
+
+
+def lines_of(result: Result) -> list[str]:
+    text = result.stdout_bytes.decode()
+    assert text == "" or text.endswith("\n")
+    return text.split("\n")[:-1]
+
+
+def dump(*arguments: str | Path, code: int = 0) -> list[dict[str, Any]]:
+    result = run("dump", "--format", "jsonl", *arguments)
+    assert result.exit_code == code, result.stderr
+    return [json.loads(line) for line in lines_of(result)]
+
+
+def from_json(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])
+
+
+def as_record(line: dict[str, Any]) -> Record:
+    assert list(line) == ["topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"]
+    return Record(
+        from_json(line["key"]),
+        from_json(line["value"]),
+        [(name, from_json(value)) for name, value in line["headers"]],
+        line["timestamp"],
+        line["offset"],
+        line["timestamp_type"],
+    )
+
+
+def by_partition(lines: list[dict[str, Any]]) -> dict[str, list[Record]]:
+    partitions: dict[str, list[Record]] = {}
+    for line in lines:
+        partitions.setdefault(f"{line['topic']}-{line['partition']}", []).append(as_record(line))
+    return partitions
+
+
+@pytest.mark.parametrize("folder", ["log-dir", "log-dir-unclean"])
+def test_every_topic_is_what_a_consumer_saw(kafka_fixture: KafkaFixture, folder: str) -> None:
+    dumped = by_partition(dump(kafka_fixture.path / folder))
+    for name, consumed in kafka_fixture.consumed.items():
+        visible = [record for record in dumped.get(name, []) if record.offset >= consumed["logStartOffset"]]
+        assert visible == kafka_fixture.records(name), name
+
+
+def test_base64_is_the_same_records(fixture_4_3_1: KafkaFixture) -> None:
+    lines = dump("--bytes", "base64", fixture_4_3_1.log_dir / "v2-none-0")
+    for line, record in zip(lines, fixture_4_3_1.records("v2-none-0"), strict=True):
+        pairs = [(line["key"], record.key), (line["value"], record.value)]
+        pairs += [(mine[1], theirs[1]) for mine, theirs in zip(line["headers"], record.headers, strict=True)]
+        assert [None if text is None else base64.b64decode(text) for text, _ in pairs] == [data for _, data in pairs]
+        assert all(text is None or isinstance(text, str) for text, _ in pairs)
+
+
+def test_control_records_only_when_asked_for(fixture_4_3_1: KafkaFixture) -> None:
+    folder = fixture_4_3_1.log_dir / "transactional-0"
+    data, all_records = dump(folder), dump(folder, "--control")
+    markers = [line["offset"] for line in all_records if line not in data]
+    batches = dump(folder, "--control", "--batches")
+    assert markers == [batch["base_offset"] for batch in batches if batch["is_control"]]
+    assert len(markers) > 10
+    assert dump(folder, "--batches") == [batch for batch in batches if not batch["is_control"]]
+
+
+@pytest.mark.parametrize("offsets", ["0:1", ":7", "1100:", "600:610", "633", "5000:", "0:0"])
+@pytest.mark.parametrize("topic", ["v2-lz4-0", "compacted-0", "transactional-0"])
+def test_a_range_of_offsets(kafka_fixture: KafkaFixture, topic: str, offsets: str) -> None:
+    folder = kafka_fixture.log_dir / topic
+    start, colon, end = offsets.partition(":")
+    first, last = int(start or 0), int(end or 10**9) if colon else int(start) + 1
+    expected = [line for line in dump(folder) if first <= line["offset"] < last]
+    assert dump(folder, "--offsets", offsets) == expected
+
+
+@pytest.mark.parametrize("index", ["absent", "garbage"])
+def test_indexes_are_not_believed(writable_log_dir: Path, index: str) -> None:
+    folder = writable_log_dir / "v2-none-0"
+    expected = [line for line in dump(folder) if 700 <= line["offset"] < 720]
+    for path in [*folder.glob("*.index"), *folder.glob("*.timeindex")]:
+        if index == "absent":
+            path.unlink()
+        else:
+            path.write_bytes(b"\x00\x00\x00\x07\x00\x00\x10\x01" * 30)
+    assert dump(folder, "--offsets", "700:720") == expected
+    times = sorted(line["timestamp"] for line in expected)
+    in_time = [line for line in dump(folder) if times[3] <= line["timestamp"] < times[-3]]
+    assert dump(folder, "--since", str(times[3]), "--until", str(times[-3])) == in_time
+
+
+@pytest.mark.parametrize("topic", ["v2-zstd-0", "v2-append-time-0", "keyed-1", "transactional-0"])
+def test_a_range_of_time(kafka_fixture: KafkaFixture, topic: str) -> None:
+    folder = kafka_fixture.log_dir / topic
+    everything = dump(folder)
+    times = sorted(line["timestamp"] for line in everything)
+    since, until = times[len(times) // 2], times[len(times) * 2 // 3] + 1
+    expected = [line for line in everything if since <= line["timestamp"] < until]
+    assert expected
+    assert dump(folder, "--since", str(since), "--until", str(until)) == expected
+    assert dump(folder, "--since", "2020-09-13T12:26:40") == [x for x in everything if x["timestamp"] >= 1600000000000]
+
+
+def test_v0_has_no_time_to_ask_for(fixture_2_8_2: KafkaFixture) -> None:
+    assert dump(fixture_2_8_2.log_dir / "v0-none-0", "--since", "0") == []
+
+
+def test_a_segment_by_each_of_its_names(writable_log_dir: Path) -> None:
+    segment = writable_log_dir / "keyed-0" / f"{0:020d}.log"
+    expected = dump(segment)
+    assert expected[0]["topic"] == "keyed"
+    for suffix in [".deleted", ".cleaned", ".swap"]:
+        renamed = segment.with_name(segment.name + suffix)
+        shutil.copyfile(segment, renamed)
+        assert dump(renamed) == expected
+        assert dump(str(writable_log_dir / "keyed-*" / f"{0:020d}.log{suffix}")) == expected
+    # A folder is read as its log is: what compaction or deletion left behind is not part of it.
+    assert [line for line in dump(segment.parent) if line["offset"] < 10] == expected[:10]
+    elsewhere = shutil.copyfile(segment, writable_log_dir / segment.name)
+    assert dump(elsewhere) == [line | {"topic": None, "partition": None} for line in expected]
+
+
+def test_a_log_directory_may_be_named_like_a_partition(writable_log_dir: Path, tmp_path: Path) -> None:
+    renamed = writable_log_dir.rename(tmp_path / "data-0")
+    assert {line["topic"] for line in dump(renamed)} > {"keyed", "v2-none"}
+    (renamed / "meta.properties").unlink()
+    assert {line["topic"] for line in dump(renamed)} > {"keyed", "v2-none"}
+
+
+def test_the_other_files(fixture_4_3_1: KafkaFixture, fixture_2_8_2: KafkaFixture) -> None:
+    folder = fixture_4_3_1.log_dir / "transactional-0"
+    base = folder / f"{8:020d}"
+    assert dump(f"{base}.index")[0].keys() == {"file", "offset", "position"}
+    assert dump(f"{base}.timeindex")[0].keys() == {"file", "timestamp", "offset"}
+    aborted = {"producer_id", "first_offset", "last_offset", "last_stable_offset"}
+    assert dump(f"{base}.txnindex")[0].keys() == {"file", *aborted}
+    assert dump(f"{base}.snapshot")[0]["producer_id"] == 1
+    assert dump(folder / "leader-epoch-checkpoint")[0].keys() == {"file", "epoch", "start_offset"}
+    assert len(dump(folder / "partition.metadata")[0]["topic_id"]) == 22
+    [start] = dump(fixture_2_8_2.log_dir / "log-start-offset-checkpoint")
+    assert (start["topic"], start["partition"]) == ("truncated-head", 0)
+    assert dump(fixture_2_8_2.log_dir / "meta.properties")[0]["node_id"] == 1
+    assert dump(fixture_4_3_1.log_dir / "bootstrap.checkpoint")
+    assert run("dump", folder / "leader-epoch-checkpoint").stdout.endswith("epoch=0 start_offset=0\n")
+
+
+def test_kafka_compat_is_what_kafka_s_tool_printed(
+    fixture_4_3_1: KafkaFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(fixture_4_3_1.log_dir)
+    names = [path.stem for path in sorted(fixture_4_3_1.dump.iterdir())]
+    assert len(names) == 17
+    for name in names:
+        result = run("dump", "--kafka-compat", "--print-data-log", *DECODERS.get(name, []), name)
+        assert result.exit_code == 0
+        assert result.stdout_bytes == (fixture_4_3_1.dump / f"{name}.txt").read_bytes(), name
+
+
+def largest_segment(folder: Path) -> Path:
+    return max(folder.glob("*.log"), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("topic", ["v2-none-0", "v2-gzip-0", "transactional-0"])
+def test_a_segment_cut_at_every_byte_of_its_last_batches(fixture_4_3_1: KafkaFixture, topic: str) -> None:
+    data = largest_segment(fixture_4_3_1.log_dir / topic).read_bytes()
+    headers = list(scan_batches(data))
+    for size in range(headers[-3].position, len(data)):
+        damages: list[Damage] = []
+        held = [header for header in headers if header.end_position <= size]
+        assert (
+            list(BatchReader(Path("cut.log"), data[:size], damages.append, headers[-9].position))
+            == held[len(headers) - 9 :]
+        )
+        end = held[-1].end_position
+        assert [(damage.position, damage.size_bytes) for damage in damages] == (
+            [(end, size - end)] if size > end else []
+        )
+
+
+@pytest.mark.parametrize("topic", ["v2-none-0", "v2-gzip-0", "transactional-0"])
+def test_a_cut_segment_is_dumped_up_to_the_cut(writable_log_dir: Path, topic: str) -> None:
+    segment = largest_segment(writable_log_dir / topic)
+    data, whole = segment.read_bytes(), dump(segment)
+    *_, previous, last = scan_batches(data)
+    for size in [*range(last.position, last.position + 20), last.end_position - 1]:
+        segment.write_bytes(data[:size])
+        result = run("dump", "--format", "jsonl", segment)
+        assert [json.loads(line) for line in lines_of(result)] == [
+            line for line in whole if line["offset"] < previous.next_offset
+        ]
+        torn = size - last.position
+        assert result.exit_code == (1 if torn else 0)
+        expected = f"odradek: {segment}: position {last.position}: {torn} bytes not read: " if torn else ""
+        assert result.stderr.startswith(expected)
+        assert result.stderr.count("\n") == (1 if torn else 0)
+
+
+def test_the_dump_goes_on_behind_damage(writable_log_dir: Path) -> None:
+    folder = writable_log_dir / "v2-none-0"
+    segment = folder / f"{0:020d}.log"
+    before = dump(folder)
+    data = bytearray(segment.read_bytes())
+    headers = list(scan_batches(bytes(data)))
+    bad_crc, bad_length, zeroed = headers[1], headers[3], headers[5]
+    data[bad_crc.end_position - 1] ^= 1
+    data[bad_length.position + 8] = 0x7F
+    data[zeroed.position : zeroed.end_position] = bytes(zeroed.size_bytes)
+    segment.write_bytes(data)
+    result = run("dump", "--format", "jsonl", folder)
+    assert result.exit_code == 1
+    lost = {offset for h in (bad_crc, bad_length, zeroed) for offset in range(h.base_offset, h.next_offset)}
+    expected = [line for line in before if line["offset"] not in lost]
+    assert [json.loads(line) for line in lines_of(result)] == expected
+    reports = result.stderr.splitlines()
+    assert len(reports) == 3
+    for report, header in zip(reports, (bad_crc, bad_length, zeroed), strict=True):
+        assert f"{segment}: position {header.position}: {header.size_bytes} bytes not read: " in report
+    compat = run("dump", "--kafka-compat", "--print-data-log", folder)
+    assert compat.exit_code == 1
+    assert compat.stdout.count("isvalid: false") == 1
