@@ -10,7 +10,7 @@ from odradek.storage.checkpoints import read_leader_epochs, read_offset_checkpoi
 from odradek.storage.meta_properties import MetaProperties
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.partition_metadata import read_partition_metadata
-from odradek.storage.producer_state import read_snapshot
+from odradek.storage.producer_snapshot import read_snapshot
 from odradek.storage.time_index import TimeIndex
 from odradek.storage.transaction_index import parse_transaction_index
 from odradek.storage.uuids import format_uuid

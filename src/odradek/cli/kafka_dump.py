@@ -31,7 +31,7 @@ from odradek.records.compression import Codec, Decompressor
 from odradek.records.control import ControlRecordType, parse_control_key, parse_end_transaction_marker
 from odradek.storage.names import parse_raft_snapshot_file
 from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.producer_state import read_snapshot
+from odradek.storage.producer_snapshot import read_snapshot
 from odradek.storage.time_index import TimeIndex
 from odradek.storage.transaction_index import parse_transaction_index
 
