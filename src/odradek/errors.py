@@ -8,6 +8,7 @@ error code) and `OffsetStoreError`. Attributes come first; the text is built fro
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 
 class OdradekError(Exception):
@@ -137,11 +138,79 @@ class BrokerError(OdradekError):
         return f"{self.error_name} ({self.error_code}): {self.reason}"
 
 
+class CorruptMessageError(BrokerError):
+    """A batch to be appended whose checksum or size does not fit its bytes."""
+
+    error_code = 2
+    error_name = "CORRUPT_MESSAGE"
+
+
+class RecordTooLargeError(BrokerError):
+    """A batch above the topic's `max.message.bytes`."""
+
+    error_code = 10
+    error_name = "RECORD_TOO_LARGE"
+
+
+class RecordListTooLargeError(BrokerError):
+    """Batches that together are longer than a segment may be."""
+
+    error_code = 18
+    error_name = "RECORD_LIST_TOO_LARGE"
+
+
+class UnsupportedForMessageFormatError(BrokerError):
+    """Something that the message format does not have, such as transactions before v2."""
+
+    error_code = 43
+    error_name = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
+
+
+class UnsupportedCompressionTypeError(BrokerError):
+    """A codec that the message format, or the client, does not have."""
+
+    error_code = 76
+    error_name = "UNSUPPORTED_COMPRESSION_TYPE"
+
+
+class RecordRefusedError(BrokerError):
+    """Records that a topic does not take: nothing of their batch was appended.
+
+    Attributes:
+        record_errors: Which records of the batch, from 0, and why; the first hundred at most.
+    """
+
+    def __init__(self, reason: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(reason)
+        self.record_errors = tuple(record_errors)
+
+
+class InvalidTimestampError(RecordRefusedError):
+    """A timestamp too far from the broker's clock, or of a type that only a broker may set."""
+
+    error_code = 32
+    error_name = "INVALID_TIMESTAMP"
+
+
+class InvalidRecordError(RecordRefusedError):
+    """A record, or a batch, that contradicts itself or that its topic does not take."""
+
+    error_code = 87
+    error_name = "INVALID_RECORD"
+
+
 class OutOfOrderSequenceNumberError(BrokerError):
     """A batch whose sequence number does not follow the producer's last one."""
 
     error_code = 45
     error_name = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class DuplicateSequenceNumberError(BrokerError):
+    """A batch that was appended before."""
+
+    error_code = 46
+    error_name = "DUPLICATE_SEQUENCE_NUMBER"
 
 
 class InvalidProducerEpochError(BrokerError):
@@ -163,6 +232,13 @@ class TransactionCoordinatorFencedError(BrokerError):
 
     error_code = 52
     error_name = "TRANSACTION_COORDINATOR_FENCED"
+
+
+class UnknownProducerIdError(BrokerError):
+    """A producer whose state is no longer known, with a sequence number above 0."""
+
+    error_code = 59
+    error_name = "UNKNOWN_PRODUCER_ID"
 
 
 class OffsetStoreError(OdradekError):

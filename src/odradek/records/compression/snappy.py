@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 
 import cramjam
+from typing_extensions import Buffer
 
 from odradek.errors import CompressionError
 from odradek.records.compression import Scratch
@@ -45,6 +46,11 @@ def compress(data: memoryview, *, level: int, magic: int) -> bytes:
             _LENGTH.pack_into(stream, end, length)
             end = position + length
         return bytes(view[:end])
+
+
+def compress_block(data: Buffer) -> bytes:
+    """Return one bare block, without the framing of a stream."""
+    return bytes(cramjam.snappy.compress_raw(data))
 
 
 def _content_bytes(block: memoryview, position: int) -> int:

@@ -15,6 +15,9 @@ from cython.cimports.odradek.records.kernels.objects import Record
 from cython.cimports.odradek.records.kernels.wire import (
     V2_HEADER,
     crc32c_function,
+    load_i16,
+    load_i64,
+    load_u32,
     store_i16,
     store_i32,
     store_i64,
@@ -794,3 +797,39 @@ def seal(header: bytes, payload: cython.const[cython.uchar][::1]):
         store_i32(p + 8, cython.cast(int32_t, size - 12))
         _checksum(p, size)
     return batch
+
+
+def assign(
+    data: cython.uchar[::1],
+    position: int64_t,
+    size_bytes: int64_t,
+    base_offset: int64_t,
+    partition_leader_epoch: int32_t,
+    attributes: int16_t,
+    max_timestamp: int64_t,
+):
+    """Write into a batch what its leader decides; the checksum only where something it covers has changed.
+
+    Args:
+        data: The bytes that hold the batch.
+        position: Where it starts.
+        size_bytes: The whole batch.
+        base_offset: The offset of its first record.
+        partition_leader_epoch: The leader's epoch.
+        attributes: Its attributes.
+        max_timestamp: Its largest timestamp, or the time of the append.
+
+    Returns:
+        Its checksum.
+    """
+    if position < 0 or size_bytes < V2_HEADER or size_bytes > data.shape[0] - position:
+        raise ValueError(f"{size_bytes} bytes at position {position} are not within {data.shape[0]} bytes")
+    p: Room = cython.address(data[position])
+    with cython.nogil:
+        store_i64(p, base_offset)
+        store_i32(p + 12, partition_leader_epoch)
+        if load_i16(p + 21) != attributes or load_i64(p + 35) != max_timestamp:
+            store_i16(p + 21, attributes)
+            store_i64(p + 35, max_timestamp)
+            _checksum(p, size_bytes)
+    return load_u32(p + 17)

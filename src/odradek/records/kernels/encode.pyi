@@ -50,3 +50,12 @@ class BatchEncoder:
     ) -> tuple[bytes, int, int]: ...
 
 def seal(header: bytes, payload: Buffer) -> bytes: ...
+def assign(
+    data: Buffer,
+    position: int,
+    size_bytes: int,
+    base_offset: int,
+    partition_leader_epoch: int,
+    attributes: int,
+    max_timestamp: int,
+) -> int: ...

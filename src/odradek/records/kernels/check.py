@@ -1,0 +1,233 @@
+"""Checks the records of a v2 batch that is about to be appended, without making an object of any of them.
+
+Kafka: LogValidator, DefaultRecord.
+"""
+
+import cython
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
+from cython.cimports.odradek.records.kernels.wire import read_varint, read_varlong
+
+Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+
+# What is wrong with a record; `storage.validator` has the words.
+_NO_KEY = cython.declare(cython.int, 1)
+_TIMESTAMP_OUT_OF_RANGE = cython.declare(cython.int, 2)
+_TIMESTAMP_TYPE = cython.declare(cython.int, 3)
+
+RecordError = cython.struct(index=int64_t, kind=cython.int, timestamp=int64_t)
+
+Rules = cython.struct(
+    append_time=cython.bint,  # the batch is already LogAppendTime
+    append_timestamp=int64_t,
+    stamp=cython.bint,  # the topic is LogAppendTime
+    lowest=int64_t,
+    highest=int64_t,
+    key_required=cython.bint,
+)
+
+Findings = cython.struct(
+    max_timestamp=int64_t,
+    sequential=cython.bint,
+    plain=cython.bint,
+    errors=int64_t,
+    bad_record=int64_t,
+    bad_position=int64_t,
+    reason=cython.p_const_char,
+)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _judge(rules: cython.pointer(Rules), timestamp: int64_t, has_key: cython.bint) -> cython.int:
+    if rules.key_required and not has_key:
+        return _NO_KEY
+    if not rules.stamp and timestamp != -1:
+        if timestamp < rules.lowest or timestamp > rules.highest:
+            return _TIMESTAMP_OUT_OF_RANGE
+        return 0
+    return _TIMESTAMP_TYPE if rules.append_time else 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _skip_headers(p: Bytes, end: Bytes, count: int32_t) -> Bytes:
+    """Return what follows the headers; NULL where they do not fit."""
+    size: int32_t = 0
+    for _ in range(count):
+        p = read_varint(p, end, cython.address(size))
+        if p == cython.NULL or size < 0 or size > end - p:
+            return cython.NULL
+        p = read_varint(p + size, end, cython.address(size))
+        if p == cython.NULL or size > end - p:
+            return cython.NULL
+        if size > 0:
+            p += size
+    return p
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _check(
+    start: Bytes,
+    stop: Bytes,
+    count: int64_t,
+    base_timestamp: int64_t,
+    rules: cython.pointer(Rules),
+    findings: cython.pointer(Findings),
+    errors: cython.pointer(RecordError),
+) -> cython.bint:
+    """Return whether the bytes hold `count` records; `findings` has what they are, or what is wrong."""
+    p: Bytes = start
+    here: Bytes = start
+    end: Bytes
+    index: int64_t
+    length: int32_t = 0
+    offset_delta: int32_t = 0
+    key_size: int32_t = 0
+    size: int32_t = 0
+    delta: int64_t = 0
+    timestamp: int64_t
+    kind: cython.int
+    if count * 7 > stop - start:
+        findings.bad_position = 0
+        findings.reason = b"more records than its bytes can hold"
+        return False
+    for index in range(count):
+        here = p
+        findings.bad_record = index
+        findings.bad_position = here - start
+        p = read_varint(p, stop, cython.address(length))
+        if p == cython.NULL or length < 6 or length > stop - p:
+            findings.reason = b"a record longer than what is left of its batch"
+            return False
+        end = p + length
+        if p[0] != 0:
+            findings.plain = False
+        p = read_varlong(p + 1, end, cython.address(delta))
+        if p != cython.NULL:
+            p = read_varint(p, end, cython.address(offset_delta))
+        if p == cython.NULL:
+            findings.reason = b"a timestamp or offset delta that does not end"
+            return False
+        p = read_varint(p, end, cython.address(key_size))
+        if p == cython.NULL or key_size > end - p:
+            findings.reason = b"a key past the end of its record"
+            return False
+        if key_size > 0:
+            p += key_size
+        p = read_varint(p, end, cython.address(size))
+        if p == cython.NULL or size > end - p:
+            findings.reason = b"a value past the end of its record"
+            return False
+        if size > 0:
+            p += size
+        p = read_varint(p, end, cython.address(size))
+        # A header takes two bytes at least.
+        if p == cython.NULL or size < 0 or size > (end - p) // 2:
+            findings.reason = b"more headers than its bytes can hold"
+            return False
+        if size > 0:
+            p = _skip_headers(p, end, size)
+            if p == cython.NULL:
+                findings.reason = b"a header past the end of its record"
+                return False
+        if p != end:
+            findings.reason = b"bytes left over at the end of a record"
+            return False
+        timestamp = rules.append_timestamp if rules.append_time else base_timestamp + delta
+        if timestamp > findings.max_timestamp:
+            findings.max_timestamp = timestamp
+        if offset_delta != index:
+            findings.sequential = False
+        if index == 0 and delta != 0:
+            findings.plain = False
+        kind = _judge(rules, timestamp, key_size >= 0)
+        if kind:
+            if findings.errors < 100:
+                errors[findings.errors].index = index
+                errors[findings.errors].kind = kind
+                errors[findings.errors].timestamp = timestamp
+            findings.errors += 1
+    if p != stop:
+        findings.bad_record = count
+        findings.bad_position = p - start
+        findings.reason = b"bytes left over after the last record"
+        return False
+    return True
+
+
+def check_records(
+    data: cython.const[cython.uchar][::1],
+    position: int64_t,
+    end: int64_t,
+    records_count: int32_t,
+    base_timestamp: int64_t,
+    append_timestamp,
+    stamp: cython.bint,
+    lowest: int64_t,
+    highest: int64_t,
+    key_required: cython.bint,
+):
+    """Check the uncompressed records of a batch against what its topic asks.
+
+    Args:
+        data: The bytes that hold them.
+        position: Where they start.
+        end: Where they end.
+        records_count: As the header says.
+        base_timestamp: As the header says.
+        append_timestamp: The header's max_timestamp where the batch is LogAppendTime, else None.
+        stamp: Whether the topic is LogAppendTime, so that timestamps do not matter.
+        lowest: The smallest timestamp that the topic takes, in ms.
+        highest: The largest.
+        key_required: Whether a record without a key is refused.
+
+    Returns:
+        The largest timestamp; whether the offset deltas are 0, 1, 2 ...; whether all record attributes are 0 and the
+        first timestamp is the base; how many records are refused, and of the first hundred index, kind (1 no key, 2
+        timestamp out of range, 3 a batch that says LogAppendTime) and timestamp. Or, where the bytes are no such
+        records: index, position and reason.
+    """
+    rules: Rules
+    findings: Findings
+    errors: RecordError[100]
+    good: cython.bint
+    nothing: uint8_t = 0
+    start: Bytes = cython.address(nothing)
+    index: int64_t
+    if end > data.shape[0] or position < 0 or position > end:
+        raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
+    if data.shape[0] > 0:
+        start = cython.cast(Bytes, cython.address(data[0])) + position
+    rules.append_time = append_timestamp is not None
+    rules.append_timestamp = append_timestamp if append_timestamp is not None else -1
+    rules.stamp = stamp
+    rules.lowest = lowest
+    rules.highest = highest
+    rules.key_required = key_required
+    findings.max_timestamp = -1
+    findings.sequential = True
+    findings.plain = True
+    findings.errors = 0
+    findings.bad_record = 0
+    findings.bad_position = 0
+    findings.reason = b""
+    with cython.nogil:
+        good = _check(
+            start,
+            start + (end - position),
+            records_count,
+            base_timestamp,
+            cython.address(rules),
+            cython.address(findings),
+            errors,
+        )
+    if not good:
+        return (findings.bad_record, findings.bad_position, cython.cast(bytes, findings.reason).decode())
+    refused = []
+    for index in range(min(findings.errors, 100)):
+        refused.append((errors[index].index, errors[index].kind, errors[index].timestamp))
+    return (findings.max_timestamp, bool(findings.sequential), bool(findings.plain), findings.errors, refused)
