@@ -1,1 +1,53 @@
-"""Odradek: Kafka's commit log as a Python library and a folder."""
+"""Odradek: Kafka's commit log as a Python library and a folder.
+
+with odradek.open("data") as logs:             # a Kafka log directory
+    for record in logs["events", 0].read():
+        ...
+odradek.scan("data", topics="events")          # a pyarrow.RecordBatchReader
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from odradek.errors import (
+    BrokerError,
+    FormatError,
+    LogError,
+    OdradekError,
+    OffsetStoreError,
+    ProtocolError,
+)
+from odradek.records import Record
+from odradek.storage.log import Log
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.names import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.columnar.scan import scan
+
+open = LogDirectory  # noqa: A001 - odradek.open is the name that the interface promises
+
+__all__ = [
+    "BrokerError",
+    "FormatError",
+    "Log",
+    "LogDirectory",
+    "LogError",
+    "OdradekError",
+    "OffsetStoreError",
+    "ProtocolError",
+    "Record",
+    "TopicPartition",
+    "open",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The core installs without pyarrow: only who scans needs it.
+    if name == "scan":
+        from odradek.columnar.scan import scan
+
+        return scan
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -242,7 +242,7 @@ class ColumnDecoder:
         check_crc=True,
         include_control=False,
         max_rows=65536,
-        max_bytes=1 << 24,
+        max_bytes=1 << 22,
         start_offset=0,
         end_offset=(1 << 63) - 1,
         start_timestamp=-(1 << 63),

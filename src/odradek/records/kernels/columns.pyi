@@ -16,7 +16,7 @@ class ColumnDecoder:
         check_crc: bool = True,
         include_control: bool = False,
         max_rows: int = 65536,
-        max_bytes: int = 1 << 24,
+        max_bytes: int = 1 << 22,
         start_offset: int = 0,
         end_offset: int = ...,
         start_timestamp: int = ...,

@@ -1,0 +1,211 @@
+"""`scan`: a log directory, or a part of it, as one stream of Arrow record batches.
+
+    log directory -> partitions -> slices of segments -> decode -> pyarrow.RecordBatchReader
+
+It gives what a consumer would be given: from the log start offset on, without control records; with
+`isolation="read_committed"` without aborted and undecided transactions.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+
+from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, decode_slices
+from odradek.columnar.schema import select
+from odradek.errors import UnknownTopicOrPartitionError
+from odradek.storage.log import Isolation, Log
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.names import TopicPartition
+
+Time = int | str | date | datetime
+"""A point in time: milliseconds since the epoch, ISO 8601 text, a date (its midnight) or a datetime; UTC if it does
+not say otherwise."""
+
+
+def timestamp_ms(time: Time) -> int:
+    """Return a point in time as milliseconds since the epoch.
+
+    Raises:
+        ValueError: A text that is not ISO 8601.
+    """
+    if isinstance(time, int):
+        return time
+    if isinstance(time, str):
+        time = datetime.fromisoformat(time)
+    elif not isinstance(time, datetime):
+        time = datetime(time.year, time.month, time.day, tzinfo=UTC)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1000)
+
+
+def _matches(topic: str, pattern: str | re.Pattern[str]) -> bool:
+    if isinstance(pattern, re.Pattern):
+        return pattern.fullmatch(topic) is not None
+    # A name holds none of the characters that a pattern is made of.
+    return fnmatch.fnmatchcase(topic, pattern)
+
+
+def _is_name(pattern: str | re.Pattern[str]) -> bool:
+    return isinstance(pattern, str) and not any(character in pattern for character in "*?[")
+
+
+def choose(
+    logs: LogDirectory,
+    topics: str | re.Pattern[str] | Iterable[str] | None,
+    partitions: int | Iterable[int] | None,
+) -> list[TopicPartition]:
+    """Return the partitions that a caller means, sorted.
+
+    Args:
+        logs: The log directory.
+        topics: A name, a pattern (`events-*`, or a compiled regular expression), or a list of them; None for every
+            topic that is not internal to Kafka.
+        partitions: A number or several; all if None.
+
+    Raises:
+        UnknownTopicOrPartitionError: A topic that was named, or a partition of it, does not exist.
+    """
+    existing = sorted(logs.topic_partitions())
+    wanted = None if partitions is None else {partitions} if isinstance(partitions, int) else set(partitions)
+    if topics is None:
+        chosen = [found for found in existing if not found.topic.startswith("__")]
+    else:
+        patterns = [topics] if isinstance(topics, str | re.Pattern) else list(topics)
+        names = {found.topic for found in existing}
+        for pattern in patterns:
+            if isinstance(pattern, str) and _is_name(pattern) and pattern not in names:
+                raise UnknownTopicOrPartitionError(pattern, path=logs.path)
+        chosen = [found for found in existing if any(_matches(found.topic, pattern) for pattern in patterns)]
+    if wanted is None:
+        return chosen
+    for topic in sorted({found.topic for found in chosen}):
+        for partition in sorted(wanted - {found.partition for found in chosen if found.topic == topic}):
+            raise UnknownTopicOrPartitionError(topic, partition, path=logs.path)
+    return [found for found in chosen if found.partition in wanted]
+
+
+class _Scan:
+    """The arguments of one scan, and the generator over its partitions."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        isolation: Isolation,
+        start_offset: int | None,
+        end_offset: int | None,
+        since: Time | None,
+        until: Time | None,
+        check_crc: bool,
+        rows: int,
+    ) -> None:
+        self.schema = schema
+        self._isolation = isolation
+        self._start_offset = start_offset
+        self._end_offset = end_offset
+        self._since = None if since is None else timestamp_ms(since)
+        self._until = None if until is None else timestamp_ms(until)
+        self._check_crc = check_crc
+        self._rows = rows
+
+    def _partition(self, log: Log) -> Iterator[pa.RecordBatch]:
+        start = log.log_start_offset
+        if self._start_offset is not None:
+            start = max(start, self._start_offset)
+        if self._since is not None:
+            found = log.offset_for_time(self._since)
+            if found is None:
+                return
+            start = max(start, found)
+        end = log.end_offset(self._isolation)
+        if self._end_offset is not None:
+            end = min(end, self._end_offset)
+        if start >= end:
+            return
+        aborted = []
+        if self._isolation == "read_committed":
+            aborted = [transaction[:3] for transaction in log.aborted_transactions(start, end)]
+        yield from decode_slices(
+            log.slices(start, end),
+            self.schema,
+            topic=log.topic_partition.topic,
+            partition=log.topic_partition.partition,
+            start_offset=start,
+            end_offset=end,
+            start_timestamp=MIN_TIMESTAMP if self._since is None else self._since,
+            end_timestamp=MAX_TIMESTAMP if self._until is None else self._until,
+            aborted=aborted,
+            check_crc=self._check_crc,
+            rows=self._rows,
+        )
+
+    def batches(self, logs: LogDirectory, chosen: list[TopicPartition]) -> Iterator[pa.RecordBatch]:
+        """Yield the record batches of each partition in turn, and close the directory at the end."""
+        with logs:
+            for topic_partition in chosen:
+                yield from self._partition(logs[topic_partition])
+
+
+def scan(
+    path: str | os.PathLike[str],
+    topics: str | re.Pattern[str] | Iterable[str] | None = None,
+    *,
+    partitions: int | Iterable[int] | None = None,
+    columns: Iterable[str] | None = None,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    isolation: Isolation = "read_uncommitted",
+    views: bool = False,
+    check_crc: bool = True,
+    rows: int = DEFAULT_ROWS,
+) -> pa.RecordBatchReader:
+    """Read a log directory as Arrow record batches.
+
+    The directory is only read: it may belong to a broker that is running, or that died. Partitions follow one another
+    by topic and number; within one, rows come in the order of their offsets.
+
+    Args:
+        path: The log directory.
+        topics: A name, a pattern (`events-*`, or a compiled regular expression), or a list of them; every topic that
+            is not internal to Kafka if None.
+        partitions: A partition's number or several; all if None.
+        columns: Names out of `odradek.columnar.COLUMNS`, in the order wanted; all if None. What is not asked for is
+            not decoded.
+        start_offset: The first offset wanted, in each partition.
+        end_offset: The offset after the last one wanted.
+        since: The first point in time wanted (see `Time`); found through the time index.
+        until: The point in time after the last one wanted.
+        isolation: `read_uncommitted` or `read_committed`.
+        views: Give `key` and `value` as `binary_view`, which point into the mapped segments instead of copying them.
+            The segments stay mapped as long as a record batch lives.
+        check_crc: Whether each batch's checksum is verified.
+        rows: The most rows of one record batch.
+
+    Returns:
+        A reader over record batches with the columns asked for: see `odradek.columnar.SCHEMA`.
+
+    Raises:
+        UnknownTopicOrPartitionError: A topic or partition that was named does not exist.
+        ValueError: A column or an isolation level that does not exist.
+        FormatError: While reading: a corrupt batch before the end of the log. The rows before it were given.
+    """
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise ValueError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")
+    job = _Scan(
+        select(columns, views=views), isolation, start_offset, end_offset, since, until, check_crc=check_crc, rows=rows
+    )
+    logs = LogDirectory(path, mode="r")
+    try:
+        chosen = choose(logs, topics, partitions)
+    except BaseException:
+        logs.close()
+        raise
+    return pa.RecordBatchReader.from_batches(job.schema, job.batches(logs, chosen))
