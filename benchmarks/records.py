@@ -4,9 +4,9 @@
 
 One run, one core. The segment is made here, in memory that the kernel calls a file (so the page cache is warm), and
 mapped as the library maps it. `memcpy` copies the same bytes into fresh memory; `crc` verifies the checksums of the
-same batches and does nothing else; `codec` decompresses the same batches and does nothing else. GB/s count the bytes of the
-segment, uncompressed; a ratio is a throughput divided by the yardstick's in the same run. The best of several rounds
-counts: what else the machine does can only slow a round down.
+same batches and does nothing else; `codec` decompresses them and does nothing else. GB/s count the bytes of the
+segment before compression; a ratio is a throughput divided by the yardstick's in the same run. The best of several
+rounds counts: what else the machine does can only slow a round down.
 """
 
 from __future__ import annotations
