@@ -241,6 +241,42 @@ class UnknownProducerIdError(BrokerError):
     error_name = "UNKNOWN_PRODUCER_ID"
 
 
+class InvalidTopicError(BrokerError):
+    """A topic's name that Kafka does not take."""
+
+    error_code = 17
+    error_name = "INVALID_TOPIC_EXCEPTION"
+
+
+class TopicExistsError(BrokerError):
+    """A topic that is there already."""
+
+    error_code = 36
+    error_name = "TOPIC_ALREADY_EXISTS"
+
+
+class InvalidPartitionsError(BrokerError):
+    """A number of partitions that a topic cannot have."""
+
+    error_code = 37
+    error_name = "INVALID_PARTITIONS"
+
+
+class InvalidConfigError(BrokerError):
+    """A setting that does not exist, or a value that it cannot have.
+
+    Attributes:
+        config_name: The setting.
+    """
+
+    error_code = 40
+    error_name = "INVALID_CONFIG"
+
+    def __init__(self, config_name: str, reason: str) -> None:
+        self.config_name = config_name
+        super().__init__(f"{config_name}: {reason}")
+
+
 class OffsetStoreError(OdradekError):
     """An offset store that cannot be reached, or that refuses a commit."""
 

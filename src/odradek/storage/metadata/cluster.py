@@ -1,0 +1,233 @@
+"""Changes the topics and settings of a log directory, so that Apache Kafka finds them when it starts on it.
+
+While the metadata log is empty, a change is a new `bootstrap.checkpoint`; afterwards, one more batch at the log's end.
+Either way it has happened or it has not when the power fails.
+
+A partition's folder that the metadata does not know is stray to Kafka, and a folder that is missing is made by it: so a
+topic is created here first and its folders then, and it is deleted here first too.
+
+Source in Kafka: `ReplicationControlManager`, `ConfigurationControlManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from odradek.errors import InvalidPartitionsError, InvalidTopicError, LogError, TopicExistsError
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.metadata.bootstrap import BootstrapRecords
+from odradek.storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, TopicImage
+from odradek.storage.metadata.log import append_metadata, load_metadata
+from odradek.storage.metadata.records import (
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    encode_metadata_record,
+)
+from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, invalid_topic_name_reason
+from odradek.storage.topic_config import TOPIC_CONFIGS, TopicConfig
+from odradek.storage.uuids import random_uuid
+
+UNKNOWN_BROKER_EPOCH = -1
+
+
+class ClusterMetadata:
+    """The topics and settings of one log directory, to read and to change.
+
+    Whoever changes them holds the directory's lock. A change that fails leaves `image` as it was, but what is on the
+    disk may be either: read it anew.
+
+    Attributes:
+        directory: The log directory; of several, that which holds the metadata log.
+        image: What it says now.
+        meta: Whose directory it is; None where `meta.properties` is missing.
+    """
+
+    def __init__(self, directory: Path, *, files: FileSystem = FILES) -> None:
+        self.directory = directory
+        self.meta = MetaProperties.read(directory / META_PROPERTIES)
+        loaded = load_metadata(directory)
+        self.image = loaded.image
+        self._tail = loaded.tail
+        self._bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
+        self._files = files
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        topic_id: UUID | None = None,
+        directory_ids: Sequence[UUID] | None = None,
+    ) -> TopicImage:
+        """Create a topic whose partitions this node holds and leads.
+
+        Args:
+            name: Its name.
+            partitions: How many partitions it has.
+            config: Its settings, by Kafka's names.
+            topic_id: Its id; a new one if None.
+            directory_ids: The log directory of each partition; this one for all if None.
+
+        Raises:
+            InvalidTopicError: Kafka does not take such a name, or it is too like that of another topic.
+            TopicExistsError: There is a topic of that name or id.
+            InvalidPartitionsError: There must be one partition at least.
+            InvalidConfigError: A setting is unknown, or has a value that it cannot have.
+        """
+        self._check_new_name(name)
+        if partitions < 1:
+            raise InvalidPartitionsError(f"{name} cannot have {partitions} partitions")
+        if topic_id is not None and self.image.topic_by_id(topic_id) is not None:
+            raise TopicExistsError(f"topic id {topic_id} is that of {self.image.topic_by_id(topic_id)}")
+        TopicConfig.parse(config or {})
+        made_id = random_uuid() if topic_id is None else topic_id
+        self._write(
+            [
+                TopicRecord(name, made_id),
+                *(ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in (config or {}).items()),
+                *self._new_partitions(made_id, range(partitions), directory_ids),
+            ]
+        )
+        return self.image.topics[name]
+
+    def create_partitions(self, name: str, total: int, *, directory_ids: Sequence[UUID] | None = None) -> TopicImage:
+        """Let a topic grow to `total` partitions.
+
+        Args:
+            name: The topic.
+            total: How many partitions it has then.
+            directory_ids: The log directory of each new partition; this one for all if None.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+            InvalidPartitionsError: It has as many already, or more: a topic never shrinks.
+        """
+        topic = self.image.topic(name)
+        present = len(topic.partitions)
+        if total <= present:
+            raise InvalidPartitionsError(f"{name} has {present} partitions already and cannot get {total}")
+        self._write(self._new_partitions(self._id_of(topic), range(present, total), directory_ids))
+        return topic
+
+    def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> TopicConfig:
+        """Set settings of a topic, and let those whose value is None go back to their default.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+            InvalidConfigError: A setting is unknown, or has a value that it cannot have.
+        """
+        self.image.topic(name)
+        # A setting of another version of Kafka may stay, and may be taken away, but not be given.
+        present = self.image.topic_config(name)
+        for key, value in changes.items():
+            if value is None and key not in present:
+                TopicConfig().value(key)
+        TopicConfig.parse({key: value for key, value in changes.items() if value is not None})
+        wanted = {key: value for key, value in (present | dict(changes)).items() if value is not None}
+        TopicConfig.parse({key: value for key, value in wanted.items() if key in TOPIC_CONFIGS})
+        self._write(
+            [
+                ConfigRecord(TOPIC_RESOURCE, name, key, value)
+                for key, value in changes.items()
+                if value != present.get(key)
+            ]
+        )
+        return TopicConfig.load(wanted)
+
+    def alter_broker_config(self, changes: Mapping[str, str | None], node_id: int | None = None) -> None:
+        """Set settings of one broker, or of every one, that Kafka may change while it runs; None takes one away.
+
+        Raises:
+            InvalidConfigError: A setting that is a default of topics has a value that it cannot have.
+        """
+        TopicConfig.load({}, {key: value for key, value in changes.items() if value is not None})
+        broker = "" if node_id is None else str(node_id)
+        self._write([ConfigRecord(BROKER_RESOURCE, broker, key, value) for key, value in changes.items()])
+
+    def delete_topic(self, name: str) -> TopicImage:
+        """Delete a topic, its partitions and settings.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+        """
+        topic = self.image.topic(name)
+        self._write([RemoveTopicRecord(self._id_of(topic))])
+        return topic
+
+    def take_producer_ids(self, count: int) -> range:
+        """Take producer ids that nobody will get again, whoever starts on the folder later."""
+        first = self.image.next_producer_id
+        self._write([ProducerIdsRecord(self._node_id(), UNKNOWN_BROKER_EPOCH, first + count)])
+        return range(first, first + count)
+
+    def _check_new_name(self, name: str) -> None:
+        reason = invalid_topic_name_reason(name)
+        if reason is not None:
+            raise InvalidTopicError(reason)
+        if name == CLUSTER_METADATA_TOPIC:
+            raise InvalidTopicError(f"{name} is Kafka's own")
+        if name in self.image.topics:
+            raise TopicExistsError(f"there is a topic {name}")
+        # In the names of metrics Kafka writes an underscore for a dot, so two such topics would be one there.
+        same = [topic for topic in self.image.topics if topic.replace(".", "_") == name.replace(".", "_")]
+        if same:
+            raise InvalidTopicError(f"{name} differs from {same[0]} only in '.' and '_'")
+
+    def _id_of(self, topic: TopicImage) -> UUID:
+        if topic.topic_id is None:
+            raise LogError(f"topic {topic.name} has no id: Kafka before 2.8, or with ZooKeeper, wrote {self.directory}")
+        return topic.topic_id
+
+    def _node_id(self) -> int:
+        if self.meta is None or self.meta.node_id is None:
+            raise LogError(f"{self.directory} is not formatted: it has no {META_PROPERTIES} that names a node")
+        return self.meta.node_id
+
+    def _new_partitions(
+        self, topic_id: UUID, numbers: range, directory_ids: Sequence[UUID] | None
+    ) -> list[MetadataRecord]:
+        node_id = self._node_id()
+        own = self.meta.directory_id if self.meta is not None else None
+        places = [own] * len(numbers) if directory_ids is None else list(directory_ids)
+        if len(places) != len(numbers):
+            raise ValueError(f"{len(places)} log directories are given for {len(numbers)} partitions")
+        has_directories = self.image.partition_record_version > 0
+        return [
+            PartitionRecord(
+                partition_id=number,
+                topic_id=topic_id,
+                replicas=(node_id,),
+                isr=(node_id,),
+                leader=node_id,
+                directories=(place or UUID(int=0),) if has_directories else (),
+            )
+            for number, place in zip(numbers, places, strict=True)
+        ]
+
+    def _write(self, records: Sequence[MetadataRecord]) -> None:
+        if not records:
+            return
+        self._node_id()
+        version = self.image.partition_record_version
+        values = [
+            encode_metadata_record(record, version if isinstance(record, PartitionRecord) else 0) for record in records
+        ]
+        if self._bootstrap is not None:
+            self._bootstrap.change(values)
+            write_snapshot(self.directory / BOOTSTRAP_CHECKPOINT, self._bootstrap.values, files=self._files)
+        elif self._tail is None:
+            raise LogError(f"{self.directory} has no metadata to change: neither a metadata log nor a bootstrap file")
+        elif self.image.open_transaction:
+            raise LogError("the metadata log ends within a transaction, which only a controller can end")
+        else:
+            self._tail = append_metadata(self._tail, values, files=self._files)
+        self.image.apply_all(records)

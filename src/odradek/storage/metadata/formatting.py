@@ -1,0 +1,103 @@
+"""Makes a new log directory that Apache Kafka starts on, as its format tool does.
+
+    meta.properties             whose it is; written last: with it the folder is formatted
+    bootstrap.checkpoint        the levels of the features
+    __cluster_metadata-0/00000000000000000000-0000000000.checkpoint       the voters, where they are not in the settings
+
+Source in Kafka: `Formatter`, `StorageTool`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from odradek.errors import LogError
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.metadata.control import Voter, VoterEndpoint
+from odradek.storage.metadata.image import METADATA_VERSION
+from odradek.storage.metadata.log import METADATA_DIRECTORY
+from odradek.storage.metadata.records import FeatureLevelRecord, encode_metadata_record
+from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
+from odradek.storage.names import raft_snapshot_file_name
+from odradek.storage.uuids import format_uuid, random_uuid
+
+DEFAULT_NODE_ID = 1
+KAFKA_4_3_FEATURES: Mapping[str, int] = {
+    METADATA_VERSION: 30,
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "share.version": 1,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
+"""The levels that Apache Kafka 4.3.1 gives a new log directory."""
+
+
+def sole_voter(meta: MetaProperties, host: str, port: int, listener: str = "CONTROLLER") -> Voter:
+    """Return a log directory's node as the one controller of its cluster.
+
+    Args:
+        meta: Whose directory it is.
+        host: Where the controller will listen.
+        port: On which port.
+        listener: What the settings call that listener.
+
+    Raises:
+        ValueError: The directory has no node or no id.
+    """
+    if meta.node_id is None or meta.directory_id is None:
+        raise ValueError("a voter has a node id and a directory id")
+    return Voter(meta.node_id, meta.directory_id, (VoterEndpoint(listener, host, port),))
+
+
+def new_meta_properties(
+    *, node_id: int = DEFAULT_NODE_ID, cluster_id: str | None = None, directory_id: UUID | None = None
+) -> MetaProperties:
+    """Return the identity of a new log directory; ids that are not given are made up."""
+    if node_id < 0:
+        raise ValueError(f"a node id is not negative, unlike {node_id}")
+    return MetaProperties(
+        cluster_id=format_uuid(random_uuid()) if cluster_id is None else cluster_id,
+        node_id=node_id,
+        directory_id=random_uuid() if directory_id is None else directory_id,
+    )
+
+
+def format_log_directory(
+    directory: Path,
+    meta: MetaProperties,
+    *,
+    voters: Sequence[Voter] = (),
+    features: Mapping[str, int] = KAFKA_4_3_FEATURES,
+    files: FileSystem = FILES,
+) -> None:
+    """Make a log directory, in a folder that is absent or not yet formatted.
+
+    Kafka starts on it with `controller.quorum.voters` in its settings, or with `controller.quorum.bootstrap.servers`
+    where `voters` are given here.
+
+    Args:
+        directory: The folder.
+        meta: Whose it is.
+        voters: The controllers that vote.
+        features: The levels of the features.
+        files: The disk.
+
+    Raises:
+        LogError: It is formatted already.
+    """
+    if (directory / META_PROPERTIES).exists():
+        raise LogError(f"{directory} is formatted already")
+    files.make_directory(directory)
+    levels = [encode_metadata_record(FeatureLevelRecord(name, level)) for name, level in features.items() if level]
+    write_snapshot(directory / BOOTSTRAP_CHECKPOINT, levels, files=files)
+    if voters:
+        folder = directory / METADATA_DIRECTORY
+        files.make_directory(folder)
+        now = time.time_ns() // 1_000_000
+        write_snapshot(folder / raft_snapshot_file_name(0, 0), (), voters=voters, logged_ms=now, files=files)
+    meta.write(directory / META_PROPERTIES, files)

@@ -1,0 +1,294 @@
+"""The settings of a topic, with Kafka's names, types, defaults and valid ranges (4.3.1).
+
+Values are text, as in the metadata log. A broker's own settings are the defaults of its topics': `log.retention.hours`
+is behind `retention.ms`, and so on.
+
+Source in Kafka: `LogConfig`, `TopicConfig`, `ServerTopicConfigSynonyms`, `ConfigDef`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from odradek.errors import InvalidConfigError
+
+MAX_INT32 = (1 << 31) - 1
+MAX_INT64 = (1 << 63) - 1
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+INHERITED = -2
+"""The value of `local.retention.*` that stands for that of `retention.*`."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_LIST_SEPARATOR = re.compile(r"\s*,\s*", re.ASCII)
+_THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
+
+Parser = Callable[[str], Any]
+"""Reads a value's text; a ValueError says what is wrong with it."""
+
+
+def _integer(low: int | None, high: int) -> Parser:
+    lowest = -high - 1 if low is None else low
+
+    def parse(text: str) -> int:
+        if _INTEGER.fullmatch(text.strip()) is None:
+            raise ValueError("is not a whole number")
+        value = int(text)
+        if not lowest <= value <= high:
+            raise ValueError(f"is not within {lowest} to {high}")
+        return value
+
+    return parse
+
+
+def _int32(low: int | None, high: int = MAX_INT32) -> Parser:
+    return _integer(low, high)
+
+
+def _int64(low: int | None) -> Parser:
+    return _integer(low, MAX_INT64)
+
+
+def _gzip_level(text: str) -> int:
+    value: int = _int32(None)(text)
+    if value != -1 and not 1 <= value <= 9:
+        raise ValueError("is neither -1 nor within 1 to 9")
+    return value
+
+
+def _zstd_level(text: str) -> int:
+    value: int = _int32(-131072, 22)(text)
+    return value
+
+
+def _ratio(text: str) -> float:
+    if _NUMBER.fullmatch(text.strip()) is None:
+        raise ValueError("is not a number")
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("is not within 0 to 1")
+    return value
+
+
+def _boolean(text: str) -> bool:
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise ValueError("is neither true nor false")
+    return value
+
+
+def _one_of(*choices: str) -> Parser:
+    def parse(text: str) -> str:
+        if text.strip() not in choices:
+            raise ValueError(f"is none of {', '.join(choices)}")
+        return text.strip()
+
+    return parse
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = tuple(_LIST_SEPARATOR.split(text.strip())) if text.strip() else ()
+    if "" in words:
+        raise ValueError("has an empty entry")
+    return words
+
+
+def _cleanup_policy(text: str) -> tuple[str, ...]:
+    words = _words(text)
+    unknown = set(words) - {"compact", "delete"}
+    if unknown:
+        raise ValueError(f"is a list of compact and delete, not of {', '.join(sorted(unknown))}")
+    if len(set(words)) != len(words):
+        raise ValueError("names a policy twice")
+    return words
+
+
+def _throttled_replicas(text: str) -> tuple[str, ...]:
+    words = _words(text)
+    if words != ("*",) and not all(map(_THROTTLED_REPLICA.fullmatch, words)):
+        raise ValueError("is neither * nor a list of partition:broker")
+    return words
+
+
+def _setting(default: Any, parse: Parser) -> Any:
+    return field(default=default, metadata={"parse": parse})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicConfig:
+    """The settings of a topic: an attribute each, its name with underscores for the dots.
+
+    `overrides` are those that were given for the topic itself, as text; all others are at their default.
+    """
+
+    cleanup_policy: tuple[str, ...] = _setting(("delete",), _cleanup_policy)
+    compression_type: str = _setting("producer", _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
+    compression_gzip_level: int = _setting(-1, _gzip_level)
+    compression_lz4_level: int = _setting(9, _int32(1, 17))
+    compression_zstd_level: int = _setting(3, _zstd_level)
+    delete_retention_ms: int = _setting(24 * HOUR_MS, _int64(0))
+    file_delete_delay_ms: int = _setting(MINUTE_MS, _int64(0))
+    flush_messages: int = _setting(MAX_INT64, _int64(1))
+    flush_ms: int = _setting(MAX_INT64, _int64(0))
+    index_interval_bytes: int = _setting(4096, _int32(0))
+    internal_segment_bytes: int | None = _setting(None, _int32(None))
+    max_compaction_lag_ms: int = _setting(MAX_INT64, _int64(1))
+    min_compaction_lag_ms: int = _setting(0, _int64(0))
+    max_message_bytes: int = _setting(1_048_588, _int32(0))
+    message_timestamp_type: str = _setting("CreateTime", _one_of("CreateTime", "LogAppendTime"))
+    message_timestamp_before_max_ms: int = _setting(MAX_INT64, _int64(0))
+    message_timestamp_after_max_ms: int = _setting(HOUR_MS, _int64(0))
+    min_cleanable_dirty_ratio: float = _setting(0.5, _ratio)
+    min_insync_replicas: int = _setting(1, _int32(1))
+    preallocate: bool = _setting(False, _boolean)
+    retention_bytes: int = _setting(-1, _int64(None))
+    retention_ms: int = _setting(168 * HOUR_MS, _int64(-1))
+    segment_bytes: int = _setting(1 << 30, _int32(1 << 20))
+    segment_index_bytes: int = _setting(10 << 20, _int32(4))
+    segment_ms: int = _setting(168 * HOUR_MS, _int64(1))
+    segment_jitter_ms: int = _setting(0, _int64(0))
+    unclean_leader_election_enable: bool = _setting(False, _boolean)
+    leader_replication_throttled_replicas: tuple[str, ...] = _setting((), _throttled_replicas)
+    follower_replication_throttled_replicas: tuple[str, ...] = _setting((), _throttled_replicas)
+    remote_storage_enable: bool = _setting(False, _boolean)
+    remote_log_copy_disable: bool = _setting(False, _boolean)
+    remote_log_delete_on_disable: bool = _setting(False, _boolean)
+    local_retention_ms: int = _setting(INHERITED, _int64(INHERITED))
+    local_retention_bytes: int = _setting(INHERITED, _int64(INHERITED))
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, overrides: Mapping[str, str], broker_config: Mapping[str, str] | None = None) -> TopicConfig:
+        """Read settings that somebody asks for.
+
+        Args:
+            overrides: The topic's own settings, by Kafka's names.
+            broker_config: Settings of the broker, whose names are others: the topic's defaults. Those that are no
+                defaults of topics are left alone.
+
+        Raises:
+            InvalidConfigError: A setting is unknown, or has a value that it cannot have.
+        """
+        for name, value in overrides.items():
+            if name not in TOPIC_CONFIGS:
+                raise InvalidConfigError(name, "no such setting of a topic")
+            if not isinstance(value, str):
+                raise InvalidConfigError(name, f"{value!r} is no text")
+        config = cls.load(overrides, broker_config)
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            reason = f"{config.min_compaction_lag_ms} is above max.compaction.lag.ms, {config.max_compaction_lag_ms}"
+            raise InvalidConfigError("min.compaction.lag.ms", reason)
+        if config.remote_storage_enable:
+            raise InvalidConfigError("remote.storage.enable", "there is no tiered storage here")
+        return config
+
+    @classmethod
+    def load(cls, overrides: Mapping[str, str], broker_config: Mapping[str, str] | None = None) -> TopicConfig:
+        """Read settings that a log directory holds; unknown ones, from another version of Kafka, have no effect.
+
+        Raises:
+            InvalidConfigError: A setting has a value that it cannot have.
+        """
+        values = {name: (name, text) for name, text in overrides.items() if name in TOPIC_CONFIGS}
+        values = _broker_defaults(broker_config or {}) | values
+        attributes: dict[str, Any] = {}
+        for name, (given_as, text) in values.items():
+            try:
+                attributes[_attribute(name)] = TOPIC_CONFIGS[name](text)
+            except ValueError as error:
+                raise InvalidConfigError(given_as, f"{text!r} {error}") from None
+        return cls(**attributes, overrides=dict(overrides))
+
+    def value(self, name: str) -> Any:
+        """Return the value of a setting by Kafka's name.
+
+        Raises:
+            InvalidConfigError: There is no such setting.
+        """
+        if name not in TOPIC_CONFIGS:
+            raise InvalidConfigError(name, "no such setting of a topic")
+        return getattr(self, _attribute(name))
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the cleaner works on the topic."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether old segments are deleted for their age, or for the log's size."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def max_segment_bytes(self) -> int:
+        """How large a segment becomes: `segment.bytes`, or the hidden `internal.segment.bytes` of Kafka's own tests."""
+        return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
+
+
+def _attribute(name: str) -> str:
+    return name.replace(".", "_")
+
+
+TOPIC_CONFIGS: dict[str, Parser] = {
+    item.name.replace("_", "."): item.metadata["parse"] for item in fields(TopicConfig) if item.metadata
+}
+"""How the value of each setting is read, by Kafka's name."""
+
+BROKER_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
+    "cleanup.policy": (("log.cleanup.policy", 0),),
+    "compression.type": (("compression.type", 0),),
+    "compression.gzip.level": (("compression.gzip.level", 0),),
+    "compression.lz4.level": (("compression.lz4.level", 0),),
+    "compression.zstd.level": (("compression.zstd.level", 0),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 0),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 0),),
+    "flush.messages": (("log.flush.interval.messages", 0),),
+    "flush.ms": (("log.flush.interval.ms", 0), ("log.flush.scheduler.interval.ms", 0)),
+    "index.interval.bytes": (("log.index.interval.bytes", 0),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 0),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 0),),
+    "max.message.bytes": (("message.max.bytes", 0),),
+    "message.timestamp.type": (("log.message.timestamp.type", 0),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 0),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 0),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 0),),
+    "min.insync.replicas": (("min.insync.replicas", 0),),
+    "preallocate": (("log.preallocate", 0),),
+    "retention.bytes": (("log.retention.bytes", 0),),
+    "retention.ms": (
+        ("log.retention.ms", 0),
+        ("log.retention.minutes", MINUTE_MS),
+        ("log.retention.hours", HOUR_MS),
+    ),
+    "segment.bytes": (("log.segment.bytes", 0),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 0),),
+    "segment.ms": (("log.roll.ms", 0), ("log.roll.hours", HOUR_MS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 0), ("log.roll.jitter.hours", HOUR_MS)),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 0),),
+    "local.retention.ms": (("log.local.retention.ms", 0),),
+    "local.retention.bytes": (("log.local.retention.bytes", 0),),
+}
+"""The broker's settings behind each of a topic's, the first given one counts, with their unit in ms (0: the same)."""
+
+
+def _broker_defaults(broker_config: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the topics' settings that a broker's settings imply: by name, where from, and as text."""
+    defaults = {}
+    for name, synonyms in BROKER_SYNONYMS.items():
+        for given_as, unit in synonyms:
+            text = broker_config.get(given_as)
+            if text is None:
+                continue
+            if unit:
+                try:
+                    value = _int32(None)(text)
+                except ValueError as error:
+                    raise InvalidConfigError(given_as, f"{text!r} {error}") from None
+                text = str(value * unit if value >= 0 else -1)
+            defaults[name] = (given_as, text)
+            break
+    return defaults

@@ -1,0 +1,141 @@
+"""Does Apache Kafka start on the metadata that we write: topics, ids, settings, on new folders and on its own?"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from pathlib import Path
+
+import pytest
+
+from odradek.records import Record
+from odradek.records.builder import build_batch
+from odradek.storage.metadata.cluster import ClusterMetadata
+from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties, sole_voter
+from odradek.storage.names import TopicPartition, partition_directory_name, segment_file_name
+from odradek.storage.partition_metadata import PARTITION_METADATA, write_partition_metadata
+from odradek.storage.uuids import format_uuid
+from peers.fixtures import BrokerFactory
+from peers.kafka import KafkaBroker
+from peers.kafka_fixture import KafkaFixture
+from peers.kafka_tools import KafkaTools
+from peers.process import free_port
+
+TIMESTAMP_MS = 1_700_000_000_000
+
+
+def _write_partitions(metadata: ClusterMetadata, topic: str, values: list[bytes]) -> None:
+    """One segment of one batch in each partition, as the smallest folder that Kafka takes."""
+    image = metadata.image.topics[topic]
+    assert image.topic_id is not None
+    for number in image.partitions:
+        folder = metadata.directory / partition_directory_name(TopicPartition(topic, number))
+        folder.mkdir()
+        write_partition_metadata(folder / PARTITION_METADATA, image.topic_id)
+        records = [Record(b"%d" % number, value, timestamp=TIMESTAMP_MS) for value in values]
+        (folder / segment_file_name(0, ".log")).write_bytes(build_batch(records, partition_leader_epoch=0))
+
+
+def _described(tools: KafkaTools, servers: str, topic: str) -> dict[str, str]:
+    """The fields of the topic's line in TopicCommand --describe, settings aside."""
+    line = tools.topics(servers, "--describe", "--topic", topic).check().stdout.splitlines()[0]
+    fields = (field.split(": ", 1) for field in line.split("\t") if ": " in field)
+    return {name.strip(): value.strip() for name, value in fields}
+
+
+def _settings(tools: KafkaTools, servers: str, topic: str) -> dict[str, str]:
+    lines = tools.configs(servers, "--describe", "--topic", topic).check().stdout.splitlines()
+    return dict(line.split()[0].split("=", 1) for line in lines if "=" in line)
+
+
+def _values(tools: KafkaTools, servers: str, topic: str) -> dict[str, list[bytes]]:
+    consumed = tools.consume(servers, topic)
+    return {
+        name: [base64.b64decode(record["value"]) for record in partition["records"]]
+        for name, partition in consumed.items()
+    }
+
+
+@pytest.mark.parametrize("quorum", ["static", "dynamic"])
+def test_kafka_starts_on_a_folder_that_we_formatted(kafka_tools: KafkaTools, tmp_path: Path, quorum: str) -> None:
+    log_dir = tmp_path / "log-dir"
+    meta = new_meta_properties(node_id=7)
+    controller_port = free_port()
+    voters = [sole_voter(meta, "127.0.0.1", controller_port)] if quorum == "dynamic" else []
+    format_log_directory(log_dir, meta, voters=voters)
+    metadata = ClusterMetadata(log_dir)
+    metadata.create_topic("plain", 2, {"retention.ms": "-1", "compression.type": "zstd"})
+    metadata.create_topic("gone", 1, {"cleanup.policy": "compact"})
+    metadata.create_topic("compacted", 1, {"cleanup.policy": "compact,delete", "segment.ms": "5"})
+    metadata.alter_topic_config("compacted", {"segment.ms": None, "min.cleanable.dirty.ratio": "0.25"})
+    metadata.create_partitions("plain", 3)
+    metadata.delete_topic("gone")
+    assert list(metadata.take_producer_ids(1000)) == list(range(1000))
+    for topic in ("plain", "compacted"):
+        _write_partitions(metadata, topic, [b"a", b"b", b"c"])
+    ours = metadata.image
+
+    broker = KafkaBroker(kafka_tools, log_dir)
+    broker.config["listeners"] = f"PLAINTEXT://127.0.0.1:{broker.port},CONTROLLER://127.0.0.1:{controller_port}"
+    broker.config["controller.quorum.voters"] = f"7@127.0.0.1:{controller_port}"
+    if voters:
+        del broker.config["controller.quorum.voters"]
+        broker.config["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{controller_port}"
+    with broker:
+        servers = broker.bootstrap_servers
+        assert kafka_tools.topics(servers, "--list").check().stdout.split() == ["compacted", "plain"]
+        for topic, partitions in (("plain", 3), ("compacted", 1)):
+            described = _described(kafka_tools, servers, topic)
+            assert (described["TopicId"], described["PartitionCount"]) == (
+                format_uuid(ours.topics[topic].topic_id),
+                str(partitions),
+            )
+            assert _settings(kafka_tools, servers, topic) == ours.topic_config(topic)
+            assert _values(kafka_tools, servers, topic) == {
+                f"{topic}-{number}": [b"a", b"b", b"c"] for number in range(partitions)
+            }
+    # What Kafka made of it is what we made, once it has copied our records into its own log.
+    theirs = ClusterMetadata(log_dir).image
+    assert {name: topic.topic_id for name, topic in theirs.topics.items()} == {
+        name: topic.topic_id for name, topic in ours.topics.items()
+    }
+    assert {name: theirs.topic_config(name) for name in theirs.topics} == {
+        name: ours.topic_config(name) for name in ours.topics
+    }
+    assert theirs.features == ours.features
+    assert theirs.next_producer_id >= 1000
+    assert not theirs.skipped
+    assert not list(log_dir.glob("*-stray"))
+
+
+@pytest.mark.parametrize("state", ["log_dir", "log_dir_unclean"])
+def test_topics_of_ours_join_those_of_kafka(
+    kafka_tools: KafkaTools, kafka_broker: BrokerFactory, fixture_4_3_1: KafkaFixture, tmp_path: Path, state: str
+) -> None:
+    log_dir = Path(shutil.copytree(getattr(fixture_4_3_1, state), tmp_path / "log-dir"))
+    metadata = ClusterMetadata(log_dir)
+    metadata.create_topic("added", 2, {"retention.ms": "-1", "segment.bytes": "2097152"})
+    metadata.alter_topic_config("keyed", {"max.message.bytes": "4711"})
+    metadata.create_partitions("v2-none", 2)
+    metadata.delete_topic("empty")
+    _write_partitions(metadata, "added", [b"x", b"y"])
+
+    broker = kafka_broker(log_dir)
+    for _ in range(2):
+        servers = broker.bootstrap_servers
+        assert _described(kafka_tools, servers, "added")["TopicId"] == format_uuid(
+            metadata.image.topics["added"].topic_id
+        )
+        assert _described(kafka_tools, servers, "v2-none")["PartitionCount"] == "2"
+        assert _settings(kafka_tools, servers, "added") == {"retention.ms": "-1", "segment.bytes": "2097152"}
+        assert _settings(kafka_tools, servers, "keyed")["max.message.bytes"] == "4711"
+        assert "empty" not in kafka_tools.topics(servers, "--list").check().stdout.split()
+        assert _values(kafka_tools, servers, "added") == {"added-0": [b"x", b"y"], "added-1": [b"x", b"y"]}
+        broker.restart()
+    broker.stop()
+    # And once more, behind what Kafka appended in the meantime.
+    again = ClusterMetadata(log_dir)
+    assert again.image.topic_config("added") == {"retention.ms": "-1", "segment.bytes": "2097152"}
+    again.alter_topic_config("added", {"retention.ms": "86400000"})
+    broker.start()
+    assert _settings(kafka_tools, broker.bootstrap_servers, "added")["retention.ms"] == "86400000"

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from odradek.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidTopicError,
+    LogError,
+    OdradekError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.records import read_records, scan_batches
+from odradek.storage.meta_properties import MetaProperties
+from odradek.storage.metadata.cluster import ClusterMetadata
+from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties, sole_voter
+from odradek.storage.metadata.image import MetadataImage
+from odradek.storage.metadata.log import load_metadata
+from odradek.storage.metadata.records import UnknownRecord, encode_metadata_record
+from odradek.storage.metadata.snapshot import read_snapshot, write_snapshot
+from peers.kafka_fixture import KafkaFixture
+
+METADATA = "__cluster_metadata-0"
+
+
+def _content(image: MetadataImage) -> object:
+    topics = {name: (topic.topic_id, topic.partitions) for name, topic in image.topics.items()}
+    return topics, image.configs, image.features, image.next_producer_id
+
+
+@pytest.fixture(params=["bootstrap", "log"])
+def metadata(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterMetadata:
+    """Metadata in each of the two places where it may be."""
+    if request.param == "log":
+        return ClusterMetadata(request.getfixturevalue("writable_log_dir"))
+    format_log_directory(tmp_path / "new", new_meta_properties(node_id=1))
+    return ClusterMetadata(tmp_path / "new")
+
+
+def test_a_new_folder_is_as_kafkas_format_tool_makes_it(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    theirs = fixture_4_3_1.log_dir
+    meta = MetaProperties.read(theirs / "meta.properties")
+    assert meta is not None
+    (voter,) = read_snapshot(theirs / METADATA / f"{0:020d}-{0:010d}.checkpoint").voters
+    endpoint = voter.endpoints[0]
+    assert sole_voter(meta, endpoint.host, endpoint.port) == voter
+
+    format_log_directory(tmp_path, meta, voters=[voter])
+
+    assert MetaProperties.read(tmp_path / "meta.properties") == meta
+    for name in ("bootstrap.checkpoint", f"{METADATA}/{0:020d}-{0:010d}.checkpoint"):
+        assert _batches(tmp_path / name) == _batches(theirs / name)
+    with pytest.raises(LogError, match="formatted already"):
+        format_log_directory(tmp_path, meta)
+
+
+def _batches(path: Path) -> object:
+    """Everything that a file's batches hold, but for times and checksums."""
+    data = path.read_bytes()
+    found = []
+    for header in scan_batches(data):
+        records = [(record.offset, record.key, record.value) for record in read_records(data, header)]
+        if header.base_offset == 0:
+            records[0] = (*records[0][:2], b"")
+        found.append((header._replace(crc=0, base_timestamp=0, max_timestamp=0), records))
+    return found
+
+
+def test_changes_are_there_when_the_folder_is_opened_again(metadata: ClusterMetadata) -> None:
+    before = set(metadata.image.topics)
+    topic_id = UUID(int=4711)
+    topic = metadata.create_topic("t", 2, {"retention.ms": "-1", "segment.ms": "5"}, topic_id=topic_id)
+    metadata.create_topic("u")
+    metadata.create_partitions("t", 3)
+    config = metadata.alter_topic_config("t", {"segment.ms": None, "retention.ms": "7", "flush.ms": "9"})
+    metadata.alter_broker_config({"log.retention.hours": "5"})
+    metadata.alter_broker_config({"log.cleaner.threads": "2"}, node_id=1)
+    metadata.delete_topic("u")
+    first = metadata.image.next_producer_id
+    assert metadata.take_producer_ids(10) == range(first, first + 10)
+
+    again = ClusterMetadata(metadata.directory)
+
+    assert _content(again.image) == _content(metadata.image)
+    assert set(again.image.topics) == before | {"t"}
+    assert again.image.topics["t"].topic_id == topic_id == topic.topic_id
+    assert again.meta is not None
+    for partition in again.image.topics["t"].partitions.values():
+        assert (partition.replicas, partition.leader, partition.leader_epoch) == ((1,), 1, 0)
+        assert partition.directories == (again.meta.directory_id,)
+    assert again.image.topic_config("t") == {"retention.ms": "7", "flush.ms": "9"} == config.overrides
+    assert again.image.broker_config(1)["log.retention.hours"] == "5"
+    assert again.image.broker_config(1)["log.cleaner.threads"] == "2"
+    assert again.image.next_producer_id == first + 10
+
+
+def test_every_record_of_an_appended_batch_has_one_timestamp(writable_log_dir: Path) -> None:
+    path = writable_log_dir / METADATA / f"{0:020d}.log"
+    size = path.stat().st_size
+
+    ClusterMetadata(writable_log_dir).create_topic("t", 3, {"retention.ms": "-1"})
+
+    data = path.read_bytes()
+    (header,) = scan_batches(data, size)
+    assert (header.base_offset, header.records_count, header.partition_leader_epoch) == (254, 5, 1)
+    assert {record.timestamp for record in read_records(data, header)} == {header.base_timestamp}
+    assert (header.attributes, header.producer_id, header.max_timestamp) == (0, -1, header.base_timestamp)
+
+
+def test_bootstrap_is_no_longer_than_what_it_says(tmp_path: Path) -> None:
+    format_log_directory(tmp_path, new_meta_properties())
+    path = tmp_path / "bootstrap.checkpoint"
+    unknown = encode_metadata_record(UnknownRecord(99, 1, b"kept"))
+    write_snapshot(path, [*read_snapshot(path).values, unknown])
+    metadata = ClusterMetadata(tmp_path)
+    metadata.create_topic("stays", 1, {"retention.ms": "1"})
+    before = read_snapshot(path).values
+    for number in range(5):
+        metadata.create_topic("t", 4, {"retention.ms": "1"})
+        metadata.alter_topic_config("stays", {"retention.ms": f"{number}"})
+        metadata.delete_topic("t")
+    metadata.alter_topic_config("stays", {"retention.ms": "1"})
+
+    assert sorted(filter(None, read_snapshot(path).values)) == sorted(filter(None, before))
+    assert unknown in before
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("", InvalidTopicError),
+        ("a/b", InvalidTopicError),
+        ("..", InvalidTopicError),
+        ("x" * 250, InvalidTopicError),
+        ("__cluster_metadata", InvalidTopicError),
+        ("a.b", InvalidTopicError),
+        ("a_b", TopicExistsError),
+    ],
+)
+def test_names_that_are_refused(tmp_path: Path, name: str, error: type[OdradekError]) -> None:
+    format_log_directory(tmp_path, new_meta_properties())
+    metadata = ClusterMetadata(tmp_path)
+    metadata.create_topic("a_b")
+
+    with pytest.raises(error):
+        metadata.create_topic(name)
+
+
+def test_what_is_refused_changes_nothing(metadata: ClusterMetadata) -> None:
+    metadata.create_topic("t", 2, {"max.compaction.lag.ms": "10"})
+    before = _content(load_metadata(metadata.directory).image)
+
+    with pytest.raises(InvalidPartitionsError, match="0 partitions"):
+        metadata.create_topic("u", 0)
+    with pytest.raises(InvalidPartitionsError, match="cannot get 2"):
+        metadata.create_partitions("t", 2)
+    with pytest.raises(InvalidConfigError, match=r"no\.such"):
+        metadata.create_topic("u", 1, {"no.such": "1"})
+    with pytest.raises(InvalidConfigError, match=r"retention\.ms"):
+        metadata.alter_topic_config("t", {"flush.ms": "1", "retention.ms": "-2"})
+    with pytest.raises(InvalidConfigError, match=r"no\.such"):
+        metadata.alter_topic_config("t", {"no.such": None})
+    with pytest.raises(InvalidConfigError, match=r"min\.compaction\.lag\.ms"):
+        metadata.alter_topic_config("t", {"min.compaction.lag.ms": "11"})
+    with pytest.raises(InvalidConfigError, match=r"log\.retention\.hours"):
+        metadata.alter_broker_config({"log.retention.hours": "often"})
+    with pytest.raises(TopicExistsError):
+        metadata.create_topic("u", topic_id=metadata.image.topics["t"].topic_id)
+    for change in (
+        lambda: metadata.create_partitions("none", 2),
+        lambda: metadata.alter_topic_config("none", {}),
+        lambda: metadata.delete_topic("none"),
+    ):
+        with pytest.raises(UnknownTopicOrPartitionError):
+            change()
+    with pytest.raises(ValueError, match="1 log directories are given for 2"):
+        metadata.create_topic("u", 2, directory_ids=[UUID(int=1)])
+
+    assert _content(metadata.image) == before == _content(load_metadata(metadata.directory).image)
+
+
+def test_a_folder_without_a_place_for_metadata_is_refused(fixture_2_8_2: KafkaFixture, tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="no metadata to change"):
+        ClusterMetadata(fixture_2_8_2.log_dir).create_topic("t")
+    with pytest.raises(LogError, match="not formatted"):
+        ClusterMetadata(tmp_path).create_topic("t")
