@@ -15,6 +15,7 @@ from pathlib import Path
 from odradek.errors import UnknownTopicOrPartitionError
 from odradek.storage.names import (
     CLEANED_SUFFIX,
+    DELETED_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -23,6 +24,8 @@ from odradek.storage.names import (
     parse_segment_file,
 )
 from odradek.storage.segment import OpenSegments, Segment
+
+_MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 
 
 class LogFiles:
@@ -50,16 +53,12 @@ class LogFiles:
         Raises:
             UnknownTopicOrPartitionError: The folder is gone.
         """
-        offsets: dict[str, set[int]] = {}
-        try:
-            with os.scandir(self.path) as entries:
-                for entry in entries:
-                    named = parse_segment_file(entry.name)
-                    if named is not None:
-                        offsets.setdefault(named.suffix, set()).add(named.base_offset)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            topic, partition = self._topic_partition
-            raise UnknownTopicOrPartitionError(topic, partition, path=self.path.parent) from error
+        offsets = self._list()
+        # Files that are renamed while the folder is listed may be missed; such work leaves marked files behind.
+        while any(suffix.endswith(_MARKS) for suffix in offsets):
+            before, offsets = offsets, self._list()
+            if offsets == before:
+                break
         known = {segment.path: segment for segment in self.segments}
         cleaned = min(
             (min(found) for suffix, found in offsets.items() if suffix.endswith(CLEANED_SUFFIX)), default=None
@@ -83,6 +82,19 @@ class LogFiles:
         }
         for segment in known.values():
             segment.close()
+
+    def _list(self) -> dict[str, set[int]]:
+        offsets: dict[str, set[int]] = {}
+        try:
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    named = parse_segment_file(entry.name)
+                    if named is not None:
+                        offsets.setdefault(named.suffix, set()).add(named.base_offset)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            topic, partition = self._topic_partition
+            raise UnknownTopicOrPartitionError(topic, partition, path=self.path.parent) from error
+        return offsets
 
     def _segment(self, base_offset: int, suffix: str, known: dict[Path, Segment]) -> Segment:
         segment = Segment(self.path, base_offset, self._opened, suffix=suffix)
