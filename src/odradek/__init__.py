@@ -18,6 +18,7 @@ from odradek.errors import (
     OffsetStoreError,
     ProtocolError,
 )
+from odradek.offsets.consumer import ConsumedRecord, Consumer, consume
 from odradek.records import Record
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
@@ -30,6 +31,8 @@ open = LogDirectory  # noqa: A001 - odradek.open is the name that the interface 
 
 __all__ = [
     "BrokerError",
+    "ConsumedRecord",
+    "Consumer",
     "FormatError",
     "Log",
     "LogDirectory",
@@ -39,6 +42,7 @@ __all__ = [
     "ProtocolError",
     "Record",
     "TopicPartition",
+    "consume",
     "open",
     "scan",
 ]

@@ -303,3 +303,20 @@ class CommitConflictError(OffsetStoreError):
         expected = "no positions" if self.expected is None else f"version {self.expected}"
         found = "no such version" if self.found is None else f"version {self.found}"
         return f"{self.address}: {expected} expected, {found} found: another reader of this group has committed since"
+
+
+class NoOffsetForPartitionError(OffsetStoreError):
+    """A reader that has no valid place to start from in a partition, and whose reset policy is `none`.
+
+    Attributes:
+        topic_partition: The partition, as `topic-partition`.
+        reason: Why there is no place, in words.
+    """
+
+    def __init__(self, topic_partition: str, reason: str) -> None:
+        self.topic_partition = topic_partition
+        self.reason = reason
+        super().__init__(topic_partition, reason)
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition}: {self.reason}, and auto_offset_reset is none"
