@@ -25,6 +25,7 @@ from odradek.storage.names import (
 )
 from odradek.storage.segment import OpenSegments, Segment
 
+_LISTINGS = 20
 _MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 
 
@@ -55,7 +56,7 @@ class LogFiles:
         """
         offsets = self._list()
         # Files that are renamed while the folder is listed may be missed; such work leaves marked files behind.
-        while any(suffix.endswith(_MARKS) for suffix in offsets):
+        for _ in range(_LISTINGS if any(suffix.endswith(_MARKS) for suffix in offsets) else 0):
             before, offsets = offsets, self._list()
             if offsets == before:
                 break
