@@ -21,6 +21,8 @@ from odradek.errors import FormatError, OdradekError
 
 COMMANDS = {
     "dump": "Show what the files of a log hold.",
+    "topics": "List the partitions of a log directory.",
+    "verify": "Verify the files of a log.",
 }
 """What there is, and its line in `odradek --help`: the module of that name here defines a click command `command`."""
 
@@ -43,8 +45,14 @@ def fail(message: str, code: ExitCode) -> NoReturn:
 
 def report(message: str) -> None:
     """Print one line on stderr, whatever the message holds."""
-    text = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
-    click.echo(f"odradek: {text}", err=True)
+    click.echo(f"odradek: {printable(message)}", err=True)
+
+
+def printable(text: str) -> str:
+    """Return `text` with everything escaped that a terminal would not print as a character."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def describe(error: BaseException) -> str:
@@ -55,6 +63,10 @@ def describe(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"this needs the package {error.name}, which is not installed"
     return str(error) or type(error).__name__
+
+
+class _ReaderGoneError(Exception):
+    """Nobody reads our output any more."""
 
 
 class Application(click.Group):
@@ -77,6 +89,14 @@ class Application(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name]) for name in sorted(COMMANDS)])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # As it is, click would make the code 1 of it, which here means findings.
+            raise _ReaderGoneError from error
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -97,7 +117,7 @@ class Application(click.Group):
             sys.exit(ExitCode.USAGE if isinstance(error, click.UsageError) else ExitCode.INPUT_OUTPUT)
         except (KeyboardInterrupt, click.Abort):
             fail("interrupted", ExitCode.INTERRUPTED)
-        except BrokenPipeError:
+        except (BrokenPipeError, _ReaderGoneError):
             # Whoever read our output has gone. What is still in its buffer must not be tried again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.exit(ExitCode.INPUT_OUTPUT)

@@ -16,9 +16,10 @@ from odradek.cli.kafka_dump import Decoder, KafkaDump, KafkaDumpOptions
 from odradek.cli.log_files import FileKind, LogFile, expand
 from odradek.cli.options import OffsetRange, Timestamp
 from odradek.cli.record_json import batch_fields, json_line, quote, text_line
-from odradek.cli.record_reader import BatchReader, Damage, Selection, damage_of, mapped, start_position
+from odradek.cli.selection import Selection, start_position
 from odradek.errors import FormatError
 from odradek.records import Record, read_records
+from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
 
 
 class Dump:
@@ -186,6 +187,6 @@ def command(
         show = dump.file
     for file in expand(paths):
         # Of a folder a dump shows the records; Kafka's tool is given each file by its name.
-        if isinstance(file, OSError) or kafka_compat or file.is_named or file.kind is FileKind.RECORDS:
+        if isinstance(file, OSError) or kafka_compat or file.is_named or file.is_segment:
             dump.attempt(file, show)
     return dump.code

@@ -23,12 +23,12 @@ from typing_extensions import Buffer
 
 from odradek.cli.coordinator_records import UnknownRecordTypeError, offsets_record, transaction_record
 from odradek.cli.log_files import BOOTSTRAP_CHECKPOINT, FileKind, LogFile
-from odradek.cli.record_reader import BatchReader, Damage, damage_of, mapped
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.batch import records_section
 from odradek.records.compression import Codec, Decompressor
 from odradek.records.control import ControlRecordType, parse_control_key, parse_end_transaction_marker
+from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
 from odradek.storage.names import parse_raft_snapshot_file
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.producer_snapshot import read_snapshot

@@ -2,7 +2,7 @@
 
     a file                  itself, also `.deleted`, `.cleaned`, `.swap`
     a partition's folder    its files, without those three
-    a log directory         the files of its live partitions
+    a log directory         its checkpoints, and the files of its live partitions
     a pattern               whatever it matches
 
 A folder's name decides nothing where its content can: a log directory may well be called `data-0`.
@@ -178,5 +178,7 @@ def _expand_directory(directory: Path) -> Iterator[LogFile | UnknownPathError]:
     partitions = partition_directories(directory)
     if not partitions and not (directory / "meta.properties").exists():
         yield UnknownPathError(None, "neither a log directory nor the folder of a partition", str(directory))
+    root = (classify(path) for path in sorted(directory.iterdir()) if path.is_file())
+    yield from (file for file in root if file is not None)
     for partition in partitions:
         yield from partition_files(partition)

@@ -13,17 +13,12 @@ import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.cli.log_files import LogFile
 from odradek.errors import FormatError, TruncatedBatchError
-from odradek.records import BatchHeader, Record, scan_batches
+from odradek.records import BatchHeader, scan_batches
 from odradek.records.resync import find_batch
-from odradek.storage import names
-from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.time_index import TimeIndex
 
 WINDOW_BYTES = 16 << 20
 """After how many bytes the pages behind are let go."""
@@ -50,54 +45,6 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}: position {self.position}: {self.size_bytes} bytes not read: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which records are asked for; the ranges are half-open.
-
-    Attributes:
-        start_offset: The first offset, or None.
-        end_offset: The offset to stop before, or None.
-        since: The first timestamp in ms, or None.
-        until: The timestamp to stop before, or None.
-    """
-
-    start_offset: int | None = None
-    end_offset: int | None = None
-    since: int | None = None
-    until: int | None = None
-
-    def skips_segment(self, file: LogFile) -> bool:
-        """Whether a segment cannot hold a record that is asked for, by the names of it and the one after it."""
-        if self.end_offset is not None and file.base_offset >= self.end_offset and file.is_segment:
-            return True
-        following = file.next_base_offset
-        return following is not None and self.start_offset is not None and following <= self.start_offset
-
-    def skips_batch(self, header: BatchHeader) -> bool:
-        """Whether a batch cannot hold a record that is asked for, by its header."""
-        if self.start_offset is not None and header.last_offset < self.start_offset:
-            return True
-        # A wrapper's header has the offset of its last record only.
-        if self.end_offset is not None and header.magic == 2 and header.base_offset >= self.end_offset:
-            return True
-        return self.since is not None and header.max_timestamp < self.since
-
-    def takes(self, record: Record) -> bool:
-        """Whether a record is asked for."""
-        offset, timestamp = record.offset, record.timestamp
-        if offset is None:
-            return False
-        if self.start_offset is not None and offset < self.start_offset:
-            return False
-        if self.end_offset is not None and offset >= self.end_offset:
-            return False
-        if self.since is None and self.until is None:
-            return True
-        if timestamp is None:
-            return False
-        return (self.since is None or timestamp >= self.since) and (self.until is None or timestamp < self.until)
 
 
 @contextmanager
@@ -207,31 +154,6 @@ class BatchReader:
             length = (position - start) - (position - start) % mmap.PAGESIZE
             data.madvise(mmap.MADV_DONTNEED, start, length)
             self._released = position
-
-
-def start_position(file: LogFile, data: mmap.mmap | bytes, selection: Selection) -> int:
-    """Return a batch's start, at or below the first batch that holds a selected record.
-
-    The indexes are believed only where a good batch starts at the position that they name; a segment without them is
-    read from its start.
-    """
-    if not file.is_segment:
-        return 0
-    offset = selection.start_offset if selection.start_offset is not None else file.base_offset
-    if selection.since is not None:
-        time_index = TimeIndex(file.sibling(names.TIME_INDEX_SUFFIX), file.base_offset)
-        offset = max(offset, time_index.lookup(selection.since).offset)
-        time_index.close()
-    if offset <= file.base_offset:
-        return 0
-    index = OffsetIndex(file.sibling(names.INDEX_SUFFIX), file.base_offset)
-    position = index.lookup(offset).position
-    index.close()
-    if not 0 < position < len(data):
-        return 0
-    first = next(iter(scan_batches(data, position)), None)
-    # Before Kafka 4 an entry's batch may start behind the position that it names, never before.
-    return position if first is not None and file.base_offset < first.base_offset and first.last_offset <= offset else 0
 
 
 def damage_of(path: Path, header: BatchHeader, error: FormatError) -> Damage:
