@@ -31,7 +31,7 @@ try:
     main(["--help"], prog_name="odradek")
 except SystemExit as end:
     assert end.code == 0
-heavy = {"pyarrow", "pyspark", "rich", "kafka", "odradek.records", "odradek.storage"} & set(sys.modules)
+heavy = {"pyarrow", "pyspark", "rich", "kafka", "odradek.cli.dump", "odradek.cli.verify"} & set(sys.modules)
 assert not heavy, heavy
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
