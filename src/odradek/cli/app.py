@@ -21,6 +21,7 @@ from odradek.errors import FormatError, OdradekError
 
 COMMANDS = {
     "dump": "Show what the files of a log hold.",
+    "pipeline": "Run Spark pipelines over topics.",
     "topics": "List the partitions of a log directory.",
     "verify": "Verify the files of a log.",
 }

@@ -1,0 +1,50 @@
+# make install   makes .venv; the other targets call it
+# make test      the quick tests          make test-all   all of them
+# make demo      the main job, on what a real Kafka wrote
+# make bench     what it measures on this machine
+# make lint      lint, format, types, the import contract
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo "$$python" && break; done)
+BIN := .venv/bin
+STAMP := .venv/.installed
+KERNELS := $(wildcard src/odradek/records/kernels/*.py src/odradek/records/kernels/*.pxd)
+
+.PHONY: install test test-all demo bench lint check-java clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml setup.py constraints.txt $(KERNELS)
+	@[ -n "$(PYTHON)" ] || { echo "Odradek needs Python 3.11 or later: install it, or say make PYTHON=..." >&2; exit 1; }
+	@cc=$$("$(PYTHON)" -c 'import os, sysconfig; print((os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0])'); \
+	command -v "$$cc" > /dev/null || { echo "Odradek compiles its kernels and needs a C compiler ($$cc): install gcc or clang." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2> /dev/null || { echo "$(PYTHON) lacks its venv module: install it (Debian: python3-venv)." >&2; exit 1; }
+	"$(PYTHON)" -m venv .venv
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(STAMP)
+
+test: install
+	$(BIN)/pytest
+
+test-all: install
+	$(BIN)/pytest -m ''
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check-java:
+	@found=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	[ "$${found:-0}" -ge 17 ] || { echo "The demo runs Spark, which needs Java 17 or later: install it, or set JAVA_HOME." >&2; exit 1; }
+
+demo: check-java install
+	@[ -d demo/log-dir ] || { mkdir -p demo && $(BIN)/python -m tarfile -e tests/vectors/kafka-4.3.1.tar.xz demo; }
+	$(BIN)/odradek pipeline run examples/wordcount.toml
+
+bench: install
+	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+
+clean:
+	rm -rf .venv build demo src/odradek/records/kernels/*.so src/odradek/records/kernels/*.c

@@ -1,0 +1,214 @@
+"""A log directory as a source: what it holds, and splits that point into its segments.
+
+    driver   lists the folder, asks the indexes, and cuts [start, end) into slices on batch boundaries
+    task     maps the files of its split and decodes them; it lists nothing
+
+A file that a running Kafka replaced or deleted meanwhile is noticed by its inode: then the task looks its offsets up
+anew.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from odradek.columnar.decode import decode_slices
+from odradek.records.batch import read_records
+from odradek.records.scan import scan_batches
+from odradek.spark.options import Isolation, SourceOptions
+from odradek.spark.ranges import Bounds, OffsetRange, Split
+from odradek.storage.log import Log, LogSlice
+from odradek.storage.log_directory import LogDirectory
+from odradek.storage.names import TopicPartition
+
+BATCH_ROWS = 32_768
+_SMALLEST_SPLIT_BYTES = 64 << 10
+
+
+class Piece(NamedTuple):
+    """Whole batches of one segment, by place.
+
+    Attributes:
+        path: The `.log` file.
+        inode: Its inode, when it was looked at.
+        position: Where the first batch starts.
+        end_position: Where the last one ends.
+    """
+
+    path: str
+    inode: int
+    position: int
+    end_position: int
+
+
+class MappedPiece(NamedTuple):
+    """Whole batches of one segment, as memory."""
+
+    path: Path
+    data: mmap.mmap | bytes
+    position: int
+    end_position: int
+
+
+class FolderSplit(Split):
+    """Consecutive batches of one partition of a log directory.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its partition.
+        start_offset: The first offset wanted.
+        end_offset: Behind the last offset wanted.
+        pieces: Where the batches are.
+        aborted: Transactions to leave out: producer id, first offset, last offset.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        start_offset: int,
+        end_offset: int,
+        pieces: tuple[Piece, ...],
+        aborted: tuple[tuple[int, int, int], ...],
+    ) -> None:
+        super().__init__(str(topic_partition))
+        self.topic, self.partition = topic_partition
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.pieces = pieces
+        self.aborted = aborted
+
+    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Decode the records of the split into batches of a schema."""
+        return decode_slices(
+            self._mapped(),
+            schema,
+            topic=self.topic,
+            partition=self.partition,
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            aborted=self.aborted,
+            rows=BATCH_ROWS,
+        )
+
+    def _mapped(self) -> Iterator[MappedPiece]:
+        for piece in self.pieces:
+            mapped = _map(piece)
+            if mapped is None:
+                # Kafka compacted, rolled or deleted files since the split was made: offsets still hold, places do not.
+                yield from self._looked_up(piece)
+                return
+            yield mapped
+
+    def _looked_up(self, piece: Piece) -> Iterator[MappedPiece]:
+        log = Log(Path(piece.path).parent)
+        start = max(self.start_offset, int(Path(piece.path).stem), log.log_start_offset)
+        for part in log.slices(start, self.end_offset):
+            yield MappedPiece(part.path, part.data, part.position, part.end_position)
+
+
+def _map(piece: Piece) -> MappedPiece | None:
+    try:
+        descriptor = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if status.st_ino != piece.inode or status.st_size < piece.end_position:
+            return None
+        data = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+    finally:
+        os.close(descriptor)
+    return MappedPiece(Path(piece.path), data, piece.position, piece.end_position)
+
+
+class Folder:
+    """The topics of a log directory, as the planner asks for them.
+
+    Args:
+        path: The log directory.
+        isolation: What the end of a partition is.
+    """
+
+    def __init__(self, path: str, isolation: Isolation) -> None:
+        self._logs = LogDirectory(path.removeprefix("file:"), mode="r")
+        self._isolation = isolation
+
+    def partitions(self, wanted: Callable[[str], bool]) -> list[TopicPartition]:
+        """Return the partitions of the topics that are wanted, in order."""
+        return sorted(name for name in self._logs.topic_partitions() if wanted(name.topic))
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Return the log start offset and the end of partitions; those that do not exist are left out."""
+        there = set(self._logs.topic_partitions())
+        return {
+            name: Bounds(self._log(name).log_start_offset, self._log(name).end_offset(self._isolation))
+            for name in partitions
+            if name in there
+        }
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset whose timestamp is at or after a time; None where there is no such record."""
+        return {name: self._log(name).offset_for_time(time) for name, time in times.items()}
+
+    def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
+        """Return the tasks that read ranges: each of about `max_split_bytes`, more of them where more are asked for."""
+        split_bytes = options.max_split_bytes
+        if options.min_partitions is not None:
+            total_bytes = sum(part.size_bytes for wanted in ranges for part in self._slices(wanted, split_bytes))
+            split_bytes = min(split_bytes, max(_SMALLEST_SPLIT_BYTES, -(-total_bytes // options.min_partitions)))
+        splits: list[Split] = []
+        for wanted in ranges:
+            splits.extend(self._partition_splits(wanted, split_bytes))
+        return splits
+
+    def _slices(self, wanted: OffsetRange, slice_bytes: int) -> Iterator[LogSlice]:
+        log = self._log(wanted.topic_partition)
+        return log.slices(wanted.start_offset, wanted.end_offset, isolation=self._isolation, slice_bytes=slice_bytes)
+
+    def _partition_splits(self, wanted: OffsetRange, split_bytes: int) -> Iterator[Split]:
+        name, start, end = wanted
+        aborted: tuple[tuple[int, int, int], ...] = ()
+        if self._isolation == "read_committed":
+            aborted = tuple(
+                (entry.producer_id, entry.first_offset, entry.last_offset)
+                for entry in self._log(name).aborted_transactions(start, end)
+            )
+        groups: list[list[LogSlice]] = []
+        size_bytes = 0
+        for part in self._slices(wanted, split_bytes):
+            if not groups or size_bytes + part.size_bytes > split_bytes:
+                groups.append([])
+                size_bytes = 0
+            groups[-1].append(part)
+            size_bytes += part.size_bytes
+        starts = [start, *(_first_offset(parts[0]) for parts in groups[1:]), end]
+        for parts, first, behind in zip(groups, starts, starts[1:], strict=False):
+            pieces = tuple(
+                Piece(str(part.path), part.path.stat().st_ino, part.position, part.end_position) for part in parts
+            )
+            yield FolderSplit(name, first, behind, pieces, aborted)
+
+    def _log(self, name: TopicPartition) -> Log:
+        return self._logs[name.topic, name.partition]
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._logs.close()
+
+
+def _first_offset(part: LogSlice) -> int:
+    """Return the first offset of a slice, so that splits of one partition have ranges of their own."""
+    header = next(
+        iter(scan_batches(part.data, part.position, part.end_position, check_crc=False, path=part.path)), None
+    )
+    if header is None:
+        return part.base_offset
+    if header.magic < 2 and header.codec:
+        # A compressed message has the offset of its last inner one.
+        return read_records(part.data, header)[0].offset or 0
+    return header.base_offset

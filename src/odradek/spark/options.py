@@ -1,0 +1,322 @@
+"""The options of `format("odradek")`: the names of Spark's own Kafka source, for a folder and for a broker.
+
+    path                          a Kafka log directory             | one of the two
+    kafka.bootstrap.servers       a broker's addresses              |
+    subscribe                     t1,t2                             | one of the three
+    subscribePattern              a regular expression of names     |
+    assign                        {"t1": [0, 1]}                    |
+    startingOffsets, endingOffsets  earliest, latest or {"t1": {"0": 23, "1": -2}}     (-2 earliest, -1 latest)
+    startingTimestamp, startingOffsetsByTimestamp, endingTimestamp, endingOffsetsByTimestamp      milliseconds
+    isolation.level               read_uncommitted (the default) or read_committed
+
+An option that is not known is an error: one that is misspelt would otherwise change what is read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from odradek.errors import OdradekError
+from odradek.storage.names import TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+MEGABYTE = 1 << 20
+DEFAULT_SPLIT_BYTES = 64 * MEGABYTE
+
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+
+
+class SourceOptionError(OdradekError):
+    """An option, or a schema, that the source cannot follow; the text names it."""
+
+
+@dataclass(frozen=True)
+class OffsetSpec:
+    """Where to start, or to end: one rule for all partitions, or an offset for each.
+
+    Attributes:
+        default: `EARLIEST` or `LATEST`, for partitions that `offsets` does not name; None where it must name all.
+        offsets: The offset of each partition, or `EARLIEST` or `LATEST`.
+        timestamp: The first offset at or after this time, in ms, of all partitions.
+        timestamps: The same, for each partition.
+    """
+
+    default: int | None = None
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamp: int | None = None
+    timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The options of one source, checked.
+
+    Attributes:
+        path: The log directory, if it is one.
+        kafka: The options that start with `kafka.`, without that.
+        topics: The topics to read; empty if there is a pattern.
+        pattern: A pattern of topic names.
+        partitions: The partitions to read, from `assign`; all of the topics' if None.
+        starting: Where to start.
+        ending: Where to end.
+        start_after_end: Whether a timestamp behind the last record means the end of the log, not an error.
+        include_headers: Whether the schema has `headers`.
+        fail_on_data_loss: Whether records that are gone are an error.
+        isolation: What to do about transactions.
+        min_partitions: The fewest splits wanted.
+        max_split_bytes: About how large a split may be.
+        max_split_records: About how many offsets a split may span.
+        max_offsets_per_trigger: The most offsets of a micro-batch.
+        min_offsets_per_trigger: The fewest offsets of a micro-batch, unless `max_trigger_delay_ms` has passed.
+        max_trigger_delay_ms: How long fewer offsets than that may wait.
+        push_down: Whether filters are taken over from Spark.
+    """
+
+    path: str | None
+    kafka: Mapping[str, str]
+    topics: tuple[str, ...]
+    pattern: str | None
+    partitions: tuple[TopicPartition, ...] | None
+    starting: OffsetSpec
+    ending: OffsetSpec
+    start_after_end: bool
+    include_headers: bool
+    fail_on_data_loss: bool
+    isolation: Isolation
+    min_partitions: int | None
+    max_split_bytes: int
+    max_split_records: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    push_down: bool
+
+    def wants(self, topic: str) -> bool:
+        """Return whether a topic is subscribed to."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
+        """Check the options of a reader.
+
+        Args:
+            options: What the user gave; names are not case-sensitive.
+            streaming: Whether they are those of a stream.
+
+        Raises:
+            SourceOptionError: One is unknown, missing or wrong.
+        """
+        return _Parser(options, streaming).parse()
+
+
+_FOR_BROKERS_ONLY = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+_FOR_STREAMS_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_FOR_BATCHES_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
+
+class _Parser:
+    def __init__(self, options: Mapping[str, str], streaming: bool) -> None:
+        self._left = {name.lower(): value for name, value in options.items()}
+        self._streaming = streaming
+
+    def _take(self, name: str) -> str | None:
+        return self._left.pop(name.lower(), None)
+
+    def parse(self) -> SourceOptions:
+        path = self._take("path")
+        kafka = {name[6:]: self._left.pop(name) for name in list(self._left) if name.startswith("kafka.")}
+        servers = kafka.get("bootstrap.servers")
+        if (path is None) == (servers is None):
+            raise SourceOptionError("give either path (a log directory) or kafka.bootstrap.servers")
+        isolation = self._isolation(kafka)
+        if path is not None:
+            self._refuse_for_a_folder(kafka)
+        topics, pattern, partitions = self._subscription()
+        starting = self._offset_spec("starting", LATEST if self._streaming else EARLIEST)
+        strategy = self._choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+        for name in _FOR_BATCHES_ONLY if self._streaming else ():
+            if self._take(name) is not None:
+                raise SourceOptionError(f"{name} is for batch queries: a stream has no end")
+        ending = self._offset_spec("ending", LATEST)
+        if not self._streaming:
+            self._refuse_empty_ranges(starting, ending)
+        parsed = SourceOptions(
+            path=path,
+            kafka=kafka,
+            topics=topics,
+            pattern=pattern,
+            partitions=partitions,
+            starting=starting,
+            ending=ending,
+            start_after_end=strategy == "latest",
+            include_headers=self._boolean("includeHeaders", False),
+            fail_on_data_loss=self._boolean("failOnDataLoss", True),
+            isolation=isolation,
+            min_partitions=self._number("minPartitions"),
+            max_split_bytes=self._number("maxSplitBytes") or DEFAULT_SPLIT_BYTES,
+            max_split_records=self._number("maxRecordsPerPartition"),
+            max_offsets_per_trigger=self._number("maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=self._number("minOffsetsPerTrigger"),
+            max_trigger_delay_ms=self._duration_ms("maxTriggerDelay", 15 * 60_000),
+            push_down=self._boolean("pushDownFilters", False),
+        )
+        if not self._streaming and (parsed.max_offsets_per_trigger or parsed.min_offsets_per_trigger):
+            raise SourceOptionError(f"{', '.join(_FOR_STREAMS_ONLY)} are for streams")
+        if self._left:
+            raise SourceOptionError(f"unknown option {min(self._left)}")
+        return parsed
+
+    def _isolation(self, kafka: dict[str, str]) -> Isolation:
+        level = kafka.pop("isolation.level", None)
+        own = self._take("isolation.level")
+        if level is not None and own is not None and level != own:
+            raise SourceOptionError("isolation.level and kafka.isolation.level contradict each other")
+        level = own or level or "read_uncommitted"
+        if level == "read_uncommitted":
+            return "read_uncommitted"
+        if level == "read_committed":
+            return "read_committed"
+        raise SourceOptionError(f"isolation.level is read_uncommitted or read_committed, not {level!r}")
+
+    def _refuse_for_a_folder(self, kafka: Mapping[str, str]) -> None:
+        for name in sorted(kafka):
+            raise SourceOptionError(f"kafka.{name} is for a broker, and path is a folder: leave it out")
+        for name in _FOR_BROKERS_ONLY:
+            if self._take(name) is not None:
+                raise SourceOptionError(f"{name} is for a broker, and path is a folder: leave it out")
+
+    def _subscription(self) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...] | None]:
+        subscribe, pattern, assign = (self._take(name) for name in ("subscribe", "subscribePattern", "assign"))
+        if [subscribe, pattern, assign].count(None) != 2:
+            raise SourceOptionError("give one of subscribe, subscribePattern and assign")
+        if subscribe is not None:
+            topics = tuple(sorted({topic.strip() for topic in subscribe.split(",") if topic.strip()}))
+            if not topics:
+                raise SourceOptionError("subscribe names no topic")
+            return topics, None, None
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise SourceOptionError(f"subscribePattern {pattern!r} is no regular expression: {error}") from error
+            return (), pattern, None
+        assert assign is not None
+        partitions = _parse_assign(assign)
+        return tuple(sorted({name.topic for name in partitions})), None, partitions
+
+    def _offset_spec(self, prefix: str, default: int) -> OffsetSpec:
+        timestamp = self._take(f"{prefix}Timestamp")
+        timestamps = self._take(f"{prefix}OffsetsByTimestamp")
+        offsets = self._take(f"{prefix}Offsets")
+        if timestamp is not None:
+            if not re.fullmatch(r"\d{1,18}", timestamp):
+                raise SourceOptionError(f"{prefix}Timestamp is a number of milliseconds, not {timestamp!r}")
+            return OffsetSpec(timestamp=int(timestamp))
+        if timestamps is not None:
+            return OffsetSpec(timestamps=parse_offsets(timestamps, f"{prefix}OffsetsByTimestamp", least=0))
+        if offsets is None:
+            return OffsetSpec(default)
+        if offsets.lower() in ("earliest", "latest"):
+            return OffsetSpec(EARLIEST if offsets.lower() == "earliest" else LATEST)
+        return OffsetSpec(offsets=parse_offsets(offsets, f"{prefix}Offsets"))
+
+    def _refuse_empty_ranges(self, starting: OffsetSpec, ending: OffsetSpec) -> None:
+        if starting.default == LATEST or LATEST in starting.offsets.values():
+            raise SourceOptionError("startingOffsets: a batch query that starts at the latest offset reads nothing")
+        if ending.default == EARLIEST or EARLIEST in ending.offsets.values():
+            raise SourceOptionError("endingOffsets: a batch query that ends at the earliest offset reads nothing")
+
+    def _choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        text = (self._take(name) or default).lower()
+        if text not in choices:
+            raise SourceOptionError(f"{name} is one of {', '.join(choices)}, not {text!r}")
+        return text
+
+    def _boolean(self, name: str, default: bool) -> bool:
+        return self._choice(name, ("true", "false"), "true" if default else "false") == "true"
+
+    def _number(self, name: str) -> int | None:
+        text = self._take(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"\d{1,18}", text) or not int(text):
+            raise SourceOptionError(f"{name} is a number above zero, not {text!r}")
+        return int(text)
+
+    def _duration_ms(self, name: str, default: int) -> int:
+        text = self._take(name)
+        if text is None:
+            return default
+        match = re.fullmatch(r"(\d{1,12}) ?(ms|s|m|min|h)", text)
+        if match is None:
+            raise SourceOptionError(f"{name} is a time such as 30s or 15m, not {text!r}")
+        return int(match[1]) * _DURATION_MS[match[2]]
+
+
+def parse_offsets(text: str, name: str, *, least: int = EARLIEST) -> dict[TopicPartition, int]:
+    """Read `{"topic": {"0": 23, "1": -2}}`.
+
+    Args:
+        text: The JSON.
+        name: The option, for the error.
+        least: The smallest number allowed.
+
+    Raises:
+        SourceOptionError: It is not of that form.
+    """
+    example = '{"topic": {"0": 23, "1": 42}}'
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise SourceOptionError(f"{name}: expected earliest, latest or JSON such as {example}: {error}") from error
+    offsets: dict[TopicPartition, int] = {}
+    if not isinstance(content, dict) or not content:
+        raise SourceOptionError(f"{name}: expected JSON such as {example}, not {text!r:.100}")
+    for topic, partitions in content.items():
+        if not isinstance(partitions, dict):
+            raise SourceOptionError(f"{name}: topic {topic} needs an object such as {example}")
+        for partition, offset in partitions.items():
+            if not re.fullmatch(r"\d{1,10}", partition) or type(offset) is not int or offset < least:
+                raise SourceOptionError(f"{name}: {topic}: {partition!r}: {offset!r} is not a partition and its offset")
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
+
+
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    """Write offsets as `parse_offsets` reads them, in order."""
+    return json.dumps(offsets_by_topic(offsets), separators=(",", ":"))
+
+
+def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Return offsets as nested dicts, in order."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
+    example = '{"topic": [0, 1]}'
+    try:
+        content = json.loads(text)
+        assigned = sorted(
+            {TopicPartition(topic, partition) for topic, partitions in content.items() for partition in partitions}
+        )
+    except (ValueError, AttributeError, TypeError) as error:
+        raise SourceOptionError(f"assign: expected JSON such as {example}, not {text!r:.100}") from error
+    if not assigned or not all(type(name.partition) is int and name.partition >= 0 for name in assigned):
+        raise SourceOptionError(f"assign: expected JSON such as {example}, not {text!r:.100}")
+    return tuple(assigned)

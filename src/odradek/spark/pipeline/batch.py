@@ -1,0 +1,70 @@
+"""A batch: the offset ranges that are done together, and the views over them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from odradek.spark.options import format_offsets
+from odradek.spark.pipeline.job import RECORDS_VIEW, Job
+from odradek.spark.ranges import OffsetRange
+from odradek.storage.names import TopicPartition
+
+_SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The ranges that one sink writes, and where to read them.
+
+    Attributes:
+        job: What is done.
+        spark: Where it is done.
+        ranges: What is read, at most one range a partition.
+    """
+
+    job: Job
+    spark: SparkSession
+    ranges: Sequence[OffsetRange]
+
+    @property
+    def end_offsets(self) -> dict[TopicPartition, int]:
+        """Where each partition is once the batch is done."""
+        return {name: end for name, _, end in self.ranges}
+
+    def records(self) -> DataFrame:
+        """Return the records of the ranges."""
+        options = {name: value for name, value in self.job.source.items() if name.lower() not in _SUBSCRIPTIONS}
+        assigned: dict[str, list[int]] = {}
+        for (topic, partition), _, _ in self.ranges:
+            assigned.setdefault(topic, []).append(partition)
+        return (
+            self.spark.read.format("odradek")
+            .options(**options)
+            .option("assign", json.dumps(assigned))
+            .option("startingOffsets", format_offsets({name: start for name, start, _ in self.ranges}))
+            .option("endingOffsets", format_offsets(self.end_offsets))
+            .load()
+        )
+
+    def define_views(self) -> None:
+        """Define `records` and the views of the job over these ranges."""
+        self.records().createOrReplaceTempView(RECORDS_VIEW)
+        for transform in self.job.transforms:
+            self.spark.sql(transform.sql).createOrReplaceTempView(transform.view)
+
+
+def token(ranges: Sequence[OffsetRange]) -> str:
+    """Return a name for ranges: the same for the same ranges."""
+    text = json.dumps([[*name, start, end] for name, start, end in sorted(ranges)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def cut(ranges: Sequence[OffsetRange], done: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    """Leave out of ranges what is done already."""
+    left = [OffsetRange(name, max(start, done.get(name, start)), end) for name, start, end in ranges]
+    return [part for part in left if part.start_offset < part.end_offset]

@@ -1,0 +1,54 @@
+"""The console: a table on the terminal for every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from odradek.spark.pipeline.batch import Batch
+from odradek.spark.pipeline.job import ConsoleSinkSpec
+from odradek.spark.pipeline.sink import Sink
+from odradek.storage.names import TopicPartition
+
+
+class ConsoleSink(Sink):
+    """Shows the first rows of a query.
+
+    Args:
+        spec: What to show.
+        console: Where.
+    """
+
+    description = "console"
+
+    def __init__(self, spec: ConsoleSinkSpec, console: Console | None = None) -> None:
+        self._spec = spec
+        self._console = console or Console()
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Return nothing: what was shown is not remembered."""
+        return {}
+
+    def write(self, batch: Batch) -> None:
+        """Show the table."""
+        frame = batch.spark.sql(self._spec.sql).limit(self._spec.rows)
+        table = Table(title=self._spec.title)
+        for name in frame.columns:
+            table.add_column(name)
+        for row in frame.collect():
+            table.add_row(*(_cell(value) for value in row))
+        self._console.print(table)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    return str(value)

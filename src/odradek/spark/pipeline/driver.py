@@ -1,0 +1,218 @@
+"""The driver of a pipeline: batch after batch, each done in every sink before the offset store takes its end.
+
+    positions <- store                                     claimed, so that a driver thought dead cannot commit
+    for each batch:
+        ranges  = [position, log end) of each partition
+        sinks   write the ranges, each without what it holds already
+        store   <- ends of the ranges                      last: it never says more than is done
+
+A crash at any moment leaves the store at or behind the sinks, and the next run cuts what they hold already. There is no
+Spark checkpoint: the store alone says how far the job is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from odradek.offsets.store import Position, Positions, open_store
+from odradek.spark.options import EARLIEST, LATEST, OffsetSpec
+from odradek.spark.pipeline.batch import Batch, cut, token
+from odradek.spark.pipeline.console import ConsoleSink
+from odradek.spark.pipeline.job import Job, JobError, ParquetSinkSpec, SinkSpec
+from odradek.spark.pipeline.parquet import ParquetSink
+from odradek.spark.pipeline.session import explain, open_session
+from odradek.spark.pipeline.sink import Sink, SinkError
+from odradek.spark.ranges import Bounds, OffsetRange, Topics, find_partitions, resolve, within
+from odradek.spark.source import open_topics
+from odradek.storage.names import TopicPartition
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What a batch did.
+
+    Attributes:
+        number: Which one of this run, from 1.
+        ranges: What it read.
+        end_offsets: The ends of the partitions when it was planned.
+        seconds: How long it took.
+    """
+
+    number: int
+    ranges: Sequence[OffsetRange]
+    end_offsets: Mapping[TopicPartition, int]
+    seconds: float
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets it spanned."""
+        return sum(part.end_offset - part.start_offset for part in self.ranges)
+
+    @property
+    def lag(self) -> int:
+        """How many offsets were left."""
+        done = {part.topic_partition: part.end_offset for part in self.ranges}
+        return sum(end - done.get(name, end) for name, end in self.end_offsets.items())
+
+
+class Pipeline:
+    """A job that runs; a context manager.
+
+    Args:
+        job: What to do.
+        spark: A session to use; by default one is started from the job's settings.
+    """
+
+    def __init__(self, job: Job, spark: SparkSession | None = None) -> None:
+        self.job = job
+        self._options = job.source_options()
+        self._given = spark
+        self._stopping = threading.Event()
+        self.positions = Positions()
+
+    def stop(self) -> None:
+        """Make `run` return after the batch that it is at. May be called from a signal handler or another thread."""
+        self._stopping.set()
+
+    def run(self, on_batch: Callable[[BatchReport], None] | None = None) -> int:
+        """Do batches until there is nothing left, or, with a trigger interval, until `stop`.
+
+        Args:
+            on_batch: Called after each batch that did something.
+
+        Returns:
+            How many batches did something.
+
+        Raises:
+            OdradekError: The job, the source, a sink or the store cannot go on.
+        """
+        sinks: list[Sink] = []
+        store = open_store(self.job.offset_store, self.job.offset_store_options)
+        try:
+            self.positions = store.claim()
+            sinks.extend(_open_sink(spec) for spec in self.job.sinks)
+            spark: SparkSession | None = self._given
+            target: dict[TopicPartition, int] | None = None
+            number = 0
+            while not self._stopping.is_set():
+                started = time.monotonic()
+                planned = self._plan(target)
+                if self.job.trigger_interval_ms is None and target is None:
+                    # What is there now, and no more: a source that keeps growing would never be done.
+                    target = planned.end_offsets
+                if planned.first:
+                    self.positions = store.commit(planned.first, expected=self.positions)
+                if planned.ranges:
+                    spark = spark or open_session(self.job)
+                    try:
+                        self._do(spark, sinks, planned.ranges)
+                    except PySparkException as error:
+                        raise explain(error) from error
+                    done = {name: Position(end, batch=token(planned.ranges)) for name, _, end in planned.ranges}
+                    self.positions = store.commit(done, expected=self.positions)
+                    number += 1
+                    if on_batch is not None:
+                        seconds = time.monotonic() - started
+                        on_batch(BatchReport(number, planned.ranges, planned.end_offsets, seconds))
+                elif self.job.trigger_interval_ms is None:
+                    break
+                if self.job.trigger_interval_ms is not None:
+                    self._stopping.wait(max(0.0, started + self.job.trigger_interval_ms / 1000 - time.monotonic()))
+            return number
+        finally:
+            for sink in sinks:
+                sink.close()
+            store.close()
+
+    def _plan(self, target: Mapping[TopicPartition, int] | None) -> _Plan:
+        topics = open_topics(self._options)
+        try:
+            bounds = topics.bounds(find_partitions(topics, self._options))
+            if target is not None:
+                bounds = {name: held for name, held in bounds.items() if name in target}
+            first = self._first_positions(topics, bounds)
+        finally:
+            topics.close()
+        starts = {name: place.offset for name, place in first.items()}
+        for name in bounds:
+            stored = self.positions.offset(name)
+            if stored is not None:
+                starts[name] = stored
+        ends = {
+            name: held.end_offset if target is None else min(held.end_offset, target[name])
+            for name, held in bounds.items()
+        }
+        asked = [OffsetRange(name, starts[name], max(ends[name], starts[name])) for name in sorted(bounds)]
+        kept = within(asked, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
+        return _Plan(_limited(kept, self.job.max_offsets_per_batch), ends, first)
+
+    def _first_positions(
+        self, topics: Topics, bounds: Mapping[TopicPartition, Bounds]
+    ) -> dict[TopicPartition, Position]:
+        """Return where partitions without a position start."""
+        new = {name: held for name, held in bounds.items() if name not in self.positions}
+        if not new:
+            return {}
+        if len(self.positions):
+            # The group is at work: a partition, or topic, that appeared since is read from its start.
+            return {name: Position(held.start_offset) for name, held in new.items()}
+        reset = self.job.reset
+        if reset == "none":
+            raise JobError(f"the group has no positions for {', '.join(map(str, new))}, and offsets.reset is none")
+        if isinstance(reset, int):
+            spec = OffsetSpec(timestamp=reset)
+        else:
+            spec = OffsetSpec(EARLIEST if reset == "earliest" else LATEST)
+        offsets = resolve(spec, "offsets.reset", topics, new, end_for_later_times=True)
+        return {name: Position(offset) for name, offset in offsets.items()}
+
+    def _do(self, spark: SparkSession, sinks: Sequence[Sink], ranges: Sequence[OffsetRange]) -> None:
+        defined: Sequence[OffsetRange] | None = None
+        for sink in sinks:
+            held = sink.positions()
+            for name, start, _ in ranges:
+                if held.get(name, start) < start:
+                    raise SinkError(
+                        f"{sink.description} ends at offset {held[name]} of {name}, and the offset store says that "
+                        f"everything below {start} is done: set the store back to {held[name]}, or remove the sink's "
+                        "files and start over"
+                    )
+            left = cut(ranges, held)
+            if not left:
+                continue
+            batch = Batch(self.job, spark, left)
+            if left != defined:
+                batch.define_views()
+                defined = left
+            sink.write(batch)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A batch to do: its ranges, the ends they were cut from, and positions to store before it."""
+
+    ranges: list[OffsetRange]
+    end_offsets: dict[TopicPartition, int]
+    first: dict[TopicPartition, Position]
+
+
+def _limited(ranges: list[OffsetRange], limit: int | None) -> list[OffsetRange]:
+    """Cut ranges to a number of offsets in all, each partition in proportion to what it has."""
+    total = sum(part.end_offset - part.start_offset for part in ranges)
+    if limit is None or total <= limit:
+        return ranges
+    limited = []
+    for name, start, end in ranges:
+        share = max(1, (end - start) * limit // total)
+        limited.append(OffsetRange(name, start, min(end, start + share)))
+    return limited
+
+
+def _open_sink(spec: SinkSpec) -> Sink:
+    return ParquetSink(spec) if isinstance(spec, ParquetSinkSpec) else ConsoleSink(spec)

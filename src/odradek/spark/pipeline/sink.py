@@ -1,0 +1,39 @@
+"""What a pipeline asks of a sink."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from odradek.errors import OdradekError
+from odradek.spark.pipeline.batch import Batch
+from odradek.storage.names import TopicPartition
+
+
+class SinkError(OdradekError):
+    """A sink that cannot take a batch, or that does not hold what it should."""
+
+
+class Sink(ABC):
+    """Somewhere that the output of batches goes.
+
+    The order of work is: every sink writes the batch, then the offset store takes its end. So a sink may be ahead of
+    the store after a crash; one that says so through `positions` is given only what it does not hold yet.
+
+    Attributes:
+        description: What it is, in a few words.
+    """
+
+    description: str
+
+    @abstractmethod
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Return the next offset of every partition that the sink remembers; nothing if it remembers none."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Write a batch, whose views are defined; what returns is durable."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held."""

@@ -1,0 +1,191 @@
+"""From options to offset ranges: what a batch query, or a micro-batch, is to read of each partition.
+
+    startingOffsets {"t": {"0": -2, "1": 20}}          t-0: [log start offset, end)
+    endingOffsets   latest                        ->   t-1: [20, end)
+
+A folder and a broker both answer the same few questions (`Topics`); the rules are here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from odradek.errors import OdradekError
+from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptionError, SourceOptions
+from odradek.storage.names import TopicPartition
+
+
+class DataLossError(OdradekError):
+    """Records that were to be read and are not there any more."""
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one partition, the end exclusive."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    end_offset: int
+
+
+class Bounds(NamedTuple):
+    """What a partition has: its log start offset and, exclusive, its end for this isolation level."""
+
+    start_offset: int
+    end_offset: int
+
+
+class Split(InputPartition):
+    """What one Spark task reads. Small and picklable: places, never data."""
+
+    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Decode the records of the split into batches of a schema."""
+        raise NotImplementedError
+
+
+class Topics(Protocol):
+    """A folder or a broker, as the planner asks it."""
+
+    def partitions(self, wanted: Callable[[str], bool]) -> list[TopicPartition]:
+        """Return the partitions of the topics that are wanted, in order."""
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Return the first offset and the end of partitions; those that do not exist are left out."""
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset whose timestamp is at or after a time; None where there is no such record."""
+
+    def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
+        """Return the tasks that read ranges."""
+
+    def close(self) -> None:
+        """Give back what is held open."""
+
+
+def find_partitions(topics: Topics, options: SourceOptions) -> list[TopicPartition]:
+    """Return the partitions that the options ask for.
+
+    Raises:
+        SourceOptionError: A topic or partition that was named does not exist.
+    """
+    found = topics.partitions(options.wants)
+    if options.partitions is not None:
+        missing = [str(name) for name in options.partitions if name not in set(found)]
+        if missing:
+            raise SourceOptionError(f"assign: {', '.join(missing)} does not exist")
+        return list(options.partitions)
+    if options.pattern is None:
+        known = {name.topic for name in found}
+        missing = [topic for topic in options.topics if topic not in known]
+        if missing:
+            raise SourceOptionError(f"subscribe: topic {', '.join(missing)} does not exist")
+    return found
+
+
+def resolve(
+    spec: OffsetSpec,
+    name: str,
+    topics: Topics,
+    bounds: Mapping[TopicPartition, Bounds],
+    *,
+    end_for_later_times: bool,
+) -> dict[TopicPartition, int]:
+    """Turn a rule into an offset of each partition. Offsets that were given as numbers come back as they are.
+
+    Args:
+        spec: The rule.
+        name: `starting` or `ending`, for the errors.
+        topics: Who is asked about times.
+        bounds: The partitions, and what they have.
+        end_for_later_times: Whether a time behind the last record means the end of the log, not an error.
+
+    Raises:
+        SourceOptionError: The rule names other partitions than there are, or a time has no offset.
+    """
+    times = dict(spec.timestamps)
+    if spec.timestamp is not None:
+        times = dict.fromkeys(bounds, spec.timestamp)
+    if times:
+        _require_same(f"{name}OffsetsByTimestamp", times, bounds)
+        offsets = {}
+        for partition, offset in topics.offsets_for_times(times).items():
+            if offset is None and not end_for_later_times:
+                raise SourceOptionError(
+                    f"{name}: {partition} has no record at or after the time {times[partition]} "
+                    "(startingOffsetsByTimestampStrategy=latest starts at its end)"
+                )
+            offsets[partition] = bounds[partition].end_offset if offset is None else offset
+        return offsets
+    if spec.default is not None:
+        return {partition: _edge(spec.default, held) for partition, held in bounds.items()}
+    _require_same(f"{name}Offsets", spec.offsets, bounds)
+    return {
+        partition: offset if offset >= 0 else _edge(offset, bounds[partition])
+        for partition, offset in spec.offsets.items()
+    }
+
+
+def _edge(which: int, held: Bounds) -> int:
+    assert which in (EARLIEST, LATEST)
+    return held.start_offset if which == EARLIEST else held.end_offset
+
+
+def _require_same(option: str, named: Collection[TopicPartition], subscribed: Collection[TopicPartition]) -> None:
+    missing = sorted(set(subscribed) - set(named))
+    unknown = sorted(set(named) - set(subscribed))
+    if missing:
+        raise SourceOptionError(
+            f"{option} must name every partition that is read; missing: {', '.join(map(str, missing))} "
+            "(-2 is earliest, -1 latest)"
+        )
+    if unknown:
+        raise SourceOptionError(f"{option} names partitions that are not read: {', '.join(map(str, unknown))}")
+
+
+def plan_batch(topics: Topics, options: SourceOptions) -> list[OffsetRange]:
+    """Return what a batch query reads, without the partitions of which it reads nothing.
+
+    Raises:
+        SourceOptionError: The options do not fit what there is.
+        DataLossError: Records that were asked for are gone, and `failOnDataLoss` is true.
+    """
+    bounds = topics.bounds(find_partitions(topics, options))
+    starting = resolve(options.starting, "starting", topics, bounds, end_for_later_times=options.start_after_end)
+    ending = resolve(options.ending, "ending", topics, bounds, end_for_later_times=True)
+    asked = [OffsetRange(partition, starting[partition], ending[partition]) for partition in sorted(bounds)]
+    for partition, start, end in asked:
+        if start > end:
+            raise SourceOptionError(f"{partition}: the starting offset {start} is behind the ending offset {end}")
+    return within(asked, bounds, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def within(
+    ranges: Sequence[OffsetRange], bounds: Mapping[TopicPartition, Bounds], *, fail_on_data_loss: bool
+) -> list[OffsetRange]:
+    """Cut ranges to what is there.
+
+    Raises:
+        DataLossError: Something of them is not, and `fail_on_data_loss` is true.
+    """
+    kept = []
+    for partition, start, end in ranges:
+        held = bounds.get(partition)
+        lost = None
+        if held is None:
+            lost, held = "it does not exist any more", Bounds(0, 0)
+        elif start < held.start_offset and start < end:
+            lost = f"offsets below {held.start_offset} are deleted"
+        elif end > held.end_offset:
+            lost = f"it ends at {held.end_offset}: it was truncated, or made anew under the same name"
+        if lost is not None and fail_on_data_loss:
+            raise DataLossError(
+                f"{partition}: offsets [{start}, {end}) are asked for, but {lost} "
+                "(failOnDataLoss=false reads what is left)"
+            )
+        start, end = max(start, held.start_offset), min(end, held.end_offset)
+        if start < end:
+            kept.append(OffsetRange(partition, start, end))
+    return kept

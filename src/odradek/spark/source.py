@@ -1,0 +1,72 @@
+"""`spark.read.format("odradek")`: Kafka's log, in a folder or behind a broker, as a DataFrame.
+
+    spark.read.format("odradek").option("subscribe", "events").load("/var/lib/kafka/data")
+
+Options and columns are those of Spark's own Kafka source, so that a job moves by changing one word. A narrowed
+`.schema("offset bigint, value binary")` reads those columns only, which Spark cannot ask for by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from odradek.spark.folder import Folder
+from odradek.spark.options import SourceOptionError, SourceOptions
+from odradek.spark.ranges import Split, Topics, plan_batch
+from odradek.spark.schema import arrow_schema, nulls_for_no_headers, source_schema
+
+
+class OdradekDataSource(DataSource):
+    """The data source `odradek`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` calls it."""
+        return "odradek"
+
+    def schema(self) -> StructType:
+        """Return the columns that there are where the user names none."""
+        include_headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
+        return source_schema(include_headers=include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query."""
+        return BatchReader(SourceOptions.parse(self.options), arrow_schema(schema))
+
+
+def open_topics(options: SourceOptions) -> Topics:
+    """Open the folder, or connect to the broker, of a source."""
+    if options.path is None:
+        raise SourceOptionError("kafka.bootstrap.servers: reading from a broker is not possible yet")
+    return Folder(options.path, options.isolation)
+
+
+class BatchReader(DataSourceReader):
+    """Reads what there is when the query is planned.
+
+    Args:
+        options: Where, and how much.
+        schema: The columns, as Spark expects them.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the splits; one empty one where there is nothing to read, as Spark wants one."""
+        topics = open_topics(self._options)
+        try:
+            splits = topics.splits(plan_batch(topics, self._options), self._options)
+        finally:
+            topics.close()
+        return list(splits) or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Decode the records of one split."""
+        if isinstance(partition, Split):
+            yield from nulls_for_no_headers(partition.read(self._schema), self._schema)

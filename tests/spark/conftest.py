@@ -1,0 +1,48 @@
+"""One Spark session for all tests of this folder: starting it takes far longer than any of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from odradek.spark.pipeline.session import LOG_SETTINGS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    missing = pytest.mark.skip(reason="Spark needs Java, and there is none")
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(900))
+            if shutil.which("java") is None:
+                item.add_marker(missing)
+
+
+# The compiler that optimises most is not worth its time in tests that run everything once.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", f"{QUICK_JAVA} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

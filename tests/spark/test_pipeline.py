@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from odradek.errors import CommitConflictError
+from odradek.offsets.store import Position, open_store
+from odradek.spark.pipeline import Job, JobError, Pipeline
+from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
+from odradek.spark.pipeline.parquet import ParquetSink
+from odradek.spark.pipeline.sink import SinkError
+from odradek.storage.names import TopicPartition
+from peers.kafka_fixture import KafkaFixture
+
+
+def job(path: Path, log_dir: Path, **changes: object) -> Job:
+    values: dict[str, object] = {
+        "source": {"path": str(log_dir), "subscribe": "keyed"},
+        "offset_store": (path / "offsets.json").as_uri(),
+        "sinks": (ParquetSinkSpec(path / "out", "records"),),
+    }
+    return Job(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def stored(path: Path) -> Counter[tuple[str, int, int]]:
+    """What any reader finds, with pyarrow and with DuckDB."""
+    files = sorted(file for file in path.rglob("*.parquet"))
+    if not files:
+        return Counter()
+    rows = pq.read_table(path, columns=["topic", "partition", "offset"]).to_pylist()
+    found = Counter((row["topic"], row["partition"], row["offset"]) for row in rows)
+    again = duckdb.sql(f"SELECT topic, partition, \"offset\" FROM '{path}/**/*.parquet'").fetchall()
+    assert Counter(again) == found
+    return found
+
+
+def consumed(fixture: KafkaFixture, *names: str) -> Counter[tuple[str, int, int]]:
+    return Counter(
+        (name.rpartition("-")[0], int(name.rpartition("-")[2]), record["offset"])
+        for name in names
+        for record in fixture.consumed[name]["records"]
+    )
+
+
+def test_does_nothing_twice(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    work = job(tmp_path, fixture_4_3_1.log_dir)
+    assert Pipeline(work, spark).run() == 1
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+    assert sorted(file.name.rsplit("-", 2)[0] for file in (tmp_path / "out").glob("*.parquet")) == [
+        "keyed-0",
+        "keyed-1",
+        "keyed-2",
+    ]
+    assert Pipeline(work, spark).run() == 0
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+
+
+def test_reads_only_what_was_added(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    grown = fixture_4_3_1.log_dir / "v2-none-0"
+    segments = sorted(grown.glob("*.log"))
+    log_dir = tmp_path / "log-dir"
+    (log_dir / "v2-none-0").mkdir(parents=True)
+    for segment in segments[:3]:
+        shutil.copy(segment, log_dir / "v2-none-0")
+    work = job(tmp_path, log_dir, source={"path": str(log_dir), "subscribe": "v2-none"})
+    assert Pipeline(work, spark).run() == 1
+    border = int(segments[3].stem)
+    assert max(offset for _, _, offset in stored(tmp_path / "out")) == border - 1
+    for segment in segments[3:]:
+        shutil.copy(segment, log_dir / "v2-none-0")
+    reports = []
+    assert Pipeline(work, spark).run(reports.append) == 1
+    assert [part.start_offset for part in reports[0].ranges] == [border]
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "v2-none-0")
+
+
+def test_batches_are_bounded(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=500)
+    reports = []
+    batches = Pipeline(work, spark).run(reports.append)
+    assert batches == 3
+    assert all(report.offsets <= 500 for report in reports)
+    assert reports[-1].lag == 0
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+
+
+def test_a_store_left_behind_by_a_crash_is_caught_up(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=500)
+    Pipeline(work, spark).run()
+    # The files are in, and the store never heard of it; another border between the batches must not matter.
+    (tmp_path / "offsets.json").unlink()
+    Pipeline(job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=333), spark).run()
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+
+
+def test_a_store_ahead_of_the_files_is_an_error(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=500)
+    pipeline = Pipeline(work, spark)
+    pipeline.run(lambda report: pipeline.stop())
+    held = ParquetSink(work.sinks[0])  # type: ignore[arg-type]
+    reached = held.positions()[TopicPartition("keyed", 0)]
+    held.close()
+    with open_store(work.offset_store) as store:
+        store.commit({TopicPartition("keyed", 0): Position(reached + 1)}, expected=store.load())
+    with pytest.raises(SinkError, match=f"ends at offset {reached} of keyed-0"):
+        Pipeline(work, spark).run()
+
+
+def test_a_driver_that_was_replaced_stores_nothing(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=500)
+
+    def replace(_: object) -> None:
+        with open_store(work.offset_store) as store:
+            store.claim()
+
+    with pytest.raises(CommitConflictError):
+        Pipeline(work, spark).run(replace)
+    Pipeline(work, spark).run()
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+
+
+def test_two_pipelines_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    # Locks do not exclude their own process: another one asks.
+    import subprocess
+    import sys
+
+    spec = ParquetSinkSpec(tmp_path / "out", "records")
+    held = ParquetSink(spec)
+    code = (
+        "import sys; from pathlib import Path; from odradek.spark.pipeline.job import ParquetSinkSpec; "
+        "from odradek.spark.pipeline.parquet import ParquetSink; ParquetSink(ParquetSinkSpec(Path(sys.argv[1]), 'r'))"
+    )
+    try:
+        refused = subprocess.run(
+            [sys.executable, "-c", code, str(spec.path)], capture_output=True, text=True, check=False
+        )
+    finally:
+        held.close()
+    assert "another pipeline writes here" in refused.stderr
+
+
+def test_partitions_folders_by_topic_and_date(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    work = job(
+        tmp_path,
+        fixture_4_3_1.log_dir,
+        sinks=(ParquetSinkSpec(tmp_path / "out", "records", partition_by=("topic", "date")),),
+    )
+    Pipeline(work, spark).run()
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+    assert {file.parent.name for file in (tmp_path / "out").rglob("*.parquet")} == {"date=2020-09-13"}
+
+
+def test_counts_are_stored_once_a_batch(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    counted = job(
+        tmp_path,
+        fixture_4_3_1.log_dir,
+        transforms=(
+            Transform("counts", "SELECT partition AS part, count(*) AS count FROM records GROUP BY partition"),
+        ),
+        sinks=(ParquetSinkSpec(tmp_path / "out", "counts", name="counts_so_far"),),
+        max_offsets_per_batch=700,
+    )
+    assert Pipeline(counted, spark).run() == 2
+    (tmp_path / "offsets.json").unlink()
+    Pipeline(counted, spark).run()
+    totals = spark.sql("SELECT part, sum(count) AS count FROM counts_so_far GROUP BY part ORDER BY part").collect()
+    assert [row["count"] for row in totals] == [
+        len(fixture_4_3_1.consumed[f"keyed-{partition}"]["records"]) for partition in range(3)
+    ]
+
+
+def test_what_sql_cannot_do_is_one_line(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    broken = job(tmp_path, fixture_4_3_1.log_dir, transforms=(Transform("broken", "SELECT nothing FROM records"),))
+    with pytest.raises(JobError, match="nothing") as caught:
+        Pipeline(broken, spark).run()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from peers.kafka_fixture import KafkaFixture
+
+TIMESTAMP_TYPES = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
+
+
+def read(spark: SparkSession, path: Path, **options: str) -> DataFrame:
+    return spark.read.format("odradek").options(**options).load(str(path))
+
+
+def decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def expected_rows(consumed: dict[str, dict[str, Any]]) -> dict[str, list[tuple[Any, ...]]]:
+    return {
+        name: [
+            (
+                record["offset"],
+                record["timestamp"] * 1000,
+                TIMESTAMP_TYPES[record["timestampType"]],
+                decoded(record["key"]),
+                decoded(record["value"]),
+                [(key, decoded(value)) for key, value in record["headers"]] or None,
+            )
+            for record in partition["records"]
+        ]
+        for name, partition in consumed.items()
+    }
+
+
+def rows_read(frame: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    columns = frame.selectExpr(
+        "topic",
+        "partition",
+        "offset",
+        "unix_micros(timestamp) AS timestamp",
+        "timestampType",
+        "key",
+        "value",
+        "headers",
+    )
+    for row in columns.toArrow().to_pylist():
+        headers = row["headers"] and [(header["key"], header["value"]) for header in row["headers"]]
+        rows.setdefault(f"{row['topic']}-{row['partition']}", []).append(
+            (row["offset"], row["timestamp"], row["timestampType"], row["key"], row["value"], headers)
+        )
+    return {name: sorted(found, key=lambda row: row[0]) for name, found in rows.items()}
+
+
+@pytest.mark.parametrize("folder", ["log_dir", "log_dir_unclean"])
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_gives_what_consumers_were_given(
+    spark: SparkSession, kafka_fixture: KafkaFixture, folder: str, isolation: str
+) -> None:
+    consumed = kafka_fixture.consumed if isolation == "read_uncommitted" else kafka_fixture.consumed_committed
+    frame = read(
+        spark,
+        getattr(kafka_fixture, folder),
+        subscribePattern="(?!__).*",
+        includeHeaders="true",
+        **{"isolation.level": isolation},
+    )
+    found = rows_read(frame)
+    for name, rows in expected_rows(consumed).items():
+        assert found.get(name, []) == rows, name
+
+
+def test_columns_are_those_of_sparks_kafka_source(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:
+    plain = read(spark, fixture_4_3_1.log_dir, subscribe="v2-none")
+    assert plain.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
+    )
+    with_headers = read(spark, fixture_4_3_1.log_dir, subscribe="v2-none", includeHeaders="true")
+    assert with_headers.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
+
+
+def test_honours_a_narrowed_schema(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:
+    frame = (
+        spark.read.format("odradek")
+        .schema("value binary, offset bigint")
+        .option("subscribe", "v2-zstd")
+        .load(str(fixture_4_3_1.log_dir))
+    )
+    records = fixture_4_3_1.consumed["v2-zstd-0"]["records"]
+    assert [(row.offset, row.value) for row in frame.collect()] == [
+        (record["offset"], decoded(record["value"])) for record in records
+    ]
+
+
+def test_starts_and_ends_where_the_offsets_say(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:
+    frame = read(
+        spark,
+        fixture_4_3_1.log_dir,
+        subscribe="keyed",
+        startingOffsets='{"keyed": {"0": 100, "1": -2, "2": 7}}',
+        endingOffsets='{"keyed": {"0": 150, "1": 5, "2": -1}}',
+    )
+    ends = {
+        row.partition: (row.low, row.high)
+        for row in frame.groupBy("partition")
+        .agg({"offset": "min"})
+        .withColumnRenamed("min(offset)", "low")
+        .join(frame.groupBy("partition").agg({"offset": "max"}).withColumnRenamed("max(offset)", "high"), "partition")
+        .collect()
+    }
+    last = fixture_4_3_1.consumed["keyed-2"]["highWatermark"] - 1
+    assert ends == {0: (100, 149), 1: (0, 4), 2: (7, last)}
+
+
+def test_splits_on_batch_boundaries_when_more_partitions_are_wanted(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture
+) -> None:
+    frame = read(
+        spark, fixture_4_3_1.log_dir, subscribe="v2-none", minPartitions="3", startingOffsets='{"v2-none": {"0": 5}}'
+    )
+    assert frame.rdd.getNumPartitions() >= 3
+    offsets = [row.offset for row in frame.select("offset").collect()]
+    assert sorted(offsets) == [record["offset"] for record in fixture_4_3_1.consumed["v2-none-0"]["records"]][5:]
+
+
+def test_starts_at_a_time(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:
+    records = fixture_4_3_1.consumed["v2-append-time-0"]["records"]
+    time = records[600]["timestamp"]
+    first = next(record["offset"] for record in records if record["timestamp"] >= time)
+    frame = read(spark, fixture_4_3_1.log_dir, subscribe="v2-append-time", startingTimestamp=str(time))
+    assert frame.agg({"offset": "min"}).collect()[0][0] == first
+
+
+def test_is_a_view_in_sql(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW texts USING odradek "
+        f"OPTIONS (path '{fixture_4_3_1.log_dir}', subscribe 'v2-gzip')"
+    )
+    assert spark.sql("SELECT count(*) FROM texts").collect()[0][0] == 1200
+
+
+def test_an_empty_topic_has_no_rows(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:
+    assert read(spark, fixture_4_3_1.log_dir, subscribe="empty").collect() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "v2-none", "startingOfsets": "earliest"}, "unknown option startingofsets"),
+        ({"subscribe": "nowhere"}, "topic nowhere does not exist"),
+        ({"subscribe": "truncated-head", "startingOffsets": '{"truncated-head": {"0": 3}}'}, "below 777 are deleted"),
+    ],
+)
+def test_says_what_is_wrong(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PySparkException, match=said):
+        read(spark, fixture_4_3_1.log_dir, **options).count()
+
+
+def test_a_deleted_head_can_be_passed_over(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:
+    frame = read(
+        spark,
+        fixture_4_3_1.log_dir,
+        subscribe="truncated-head",
+        startingOffsets='{"truncated-head": {"0": 3}}',
+        failOnDataLoss="false",
+    )
+    assert frame.agg({"offset": "min"}).collect()[0][0] == 777
+
+
+def test_corruption_is_an_error_and_never_a_shorter_answer(spark: SparkSession, writable_log_dir: Path) -> None:
+    segment = sorted((writable_log_dir / "v2-lz4-0").glob("*.log"))[1]
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+    with pytest.raises(PySparkException, match=r"CorruptRecordError|checksum"):
+        read(spark, writable_log_dir, subscribe="v2-lz4").count()

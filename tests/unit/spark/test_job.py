@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, JobError, ParquetSinkSpec, Transform
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+WHOLE = """
+name = "words"
+[source]
+path = "data"
+subscribe = "texts"
+isolation.level = "read_committed"
+includeHeaders = true
+[offsets]
+store = "file:state/offsets.json"
+reset = 1600000000000
+[trigger]
+interval = "5s"
+max_offsets_per_batch = 1000
+[spark]
+master = "local[2]"
+conf = { "spark.sql.shuffle.partitions" = 2 }
+[[transform]]
+view = "words"
+sql = "SELECT 1"
+[[sink]]
+type = "parquet"
+view = "words"
+path = "out"
+partition_by = ["date"]
+[[sink]]
+type = "console"
+view = "words"
+"""
+
+
+def written(path: Path, text: str) -> Path:
+    file = path / "job.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_reads_a_whole_job(tmp_path: Path) -> None:
+    assert Job.read(written(tmp_path, WHOLE)) == Job(
+        name="words",
+        source={
+            "path": str(tmp_path / "data"),
+            "subscribe": "texts",
+            "isolation.level": "read_committed",
+            "includeHeaders": "true",
+        },
+        offset_store=(tmp_path / "state" / "offsets.json").as_uri(),
+        reset=1_600_000_000_000,
+        trigger_interval_ms=5000,
+        max_offsets_per_batch=1000,
+        spark_master="local[2]",
+        spark_conf={"spark.sql.shuffle.partitions": "2"},
+        transforms=(Transform("words", "SELECT 1"),),
+        sinks=(
+            ParquetSinkSpec(tmp_path / "out", "words", partition_by=("date",)),
+            ConsoleSinkSpec("SELECT * FROM words"),
+        ),
+    )
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
+def test_reads_the_examples(example: Path) -> None:
+    assert Job.read(example).sinks
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "said"),
+    [
+        ("name =", "nam =", "unknown key nam"),
+        ("store =", "stor =", "offsets.store is missing"),
+        ('"5s"', '"soon"', "trigger.interval"),
+        ("1000", '"many"', "trigger.max_offsets_per_batch: expected int"),
+        ("reset = 1600000000000", 'reset = "now"', "offsets.reset"),
+        ('type = "console"', 'type = "printer"', "printer"),
+        ('view = "words"\npath', 'view = "wards"\npath', "no view 'wards'"),
+        ('["date"]', '["hour"]', "partition_by"),
+        ("includeHeaders = true", "includeHeader = true", "unknown option includeheader"),
+        ("includeHeaders = true", 'startingOffsets = "earliest"', "source.startingOffsets: the offset store"),
+        ('name = "words"', "name = ", "line 2"),
+    ],
+)
+def test_names_the_key_that_is_wrong(tmp_path: Path, replaced: str, by: str, said: str) -> None:
+    assert replaced in WHOLE
+    with pytest.raises(JobError, match=said):
+        Job.read(written(tmp_path, WHOLE.replace(replaced, by, 1)))

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from odradek.spark.options import (
+    EARLIEST,
+    LATEST,
+    OffsetSpec,
+    SourceOptionError,
+    SourceOptions,
+    format_offsets,
+    parse_offsets,
+)
+from odradek.storage.names import TopicPartition
+
+FOLDER = {"path": "data", "subscribe": "t"}
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_defaults_are_those_of_sparks_kafka_source() -> None:
+    batch = SourceOptions.parse(FOLDER)
+    assert (batch.starting.default, batch.ending.default) == (EARLIEST, LATEST)
+    assert SourceOptions.parse(FOLDER, streaming=True).starting.default == LATEST
+    assert (batch.fail_on_data_loss, batch.include_headers, batch.isolation) == (True, False, "read_uncommitted")
+
+
+def test_names_are_not_case_sensitive() -> None:
+    parsed = SourceOptions.parse({"PATH": "data", "SubscribePattern": "a.*", "INCLUDEHEADERS": "TRUE"})
+    assert parsed.include_headers
+    assert [topic for topic in ("ab", "xab", "abc") if parsed.wants(topic)] == ["ab", "abc"]
+
+
+def test_offsets_go_both_ways() -> None:
+    text = '{"t":{"0":23,"1":-2}}'
+    assert parse_offsets(text, "startingOffsets") == {T0: 23, T1: -2}
+    assert format_offsets({T1: -2, T0: 23}) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "spec"),
+    [
+        ({"startingOffsets": "Earliest"}, OffsetSpec(EARLIEST)),
+        ({"startingOffsets": '{"t": {"0": 5}}'}, OffsetSpec(offsets={T0: 5})),
+        (
+            {"startingOffsetsByTimestamp": '{"t": {"0": 99}}', "startingOffsets": "earliest"},
+            OffsetSpec(timestamps={T0: 99}),
+        ),
+        ({"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"t": {"0": 99}}'}, OffsetSpec(timestamp=7)),
+    ],
+)
+def test_times_go_before_offsets(options: dict[str, str], spec: OffsetSpec) -> None:
+    assert SourceOptions.parse({**FOLDER, **options}).starting == spec
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "t"}, "path"),
+        ({"path": "data", "subscribe": "t", "kafka.bootstrap.servers": "h:9092"}, "path"),
+        ({"path": "data"}, "subscribe"),
+        ({**FOLDER, "assign": '{"t": [0]}'}, "one of subscribe"),
+        ({"path": "data", "subscribe": " , "}, "names no topic"),
+        ({"path": "data", "subscribePattern": "("}, "subscribePattern"),
+        ({"path": "data", "assign": '{"t": 0}'}, "assign"),
+        ({"path": "data", "assign": '{"t": ["0"]}'}, "assign"),
+        ({**FOLDER, "startingOfsets": "earliest"}, "unknown option startingofsets"),
+        ({**FOLDER, "startingOffsets": "latest"}, "reads nothing"),
+        ({**FOLDER, "endingOffsets": '{"t": {"0": -2}}'}, "reads nothing"),
+        ({**FOLDER, "startingOffsets": '{"t": {"0": -3}}'}, "startingOffsets"),
+        ({**FOLDER, "startingOffsets": '{"t": [1]}'}, "startingOffsets"),
+        ({**FOLDER, "startingOffsets": "sometimes"}, "startingOffsets"),
+        ({**FOLDER, "startingTimestamp": "-1"}, "startingTimestamp"),
+        ({**FOLDER, "kafka.security.protocol": "SSL"}, "kafka.security.protocol is for a broker"),
+        ({**FOLDER, "groupIdPrefix": "x"}, "groupIdPrefix is for a broker"),
+        ({**FOLDER, "isolation.level": "serializable"}, "isolation.level"),
+        ({**FOLDER, "includeHeaders": "yes"}, "includeHeaders"),
+        ({**FOLDER, "minPartitions": "0"}, "minPartitions"),
+        ({**FOLDER, "maxOffsetsPerTrigger": "10"}, "for streams"),
+    ],
+)
+def test_names_the_option_that_is_wrong(options: dict[str, str], said: str) -> None:
+    with pytest.raises(SourceOptionError, match=said):
+        SourceOptions.parse(options)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(SourceOptionError, match="endingOffsets is for batch queries"):
+        SourceOptions.parse({**FOLDER, "endingOffsets": "latest"}, streaming=True)
