@@ -396,3 +396,24 @@ class Schema(Generic[T]):
         writer = FieldWriter(version=version, flexible=self.is_flexible(version))
         self.write(writer, value)
         return bytes(writer.data)
+
+
+class Nullable:
+    """A record inside a record that may be null: a byte before it, -1 for null."""
+
+    def __init__(self, schema: Schema[Any]) -> None:
+        self._schema = schema
+
+    def read(self, reader: FieldReader) -> Any:
+        """Take the record, or None."""
+        return self._schema.read(reader) if INT8.read(reader) >= 0 else None
+
+    def write(self, writer: FieldWriter, value: Any) -> None:
+        """Add the record, or that there is none."""
+        INT8.write(writer, -1 if value is None else 1)
+        if value is not None:
+            self._schema.write(writer, value)
+
+    def to_json(self, value: Any, version: int) -> Any:
+        """Return the record as JSON has it."""
+        return None if value is None else self._schema.to_json(value, version)
