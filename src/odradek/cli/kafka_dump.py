@@ -13,15 +13,15 @@ Kafka: DumpLogSegments.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from typing_extensions import Buffer
 
-from odradek.cli.coordinator_records import UnknownRecordTypeError, offsets_record, transaction_record
 from odradek.cli.log_files import BOOTSTRAP_CHECKPOINT, FileKind, LogFile
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, Record, read_records, scan_batches
@@ -29,6 +29,9 @@ from odradek.records.batch import records_section
 from odradek.records.compression import Codec, Decompressor
 from odradek.records.control import ControlRecordType, parse_control_key, parse_end_transaction_marker
 from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
+from odradek.storage.coordinators.group_records import group_record_json
+from odradek.storage.coordinators.records import UnknownCoordinatorRecordError
+from odradek.storage.coordinators.transaction_records import transaction_record_json
 from odradek.storage.names import parse_raft_snapshot_file
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.producer_snapshot import read_snapshot
@@ -204,13 +207,18 @@ class KafkaDump:
         if self._options.decoder is None:
             key = None if record.key is None else java_text(record.key)
             return key, None if record.value is None else java_text(record.value)
-        decode = offsets_record if self._options.decoder is Decoder.OFFSETS else transaction_record
+        decode = group_record_json if self._options.decoder is Decoder.OFFSETS else transaction_record_json
         try:
-            return decode(record.key, record.value)
-        except UnknownRecordTypeError as error:
+            key_json, value_json = decode(record.key, record.value)
+            return _json(key_json), "<DELETE>" if value_json is None else _json(value_json)
+        except UnknownCoordinatorRecordError as error:
             return f"Unknown record type {error.type} at offset {record.offset}, skipping.", None
         except FormatError as error:
             return f"Error at offset {record.offset}, skipping. {error.reason}", None
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _size(data: bytes | None) -> int:
