@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.errors import CorruptRecordError, FormatError
-from odradek.records.batch import records_section
+from odradek.records.batch import read_records, records_section
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.columns import ColumnDecoder
-from odradek.records.scan import Status, damage_at
+from odradek.records.scan import Status, damage_at, scan_batches
 
 DEFAULT_ROWS = 65_536
 """Rows of a record batch, unless one batch of the log holds more."""
@@ -75,6 +75,14 @@ def _binary(column: tuple[int, Any, Any, Any], kind: pa.DataType, rows: int, map
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
+def _names(names: pa.Array) -> pa.Array:
+    """Return header names as text; as in Kafka's consumer, a byte that is not UTF-8 becomes a replacement mark."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
+
+
 class _Rows:
     """The columns that a decoder handed out, as arrays."""
 
@@ -121,7 +129,7 @@ class _Rows:
 
     def headers(self, kind: pa.DataType) -> pa.Array:
         if self._header_count:
-            names = _binary(self._names, pa.string(), self._header_count, None)
+            names = _names(_binary(self._names, pa.binary(), self._header_count, None))
             values = _binary(self._values, pa.binary(), self._header_count, None)
         else:
             names, values = pa.array([], pa.string()), pa.array([], pa.binary())
@@ -146,7 +154,14 @@ class _Decoding:
     """One run over the slices of one partition."""
 
     def __init__(
-        self, decoder: ColumnDecoder, schema: pa.Schema, topic: str, partition: int, rows: int, limit: int
+        self,
+        decoder: ColumnDecoder,
+        schema: pa.Schema,
+        topic: str,
+        partition: int,
+        rows: int,
+        limit: int,
+        check_crc: bool,
     ) -> None:
         self._decoder = decoder
         self._schema = schema
@@ -154,6 +169,7 @@ class _Decoding:
         self._partition = partition
         self._rows = rows
         self._decompressor = Decompressor(limit)
+        self._check_crc = check_crc
         self._columns = [(_COLUMNS[field.name], field.type) for field in schema]
 
     def flush(self, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
@@ -201,11 +217,18 @@ class _Decoding:
     def _refusal(self, status: int, part: Slice, position: int) -> FormatError:
         if self._broken is not None:
             return self._broken
-        if status == Status.BAD_RECORD:
-            at, index, reason = self._decoder.error
-            text = f"record {index} at byte {at} of the batch's records: {reason}"
-            return CorruptRecordError(text, path=part.path, position=position)
-        return damage_at(status, part.data, position, part.end_position, part.path)
+        if status != Status.BAD_RECORD:
+            return damage_at(status, part.data, position, part.end_position, part.path)
+        # The other reader refuses the same bytes and has the numbers for it.
+        for header in scan_batches(part.data, position, part.end_position, check_crc=False):
+            try:
+                read_records(part.data, header, check_crc=self._check_crc, limit=self._decompressor.limit)
+            except FormatError as error:
+                return error.at(part.path)
+            break
+        at, index, reason = self._decoder.error
+        text = f"record {index} at byte {at} of the batch's records: {reason}"
+        return CorruptRecordError(text, path=part.path, position=position)
 
 
 def decode_slices(
@@ -267,7 +290,7 @@ def decode_slices(
         timestamp_scale=scale,
         aborted=aborted,
     )
-    decoding = _Decoding(decoder, schema, topic, partition, rows, limit)
+    decoding = _Decoding(decoder, schema, topic, partition, rows, limit, check_crc)
     for part in slices:
         mapped = pa.py_buffer(part.data) if views else None
         yield from decoding.slice(part, mapped)

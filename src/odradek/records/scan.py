@@ -9,14 +9,18 @@ Nothing is raised for bytes that are no batch: what lies before them is good, an
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 from enum import IntEnum
 
 from typing_extensions import Buffer
 
 from odradek.errors import CorruptRecordError, FormatError, TruncatedBatchError, UnsupportedMagicError
-from odradek.records.header import LOG_OVERHEAD, BatchHeader
+from odradek.records.header import CODEC_MASK, LOG_OVERHEAD, V2_HEADER_BYTES, BatchHeader
 from odradek.records.kernels.batches import walk_batches
+
+_V2_FIELDS = struct.Struct(">Ihiqqqhii")
+MAX_CODEC = 4
 
 CHUNK_BATCHES = 4096
 """How many headers are walked over at a time: what bounds the memory of a scan."""
@@ -73,8 +77,24 @@ def damage_at(
     elif status == Status.BAD_CRC:
         reason = f"checksum mismatch in a batch of {size + LOG_OVERHEAD} bytes"
     else:
-        reason = "the fields of the batch header contradict each other"
+        reason = f"the batch header contradicts itself: {_contradiction(view[position:end])}"
     return CorruptRecordError(reason, path=path, position=position)
+
+
+def _contradiction(view: memoryview) -> str:
+    """Say which field of a header cannot be."""
+    size = int.from_bytes(view[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+    base_offset = int.from_bytes(view[:8], "big", signed=True)
+    if base_offset < 0:
+        return f"offset {base_offset}"
+    if view[16] < 2:
+        return f"codec {view[17] & CODEC_MASK} in a message of magic {view[16]}"
+    _, attributes, last_offset_delta, *_, records_count = _V2_FIELDS.unpack_from(view, 17)
+    if last_offset_delta < 0 or base_offset + last_offset_delta >= 1 << 63:
+        return f"last offset delta {last_offset_delta} behind offset {base_offset}"
+    if attributes & CODEC_MASK > MAX_CODEC:
+        return f"codec {attributes & CODEC_MASK}"
+    return f"{records_count} records in {size - V2_HEADER_BYTES} bytes"
 
 
 class BatchScan:

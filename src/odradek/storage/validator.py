@@ -219,8 +219,7 @@ class _Append:
             rules.compacted and not header.is_control,
         )
         if len(found) == 3:
-            index, position, reason = found
-            raise InvalidRecordError(f"record {index} at byte {position} of the batch's records: {reason}")
+            raise self._broken(header, *found)
         max_timestamp, is_sequential, is_plain, refused, errors = found
         if refused:
             raise _refusal(errors, refused, self._lowest, self._highest)
@@ -240,6 +239,14 @@ class _Append:
         self._assign(fields, header, attributes, max_timestamp)
         batch = seal(bytes(fields), compress(target, _bytes_like(section), level=rules.level))
         return self._rebuilt(batch)
+
+    def _broken(self, header: BatchHeader, index: int, position: int, reason: str) -> InvalidRecordError:
+        # The reader of objects refuses the same bytes and has the numbers for it.
+        try:
+            read_records(self._data, header, limit=self._decompressor.limit)
+        except FormatError as error:
+            reason = error.reason
+        return InvalidRecordError(f"record {index} at byte {position} of the batch's records: {reason}")
 
     def _assign(self, data: Buffer, header: BatchHeader, attributes: int, max_timestamp: int) -> int:
         if self._rules.stamps:

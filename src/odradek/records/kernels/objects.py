@@ -109,46 +109,56 @@ def decode_records(
     for index in range(records_count):
         here = p - start
         p = read_varint(p, stop, cython.address(length))
-        if p == cython.NULL or length < 6 or length > stop - p:
-            return (here, f"record {index} claims {length} bytes where the batch ends sooner")
+        if p == cython.NULL:
+            return (here, f"the length of record {index} does not end within 5 bytes, or not within the batch")
+        if length < 6 or length > stop - p:
+            return (here, f"record {index} claims {length} bytes, {stop - p} are left of the batch")
         record_end = p + length
         p = read_varlong(p + 1, record_end, cython.address(timestamp_delta))
-        if p != cython.NULL:
-            p = read_varint(p, record_end, cython.address(offset_delta))
-        if p != cython.NULL:
-            p = read_varint(p, record_end, cython.address(size))
-        if p == cython.NULL or size > record_end - p:
-            return (here, f"the key of record {index} claims {size} bytes past the record's end")
+        if p == cython.NULL:
+            return (here, f"the timestamp delta of record {index} does not end within 10 bytes, or not within it")
+        p = read_varint(p, record_end, cython.address(offset_delta))
+        if p == cython.NULL:
+            return (here, f"the offset delta of record {index} does not end within 5 bytes, or not within it")
+        p = read_varint(p, record_end, cython.address(size))
+        if p == cython.NULL:
+            return (here, f"the key length of record {index} does not end within 5 bytes, or not within it")
+        if size > record_end - p:
+            return (here, f"the key of record {index} claims {size} bytes, {record_end - p} are left of the record")
         record = Record.__new__(Record)
         record.key = None
         if size >= 0:
             record.key = _bytes_at(p, size)
             p += size
         p = read_varint(p, record_end, cython.address(size))
-        if p == cython.NULL or size > record_end - p:
-            return (here, f"the value of record {index} claims {size} bytes past the record's end")
+        if p == cython.NULL:
+            return (here, f"the value length of record {index} does not end within 5 bytes, or not within it")
+        if size > record_end - p:
+            return (here, f"the value of record {index} claims {size} bytes, {record_end - p} are left of the record")
         record.value = None
         if size >= 0:
             record.value = _bytes_at(p, size)
             p += size
         p = read_varint(p, record_end, cython.address(header_count))
+        if p == cython.NULL:
+            return (here, f"the header count of record {index} does not end within 5 bytes, or not within it")
         # A header takes two bytes at least.
-        if p == cython.NULL or header_count < 0 or header_count > (record_end - p) // 2:
-            return (here, f"record {index} claims {header_count} headers past its end")
+        if header_count < 0 or header_count > (record_end - p) // 2:
+            return (here, f"record {index} claims {header_count} headers, {record_end - p} bytes are left of it")
         record.headers = ()
         if header_count:
             headers: list = []
             for header_index in range(header_count):
                 p = read_varint(p, record_end, cython.address(size))
                 if p == cython.NULL or size < 0 or size > record_end - p:
-                    return (here, f"the name of header {header_index} of record {index} claims {size} bytes")
+                    return (here, f"the name of header {header_index} of record {index} goes past the record's end")
                 name = PyUnicode_DecodeUTF8(
                     cython.cast(cython.pointer(cython.const[cython.char]), p), size, b"surrogateescape"
                 )
                 p += size
                 p = read_varint(p, record_end, cython.address(size))
                 if p == cython.NULL or size > record_end - p:
-                    return (here, f"the value of header {header_index} of record {index} claims {size} bytes")
+                    return (here, f"the value of header {header_index} of record {index} goes past the record's end")
                 if size < 0:
                     headers.append((name, None))
                 else:
