@@ -12,10 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from odradek.columnar import decode_slices, select
 from odradek.errors import (
     BrokerError,
     CorruptRecordError,
@@ -32,6 +30,7 @@ from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.encode import seal
 from odradek.records.message_builder import build_message_set
 from odradek.storage.validator import AppendOrigin, AppendRules, validate_append
+from peers.arrow_records import MemorySlice, decode
 
 TIME = 1_600_000_000_000
 PATH = Path("a.log")
@@ -45,19 +44,6 @@ class Case:
     records: list[Record]
     build: Callable[[], bytes]
     is_batch: bool = True  # one batch; else several plain messages
-
-
-@dataclass(frozen=True)
-class Slice:
-    """A segment in memory."""
-
-    data: bytes
-    position: int = 0
-    path: Path = PATH
-
-    @property
-    def end_position(self) -> int:
-        return len(self.data)
 
 
 def _typed(records: list[Record], timestamp_type: str | None = "CreateTime", first: int = 0) -> list[Record]:
@@ -151,16 +137,8 @@ def _read(data: bytes) -> tuple[list[Record], FormatError | None, int]:
 def _decode(data: bytes, views: bool = False) -> tuple[list[Record], FormatError | None]:
     """The same by way of columns."""
     records: list[Record] = []
-    batches = decode_slices([Slice(data)], select(views=views), topic="t", partition=0, include_control=True)
     try:
-        for batch in batches:
-            batch.validate(full=True)
-            timestamps = batch["timestamp"].cast(pa.int64()).to_pylist()
-            for row, timestamp in zip(batch.to_pylist(), timestamps, strict=True):
-                headers = [(header["key"], header["value"]) for header in row["headers"]]
-                records.append(
-                    Record(row["key"], row["value"], headers, timestamp, row["offset"], row["timestamp_type"])
-                )
+        records.extend(decode([MemorySlice(data)], views=views))
     except FormatError as error:
         return records, error
     return records, None

@@ -259,7 +259,7 @@ INNER = build_message_set(RECORDS, magic=1)
             InvalidTimestampError,
             "LogAppendTime",
         ),
-        (seal(BATCH[:61], BATCH[61:] + b"\0"), AppendRules(), InvalidRecordError, "left over after the last record"),
+        (seal(BATCH[:61], BATCH[61:] + b"\0"), AppendRules(), InvalidRecordError, "1 bytes after the last of 5"),
         (seal(BATCH[:61], BATCH[61:-1]), AppendRules(), InvalidRecordError, "record 4 at byte"),
         (
             seal(build_batch(RECORDS, codec=Codec.ZSTD)[:61], b"not zstd"),

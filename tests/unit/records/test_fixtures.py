@@ -1,0 +1,141 @@
+"""Every segment that real brokers wrote: read as their consumers read it, and built again as they wrote it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.records import BatchHeader, Record, read_records, scan_batches
+from odradek.records.batch import records_section
+from odradek.records.builder import build_batch, build_empty_batch
+from odradek.records.compression import Decompressor
+from odradek.records.message_builder import build_message_set
+from peers.arrow_records import MemorySlice, decode
+from peers.kafka_fixture import KafkaFixture
+
+
+def _segments(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    for path in sorted(folder.glob("*.log")):
+        yield path, path.read_bytes()
+
+
+def _batches(folder: Path) -> Iterator[tuple[bytes, BatchHeader]]:
+    for path, data in _segments(folder):
+        scan = scan_batches(data, path=path)
+        for header in scan:
+            yield data, header
+        # A crash leaves the room that was reserved for the active segment.
+        assert scan.damage is None or not any(data[scan.position :]), scan.damage
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
+def test_records_are_what_consumers_read(kafka_fixture: KafkaFixture, is_clean: bool) -> None:
+    directory = kafka_fixture.log_dir if is_clean else kafka_fixture.log_dir_unclean
+    found: Counter[int] = Counter()
+    for name, consumed in kafka_fixture.consumed.items():
+        records: list[Record] = []
+        for data, header in _batches(directory / name):
+            if not header.is_control:
+                records += read_records(data, header)
+            found[header.magic] += 1
+        records = [record for record in records if (record.offset or 0) >= consumed["logStartOffset"]]
+        assert records == kafka_fixture.records(name), name
+    assert set(found) == ({0, 1, 2} if kafka_fixture.version == "2.8.2" else {2})
+
+
+@pytest.mark.parametrize("views", [False, True], ids=["plain", "views"])
+def test_columns_are_what_consumers_read(kafka_fixture: KafkaFixture, views: bool) -> None:
+    for name, consumed in kafka_fixture.consumed.items():
+        topic, _, partition = name.rpartition("-")
+        slices = [MemorySlice(data, path) for path, data in _segments(kafka_fixture.log_dir / name)]
+        options = {"start_offset": consumed["logStartOffset"], "include_control": False, "rows": 777}
+        records = list(decode(slices, views=views, topic=topic, partition=int(partition), **options))
+        assert records == kafka_fixture.records(name), name
+
+
+def _rebuilt(data: bytes, header: BatchHeader) -> bytes:
+    """Build a v2 batch from its records and the fields of its header, uncompressed."""
+    if not header.records_count:
+        return build_empty_batch(
+            header.base_offset,
+            header.last_offset,
+            max_timestamp=header.max_timestamp,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            is_transactional=header.is_transactional,
+            is_control=header.is_control,
+            partition_leader_epoch=header.partition_leader_epoch,
+        )
+    return build_batch(
+        read_records(data, header),
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        keep_offsets=True,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+        partition_leader_epoch=header.partition_leader_epoch,
+        delete_horizon_ms=header.delete_horizon_ms,
+    )
+
+
+def test_batches_are_built_as_kafka_wrote_them(kafka_fixture: KafkaFixture) -> None:
+    """Uncompressed ones byte for byte; of compressed ones the records, for no two compressors write the same bytes."""
+    decompressor = Decompressor()
+    found: Counter[str] = Counter()
+    for folder in sorted(path for path in kafka_fixture.log_dir.iterdir() if path.is_dir()):
+        for data, header in _batches(folder):
+            # The timestamps that a producer sent are not to be had from records that show the append's.
+            if header.magic < 2 or header.timestamp_type == "LogAppendTime":
+                continue
+            batch = _rebuilt(data, header)
+            if header.codec:
+                assert batch[61:] == bytes(memoryview(records_section(data, header, decompressor)))
+                found["compressed"] += 1
+            else:
+                assert batch == data[header.position : header.end_position]
+                found["plain"] += 1
+                found["control"] += header.is_control
+                found["transactional"] += header.is_transactional
+                found["delete horizon"] += header.delete_horizon_ms is not None
+    kinds = {"plain", "compressed", "control", "transactional"}
+    if kafka_fixture.version == "4.3.1":  # 2.8.2 did not know the delete horizon
+        kinds.add("delete horizon")
+    assert {kind for kind, count in found.items() if count} == kinds
+
+
+def test_messages_are_built_as_kafka_wrote_them(fixture_2_8_2: KafkaFixture) -> None:
+    decompressor = Decompressor()
+    found: Counter[tuple[int, int]] = Counter()
+    for folder in sorted(fixture_2_8_2.log_dir.glob("v[01]-*")):
+        for data, header in _batches(folder):
+            append_time = header.timestamp_type == "LogAppendTime"
+            records = read_records(data, header)
+            built = build_message_set(
+                records,
+                magic=header.magic,
+                keep_offsets=True,
+                codec=header.codec,
+                timestamp_type="LogAppendTime" if append_time else "CreateTime",
+                append_time_ms=header.max_timestamp if append_time else None,
+            )
+            found[header.magic, header.codec] += 1
+            if not header.codec:
+                assert built == data[header.position : header.end_position]
+                continue
+            (wrapper,) = scan_batches(built)
+            assert (wrapper.last_offset, wrapper.max_timestamp, wrapper.attributes) == (
+                header.last_offset,
+                header.max_timestamp,
+                header.attributes,
+            )
+            if not append_time:
+                inner = bytes(memoryview(records_section(built, wrapper, decompressor)))
+                assert inner == bytes(memoryview(records_section(data, header, decompressor)))
+    assert set(found) == {(magic, codec) for magic in (0, 1) for codec in range(4)}
