@@ -1,0 +1,405 @@
+"""What is on a disk after a power cut, told from the history of operations on it.
+
+    operations   create  write  write  sync  write  rename  sync_directory  write
+                 |------ on the disk ------|      |--- its folder's names ---|
+                                             ^ here the power goes: this write, and all the pages of later ones, may
+                                               be there, in part, in any order; so may names that were not synced
+
+A `Disk` replays `Operation`s. Of each file it knows what was synced and what was written since; of each folder, which
+names were synced and which were changed since. From that it makes, in another folder, what a program finds afterwards:
+`kill` for a killed program (the kernel still writes everything), `cut_power` for a dead machine (any part of what was
+not synced). A sync of a file says nothing about its name, as POSIX has it; renames are atomic.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal[
+    "create",
+    "write",
+    "truncate",
+    "sync",
+    "set_modified",
+    "rename",
+    "unlink",
+    "make_directory",
+    "remove_directory",
+    "sync_directory",
+]
+"""What can be done to a disk."""
+
+Style: TypeAlias = Literal["nothing", "everything", "prefix", "scattered", "zeroed"]
+"""How much of a file's writes since its last sync is on the disk after a power cut.
+
+`prefix`: the first of them, the last one torn; `scattered`: any sectors of any of them; `zeroed`: a prefix, but the
+file has its full size.
+"""
+
+STYLES: tuple[Style, ...] = ("nothing", "everything", "prefix", "scattered", "zeroed")
+_SECTORS = (1, 7, 16, 64, 512, 4096)
+ROOT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that was done.
+
+    Attributes:
+        kind: What.
+        path: The name it was done to, relative to the root; for whoever reads a history.
+        node: The number of the file or folder.
+        folder: The number of the folder that holds its name.
+        name: That name.
+        source_folder: Of a rename, the folder that held the name before.
+        source_name: Of a rename, that name.
+        position: Of a write, where; of a truncation, the size; of `set_modified`, the time in ms.
+        data: Of a write, the bytes.
+        failed: Of a sync, that it ended in an error: the kernel has given up on the pages written before.
+        seed: Of a failed sync, what decides which pages reached the disk.
+    """
+
+    kind: Kind
+    path: str
+    node: int
+    folder: int = -1
+    name: str = ""
+    source_folder: int = -1
+    source_name: str = ""
+    position: int = 0
+    data: bytes = b""
+    failed: bool = False
+    seed: int = 0
+
+    def __str__(self) -> str:
+        detail = {
+            "write": f" [{self.position}, {self.position + len(self.data)})",
+            "truncate": f" to {self.position}",
+            "set_modified": f" {self.position} ms",
+            "rename": f" from {self.source_name}",
+        }.get(self.kind, "")
+        return f"{self.kind} {self.path}{detail}{' FAILED' if self.failed else ''}"
+
+
+@dataclass(slots=True)
+class _Contents:
+    """A file's bytes and modification time, as one party sees them."""
+
+    data: bytearray = field(default_factory=bytearray)
+    modified_ms: int | None = None
+
+    def copy(self) -> _Contents:
+        return _Contents(bytearray(self.data), self.modified_ms)
+
+    def resize(self, size: int) -> None:
+        if size < len(self.data):
+            del self.data[size:]
+        else:
+            self.data.extend(bytes(size - len(self.data)))
+
+    def put(self, position: int, data: bytes | memoryview) -> None:
+        if data:
+            if position > len(self.data):
+                self.resize(position)
+            self.data[position : position + len(data)] = data
+
+    def apply(self, operation: Operation) -> None:
+        if operation.kind == "write":
+            self.put(operation.position, operation.data)
+        elif operation.kind == "truncate":
+            self.resize(operation.position)
+        else:
+            self.modified_ms = operation.position
+
+
+class _File:
+    """A file: what was synced, and what was done to it since."""
+
+    def __init__(self, contents: _Contents) -> None:
+        self.cached = contents
+        self.synced = contents.copy()
+        self.pending: list[Operation] = []
+
+    def apply(self, operation: Operation) -> None:
+        if operation.kind != "sync":
+            self.cached.apply(operation)
+            self.pending.append(operation)
+            return
+        if operation.failed:
+            # The pages count as clean from now on, whether they are on the disk or not: no later sync writes them.
+            self.synced = self.survivor(random.Random(operation.seed), "scattered")
+        else:
+            for done in self.pending:
+                self.synced.apply(done)
+        self.pending.clear()
+
+    def survivor(self, rng: random.Random, style: Style) -> _Contents:
+        """Return what is on the disk after a power cut."""
+        contents = self.synced.copy()
+        if style == "everything":
+            for operation in self.pending:
+                contents.apply(operation)
+        elif style in {"prefix", "zeroed"} and self.pending:
+            whole = rng.randint(0, len(self.pending))
+            for operation in self.pending[:whole]:
+                contents.apply(operation)
+            if whole < len(self.pending):
+                tear(contents.apply, self.pending[whole], rng)
+        elif style == "scattered":
+            chance, sector = rng.choice((0.1, 0.5, 0.9)), rng.choice(_SECTORS)
+            for operation in self.pending:
+                if operation.kind != "write":
+                    if rng.random() < chance:
+                        contents.apply(operation)
+                    continue
+                for position, piece in _sectors(operation, sector):
+                    if rng.random() < chance:
+                        contents.put(position, piece)
+        grown = len(self.cached.data) > len(contents.data)
+        if grown and (style == "zeroed" or (style == "scattered" and rng.random() < 0.5)):
+            contents.resize(len(self.cached.data))
+        return contents
+
+
+class _Folder:
+    """A folder: the names that were synced, and what was done to them since."""
+
+    def __init__(self, names: dict[str, int]) -> None:
+        self.cached = names
+        self.synced = dict(names)
+        self.pending: list[Operation] = []
+
+    def survivor(self, rng: random.Random, style: Style, number: int) -> dict[str, int]:
+        names = dict(self.synced)
+        chance = {"nothing": 0.0, "everything": 1.0}.get(style, rng.choice((0.2, 0.5, 0.8)))
+        kept = self.pending
+        if style == "prefix":
+            kept = self.pending[: rng.randint(0, len(self.pending))]
+        elif style in {"scattered", "zeroed"}:
+            kept = [operation for operation in self.pending if rng.random() < chance]
+        elif style == "nothing":
+            kept = []
+        for operation in kept:
+            change_names(names, operation, number)
+        return names
+
+
+def _sectors(operation: Operation, sector: int) -> Iterator[tuple[int, memoryview]]:
+    view, position = memoryview(operation.data), operation.position
+    end = position + len(view)
+    while position < end:
+        stop = min(end, (position // sector + 1) * sector)
+        yield position, view[position - operation.position : stop - operation.position]
+        position = stop
+
+
+def tear(apply: Callable[[Operation], None], operation: Operation, rng: random.Random) -> None:
+    """Apply a part of an operation: some first bytes of a write; anything else is done or not."""
+    if operation.kind == "write":
+        part = operation.data[: rng.randint(0, len(operation.data))]
+        apply(Operation("write", operation.path, operation.node, position=operation.position, data=part))
+    elif rng.random() < 0.5:
+        apply(operation)
+
+
+def change_names(names: dict[str, int], operation: Operation, folder: int) -> None:
+    """Do to the names of a folder what an operation does to them."""
+    if operation.kind == "rename":
+        if operation.source_folder == folder:
+            for name in [name for name, node in names.items() if node == operation.node]:
+                del names[name]
+        if operation.folder == folder:
+            names[operation.name] = operation.node
+    elif operation.kind in {"unlink", "remove_directory"}:
+        if names.get(operation.name) == operation.node:
+            del names[operation.name]
+    else:
+        names[operation.name] = operation.node
+
+
+class Disk:
+    """A disk that a history of operations is replayed on.
+
+    Args:
+        tree: What is on it to begin with, all of it synced: each path with its bytes, `None` for a folder.
+    """
+
+    def __init__(self, tree: dict[str, bytes | None] | None = None) -> None:
+        self._nodes: dict[int, _File | _Folder] = {ROOT: _Folder({})}
+        self._paths: dict[str, int] = {"": ROOT}
+        for path, data in sorted((tree or {}).items()):
+            number = len(self._nodes)
+            parent, _, name = path.rpartition("/")
+            for names in (self._folder(self._paths[parent]).cached, self._folder(self._paths[parent]).synced):
+                names[name] = number
+            self._nodes[number] = _Folder({}) if data is None else _File(_Contents(bytearray(data)))
+            self._paths[path] = number
+
+    @property
+    def next_node(self) -> int:
+        """The number of the next file or folder that is made."""
+        return len(self._nodes)
+
+    def _folder(self, number: int) -> _Folder:
+        node = self._nodes[number]
+        if not isinstance(node, _Folder):
+            raise TypeError(f"node {number} is not a folder")
+        return node
+
+    def _file(self, number: int) -> _File:
+        node = self._nodes[number]
+        if not isinstance(node, _File):
+            raise TypeError(f"node {number} is not a file")
+        return node
+
+    def find(self, path: str) -> int | None:
+        """Return the number of what has a path now."""
+        number = ROOT
+        for name in path.split("/") if path else ():
+            node = self._nodes[number]
+            if not isinstance(node, _Folder) or name not in node.cached:
+                return None
+            number = node.cached[name]
+        return number
+
+    def is_folder(self, number: int) -> bool:
+        """Return whether a number is that of a folder."""
+        return isinstance(self._nodes[number], _Folder)
+
+    def apply(self, operation: Operation) -> None:
+        """Replay one operation."""
+        if operation.kind in {"write", "truncate", "sync", "set_modified"}:
+            self._file(operation.node).apply(operation)
+            return
+        if operation.kind == "sync_directory":
+            folder = self._folder(operation.node)
+            if not operation.failed:
+                for done in folder.pending:
+                    change_names(folder.synced, done, operation.node)
+                folder.pending.clear()
+            return
+        if operation.kind == "create":
+            self._nodes[operation.node] = _File(_Contents())
+        elif operation.kind == "make_directory":
+            self._nodes[operation.node] = _Folder({})
+        for number in {operation.folder, operation.source_folder} - {-1}:
+            folder = self._folder(number)
+            change_names(folder.cached, operation, number)
+            folder.pending.append(operation)
+
+    def tree(self) -> dict[str, bytes | None]:
+        """Return what a program sees now: each path with its bytes, `None` for a folder."""
+        return dict(self._walk(lambda folder, _: folder.cached, lambda file: file.cached, ROOT, ""))
+
+    def kill(self, target: Path, torn: Operation | None = None, seed: int = 0) -> None:
+        """Make what is found after a program was killed: everything that was done.
+
+        Args:
+            target: An empty folder.
+            torn: The operation that was under way; some of its first bytes are written.
+            seed: How many.
+        """
+        replaced: dict[int, _Contents] = {}
+        if torn is not None and torn.kind == "write":
+            contents = self._file(torn.node).cached.copy()
+            tear(contents.apply, torn, random.Random(seed))
+            replaced[torn.node] = contents
+        self._write(target, lambda folder, _: folder.cached, lambda file: file.cached, replaced)
+
+    def cut_power(self, target: Path, seed: int = 0) -> None:
+        """Make what is found after the power was cut: what was synced, and any part of the rest.
+
+        Args:
+            target: An empty folder.
+            seed: Which part.
+        """
+        rng = random.Random(seed)
+        mixed = rng.random() < 0.4
+        files_style, names_style = rng.choice(STYLES), rng.choice(STYLES)
+
+        def names(folder: _Folder, number: int) -> dict[str, int]:
+            return folder.survivor(rng, rng.choice(STYLES) if mixed else names_style, number)
+
+        survivors: dict[int, _Contents] = {}
+        for number, node in self._nodes.items():
+            if isinstance(node, _File):
+                survivors[number] = node.survivor(rng, rng.choice(STYLES) if mixed else files_style)
+        self._write(target, names, lambda file: file.synced, survivors)
+
+    def _write(
+        self,
+        target: Path,
+        names: Callable[[_Folder, int], dict[str, int]],
+        contents: Callable[[_File], _Contents],
+        replaced: dict[int, _Contents],
+    ) -> None:
+        for path, data, modified_ms in self._select(names, contents, replaced, ROOT, ""):
+            name = os.fspath(target / path)
+            if data is None:
+                os.mkdir(name)  # noqa: PTH102 - thousands of disks are made in a run
+                continue
+            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                os.write(descriptor, data)
+                if modified_ms is not None:
+                    os.utime(descriptor, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+            finally:
+                os.close(descriptor)
+
+    def _walk(
+        self,
+        names: Callable[[_Folder, int], dict[str, int]],
+        contents: Callable[[_File], _Contents],
+        number: int,
+        path: str,
+    ) -> Iterator[tuple[str, bytes | None]]:
+        for found, data, _ in self._select(names, contents, {}, number, path):
+            yield found, None if data is None else bytes(data)
+
+    def _select(
+        self,
+        names: Callable[[_Folder, int], dict[str, int]],
+        contents: Callable[[_File], _Contents],
+        replaced: dict[int, _Contents],
+        number: int,
+        path: str,
+    ) -> Iterator[tuple[str, bytearray | None, int | None]]:
+        for name, child in names(self._folder(number), number).items():
+            node, below = self._nodes[child], f"{path}/{name}" if path else name
+            if isinstance(node, _Folder):
+                yield below, None, None
+                yield from self._select(names, contents, replaced, child, below)
+            else:
+                kept = replaced.get(child) or contents(node)
+                yield below, kept.data, kept.modified_ms
+
+
+def read_tree(root: Path) -> dict[str, bytes | None]:
+    """Return what a folder holds: each path relative to it with its bytes, `None` for a folder."""
+    found: dict[str, bytes | None] = {}
+    for folder, folders, files in os.walk(root):
+        prefix = os.path.relpath(folder, root)
+        prefix = "" if prefix == "." else f"{prefix}/"
+        found.update({f"{prefix}{name}": None for name in folders})
+        for name in files:
+            found[f"{prefix}{name}"] = (Path(folder) / name).read_bytes()
+    return found
+
+
+def flip_bits(path: Path, seed: int, *, count: int = 1, start: int = 0, end: int | None = None) -> list[int]:
+    """Flip bits of a file between two positions, as a bad disk does; return the positions of their bytes."""
+    data = bytearray(path.read_bytes())
+    rng = random.Random(seed)
+    stop = len(data) if end is None else min(end, len(data))
+    if start >= stop:
+        return []
+    positions = [rng.randrange(start, stop) for _ in range(count)]
+    for position in positions:
+        data[position] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+    return positions

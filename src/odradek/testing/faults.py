@@ -1,0 +1,302 @@
+"""A file system that fails on demand and remembers everything that was done to it.
+
+    files = FaultyFileSystem(tmp_path / "live", seed=7)       # hand it to whatever writes
+    ...                                                        # it writes: the files are really there
+    disk = files.replay(40)                                    # the disk as it was after 40 operations
+    disk.cut_power(tmp_path / "after", seed=7)                 # what a machine that died then finds
+    disk.kill(tmp_path / "killed", files.history[40], seed=7)  # what is found after `kill -9` in the 41st
+
+Readers see the real files, which stand for the kernel's page cache. Faults are armed beforehand: a disk that is full
+after so many bytes, an operation that ends in an error. A failed sync loses what it should have written, and later
+syncs succeed, as Linux has it: whoever tries again and believes the second answer loses data. All that is left to
+chance follows from one seed.
+
+What is found after a crash is made by `odradek.testing.disk`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from odradek.storage.files import Buffer, FileSystem, WritableFile
+from odradek.testing.disk import Disk, Kind, Operation, flip_bits, read_tree, tear
+
+__all__ = ["Disk", "Fault", "FaultyFile", "FaultyFileSystem", "Operation", "flip_bits", "read_tree"]
+
+_WriteAt: TypeAlias = Callable[[int, Buffer], None]
+
+
+@dataclass(slots=True)
+class Fault:
+    """An error that is waiting for an operation.
+
+    Attributes:
+        kind: What operation fails.
+        countdown: How many of them succeed before.
+        error: The `errno` that it ends in.
+        times: How many fail, one after the other.
+        path_part: Only operations on paths that contain this count.
+    """
+
+    kind: Kind
+    countdown: int = 0
+    error: int = errno.EIO
+    times: int = 1
+    path_part: str = ""
+
+
+class FaultyFile(WritableFile):
+    """A file of a `FaultyFileSystem`."""
+
+    def __init__(self, path: Path, descriptor: int, files: FaultyFileSystem, node: int) -> None:
+        super().__init__(path, descriptor)
+        self._files = files
+        self._node = node
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write; or write a part and fail."""
+        size = self.size
+        try:
+            self._files.write(self._node, self.path, position, data, super().write_at)
+        except OSError:
+            # As after a short write of the kernel's: the file is longer than its writer knows.
+            self.size = size
+            raise
+
+    def truncate(self, size: int) -> None:
+        """Truncate, or fail."""
+        self._files.run(Operation("truncate", self._files.relative(self.path), self._node, position=size))
+        super().truncate(size)
+
+    def sync(self) -> None:
+        """Note that the file is on the disk; or lose what was written and fail."""
+        self._files.run(Operation("sync", self._files.relative(self.path), self._node))
+
+
+class FaultyFileSystem(FileSystem):
+    """The way to a folder that fails on demand and remembers everything.
+
+    What is in the folder at the start counts as synced. No sync reaches the real disk.
+
+    Args:
+        root: The folder; nothing outside of it can be touched.
+        seed: What decides the torn parts of writes that fail.
+
+    Attributes:
+        root: The folder.
+        seed: The seed.
+        history: What was done, in order.
+        space_bytes: How many more bytes can be written; `None` for a disk without bounds.
+    """
+
+    def __init__(self, root: Path, seed: int = 0) -> None:
+        self.root = root.resolve()
+        self.seed = seed
+        self.history: list[Operation] = []
+        self.space_bytes: int | None = None
+        self._start = read_tree(self.root)
+        self._now = Disk(self._start)
+        self._next_node = self._now.next_node
+        self._faults: list[Fault] = []
+        self._rng = random.Random(seed)
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"<FaultyFileSystem {self.root} seed={self.seed} operations={len(self.history)}>"
+
+    def __str__(self) -> str:
+        lines = [f"{number:5} {operation}" for number, operation in enumerate(self.history)]
+        return "\n".join([f"seed {self.seed}", *lines])
+
+    def fail(self, kind: Kind, countdown: int = 0, *, error: int = errno.EIO, times: int = 1, at: str = "") -> Fault:
+        """Let an operation fail that is yet to come.
+
+        Args:
+            kind: Which kind of operation.
+            countdown: How many such operations succeed before.
+            error: The `errno`.
+            times: How many fail from then on.
+            at: Only operations on paths that contain this count.
+        """
+        fault = Fault(kind, countdown, error, times, at)
+        self._faults.append(fault)
+        return fault
+
+    def replay(self, operations: int | None = None) -> Disk:
+        """Return the disk as it was after the first operations, all of them by default."""
+        disk = Disk(self._start)
+        for operation in self.history[:operations]:
+            disk.apply(operation)
+        return disk
+
+    def replays(self) -> Iterator[tuple[int, Disk]]:
+        """Give one disk again and again: before the first operation, and after each; with how many are done."""
+        disk = Disk(self._start)
+        yield 0, disk
+        for number, operation in enumerate(self.history, start=1):
+            disk.apply(operation)
+            yield number, disk
+
+    def unrecorded(self) -> list[str]:
+        """Return the paths that differ from what the history gives: someone wrote past this file system."""
+        recorded, real = self._now.tree(), read_tree(self.root)
+        return sorted(path for path in recorded.keys() | real.keys() if recorded.get(path, 0) != real.get(path, 0))
+
+    def relative(self, path: Path) -> str:
+        """Return a path below the root.
+
+        Raises:
+            ValueError: It is outside.
+        """
+        text = os.path.normpath(path if path.is_absolute() else path.absolute())
+        root = os.fspath(self.root)
+        if text != root and not text.startswith(root + os.sep):
+            raise ValueError(f"{path} is not in {self.root}")
+        return text[len(root) + 1 :]
+
+    def _node(self, path: str) -> int | None:
+        return self._now.find(path)
+
+    def _parent(self, path: str) -> tuple[int, str]:
+        parent, _, name = path.rpartition("/")
+        folder = self._node(parent)
+        if folder is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.root / parent))
+        return folder, name
+
+    def _note(self, operation: Operation) -> None:
+        self.history.append(operation)
+        self._now.apply(operation)
+
+    def _due(self, kind: Kind, path: str) -> Fault | None:
+        for fault in self._faults:
+            if fault.kind != kind or fault.path_part not in path:
+                continue
+            if fault.countdown:
+                fault.countdown -= 1
+                continue
+            fault.times -= 1
+            if not fault.times:
+                self._faults.remove(fault)
+            return fault
+        return None
+
+    def run(self, operation: Operation) -> None:
+        """Note an operation that is about to be done, or fail in its place."""
+        with self._lock:
+            fault = self._due(operation.kind, operation.path)
+            if fault is not None:
+                if operation.kind in {"sync", "sync_directory"}:
+                    self._note(
+                        Operation(
+                            operation.kind,
+                            operation.path,
+                            operation.node,
+                            failed=True,
+                            seed=self._rng.getrandbits(32),
+                        )
+                    )
+                raise OSError(fault.error, os.strerror(fault.error), str(self.root / operation.path))
+            self._note(operation)
+
+    def write(self, node: int, path: Path, position: int, data: Buffer, write_at: _WriteAt) -> None:
+        """Write into a file, or write a part and fail."""
+        with self._lock:
+            whole, name = bytes(data), self.relative(path)
+            operation = Operation("write", name, node, position=position, data=whole)
+            fault, error = self._due("write", name), 0
+            if fault is not None:
+                error = fault.error
+                part: list[Operation] = []
+                tear(part.append, operation, self._rng)
+                operation = part[0]
+            elif self.space_bytes is not None and len(whole) > self.space_bytes:
+                error = errno.ENOSPC
+                operation = Operation("write", name, node, position=position, data=whole[: self.space_bytes])
+            if self.space_bytes is not None:
+                self.space_bytes -= len(operation.data)
+            if operation.data or not error:
+                self._note(operation)
+                write_at(position, operation.data)
+            if error:
+                raise OSError(error, os.strerror(error), str(path))
+
+    def open(self, path: Path) -> WritableFile:
+        """Open a file, made anew where it is missing."""
+        with self._lock:
+            name = self.relative(path)
+            node = self._node(name)
+            if node is None:
+                folder, last = self._parent(name)
+                node = self._next_node
+                self.run(Operation("create", name, node, folder, last))
+                self._next_node += 1
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            return FaultyFile(path, os.open(path, flags, 0o644), self, node)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename, or fail."""
+        with self._lock:
+            old, new = self.relative(source), self.relative(target)
+            node = self._node(old)
+            if node is not None:
+                source_folder, source_name = self._parent(old)
+                folder, name = self._parent(new)
+                self.run(Operation("rename", new, node, folder, name, source_folder, source_name))
+            super().rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Unlink, or fail."""
+        with self._lock:
+            name = self.relative(path)
+            node = self._node(name)
+            if node is not None:
+                self.run(Operation("unlink", name, node, *self._parent(name)))
+            super().unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        """Make a folder and those above it, or fail."""
+        with self._lock:
+            name = self.relative(path)
+            if not name or self._node(name) is not None:
+                return
+            self.make_directory(path.parent)
+            self.run(Operation("make_directory", name, self._next_node, *self._parent(name)))
+            self._next_node += 1
+            super().make_directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove a folder, or fail."""
+        with self._lock:
+            name = self.relative(path)
+            node = self._node(name)
+            if node is not None:
+                if any(path.iterdir()):
+                    raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+                self.run(Operation("remove_directory", name, node, *self._parent(name)))
+            super().remove_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        """Note that the names in a folder are on the disk, or fail."""
+        with self._lock:
+            name = self.relative(path)
+            node = self._node(name)
+            if node is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            self.run(Operation("sync_directory", name, node))
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Set a modification time, or fail."""
+        with self._lock:
+            name = self.relative(path)
+            node = self._node(name)
+            if node is not None:
+                self.run(Operation("set_modified", name, node, position=modified_ms))
+            super().set_modified_ms(path, modified_ms)
