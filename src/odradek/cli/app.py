@@ -22,6 +22,7 @@ from odradek.errors import FormatError, OdradekError
 COMMANDS = {
     "dump": "Show what the files of a log hold.",
     "pipeline": "Run Spark pipelines over topics.",
+    "salvage": "Write what is sound in a damaged log into a new one.",
     "topics": "List the partitions of a log directory.",
     "verify": "Verify the files of a log.",
 }

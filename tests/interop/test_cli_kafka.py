@@ -1,0 +1,96 @@
+"""The command line against Apache Kafka 4.3.1: its dump tool, and whether it starts on what was salvaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from odradek.cli.app import main
+from odradek.records import scan_batches
+from peers.fixtures import BrokerFactory
+from peers.kafka_fixture import KafkaFixture
+from peers.kafka_tools import KafkaTools
+
+pytestmark = pytest.mark.interop
+
+FLAGS: list[list[str]] = [
+    [],
+    ["--deep-iteration"],
+    ["--print-data-log"],
+    ["--print-data-log", "--skip-record-metadata"],
+]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+def test_kafka_compat_is_what_the_tool_prints(
+    kafka_fixture: KafkaFixture, kafka_tools: KafkaTools, flags: list[str]
+) -> None:
+    log_dir = kafka_fixture.log_dir
+    paths = [
+        path
+        for path in sorted(log_dir.glob("*/*"))
+        if path.suffix in {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
+    ]
+    paths = [path for path in paths if not path.parent.name.startswith("__cluster")]
+    theirs = kafka_tools.dump_log(paths, *flags)
+    result = CliRunner().invoke(main, ["dump", "--kafka-compat", *flags, *map(str, paths)])
+    assert result.exit_code == 0
+    mine = result.stdout_bytes.decode("utf-8", "surrogateescape").split("\n")
+    for number, (line, expected) in enumerate(zip(mine, theirs.stdout.split("\n"), strict=False)):
+        assert line == expected, number
+    assert len(mine) == len(theirs.stdout.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("topic", "flag"),
+    [("__consumer_offsets-0", "--offsets-decoder"), ("__transaction_state-0", "--transaction-log-decoder")],
+)
+def test_decoders(kafka_fixture: KafkaFixture, kafka_tools: KafkaTools, topic: str, flag: str) -> None:
+    paths = sorted((kafka_fixture.log_dir / topic).glob("*.log"))
+    result = CliRunner().invoke(main, ["dump", "--kafka-compat", flag, *map(str, paths)])
+    assert result.stdout == kafka_tools.dump_log(paths, flag).stdout
+
+
+def test_bytes_that_are_no_text(fixture_4_3_1: KafkaFixture, kafka_tools: KafkaTools, tmp_path: Path) -> None:
+    """Where the checksum is wrong the tool prints on, so any bytes can be put into a value to see how it shows them."""
+    source = max((fixture_4_3_1.log_dir / "v2-none-0").glob("*.log"), key=lambda path: path.stat().st_size)
+    data = bytearray(source.read_bytes())
+    hostile = b"\xed\xa0\x80 \xed\xa0A \xe1\x80A \xf4\x90\x80\x80 \xc0\x80 "
+    hostile += b"\xf0\x90\x80A \xf5\x80 \xe0\x80\x80 \xf0\x80\x80\x80 "
+    spot = data.index(b"leader log")
+    end = next(header.end_position for header in scan_batches(bytes(data)) if header.end_position > spot)
+    hostile = hostile[: max(10, min(len(hostile), end - spot - 40))]
+    data[spot : spot + len(hostile)] = hostile
+    path = tmp_path / "v2-none-0" / source.name
+    path.parent.mkdir()
+    path.write_bytes(data)
+    theirs = kafka_tools.dump_log(path, "--print-data-log")
+    result = CliRunner().invoke(main, ["dump", "--kafka-compat", "--print-data-log", str(path)])
+    assert result.exit_code == 1
+    assert result.stdout == theirs.stdout
+    assert "isvalid: false" in result.stdout
+
+
+def test_kafka_serves_what_was_salvaged(
+    writable_log_dir: Path,
+    tmp_path: Path,
+    fixture_4_3_1: KafkaFixture,
+    kafka_tools: KafkaTools,
+    kafka_broker: BrokerFactory,
+) -> None:
+    segment = min((writable_log_dir / "v2-lz4-0").glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    damaged = list(scan_batches(bytes(data)))[1]
+    data[damaged.position + 80] ^= 0xFF
+    segment.write_bytes(data)
+    assert CliRunner().invoke(main, ["salvage", str(writable_log_dir), str(tmp_path / "out")]).exit_code == 1
+    broker = kafka_broker(tmp_path / "out")
+    consumed = kafka_tools.consume(broker.bootstrap_servers, ["v2-lz4", "transactional"])
+    lost = range(damaged.base_offset, damaged.next_offset)
+    for name in ("v2-lz4-0", "transactional-0"):
+        expected = fixture_4_3_1.consumed[name]["records"]
+        if name == "v2-lz4-0":
+            expected = [record for record in expected if record["offset"] not in lost]
+        assert consumed[name]["records"] == expected
