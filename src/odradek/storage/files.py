@@ -92,6 +92,14 @@ FILES = FileSystem()
 """The real disk."""
 
 
+def make_durable_directory(path: Path, files: FileSystem = FILES) -> None:
+    """Make a folder, and those above it, where they are missing, and return when their names are on the disk."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    files.make_directory(path)
+    for folder in reversed(missing):
+        files.sync_directory(folder.parent)
+
+
 def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
     """Write a whole file so that a crash leaves the old one or the new one: `.tmp`, fsync, rename, fsync the folder."""
     temporary = path.with_name(path.name + ".tmp")

@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import LogError
-from odradek.storage.files import FILES, FileSystem
+from odradek.storage.files import FILES, FileSystem, make_durable_directory
 from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.metadata.control import Voter, VoterEndpoint
 from odradek.storage.metadata.image import METADATA_VERSION
@@ -92,12 +92,12 @@ def format_log_directory(
     """
     if (directory / META_PROPERTIES).exists():
         raise LogError(f"{directory} is formatted already")
-    files.make_directory(directory)
+    make_durable_directory(directory, files)
     levels = [encode_metadata_record(FeatureLevelRecord(name, level)) for name, level in features.items() if level]
     write_snapshot(directory / BOOTSTRAP_CHECKPOINT, levels, files=files)
     if voters:
         folder = directory / METADATA_DIRECTORY
-        files.make_directory(folder)
+        make_durable_directory(folder, files)
         now = time.time_ns() // 1_000_000
         write_snapshot(folder / raft_snapshot_file_name(0, 0), (), voters=voters, logged_ms=now, files=files)
     meta.write(directory / META_PROPERTIES, files)

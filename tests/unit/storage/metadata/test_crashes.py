@@ -1,0 +1,157 @@
+"""Every change of the metadata has happened or has not, wherever the program is killed or the power cut."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from odradek.storage.metadata.cluster import ClusterMetadata
+from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
+from odradek.storage.metadata.image import MetadataImage
+from odradek.storage.metadata.log import METADATA_DIRECTORY, load_metadata
+from odradek.testing.faults import FaultyFileSystem
+from peers.kafka_fixture import KafkaFixture
+
+CUTS = 2
+
+
+class Moment(NamedTuple):
+    """What the metadata says once so many operations are done."""
+
+    operations: int
+    state: object
+
+
+def state(image: MetadataImage) -> object:
+    return (
+        sorted((name, len(topic.partitions), str(topic.topic_id)) for name, topic in image.topics.items()),
+        sorted((name, sorted(image.topic_config(name).items())) for name in image.topics),
+        image.next_producer_id,
+    )
+
+
+def change(metadata: ClusterMetadata, rng: random.Random, made: list[str]) -> None:
+    """Make one change."""
+    what = rng.choice(("create", "create", "grow", "alter", "delete", "ids"))
+    if what == "create" or not made:
+        made.append(f"topic-{len(metadata.image.topics)}-{rng.getrandbits(24)}")
+        metadata.create_topic(made[-1], rng.randint(1, 4), {"retention.ms": str(rng.randint(1, 1000))})
+    elif what == "grow":
+        name = rng.choice(made)
+        metadata.create_partitions(name, len(metadata.image.topics[name].partitions) + rng.randint(1, 3))
+    elif what == "alter":
+        metadata.alter_topic_config(rng.choice(made), {"segment.ms": str(rng.randint(1, 1000)), "retention.ms": None})
+    elif what == "delete":
+        metadata.delete_topic(made.pop(rng.randrange(len(made))))
+    else:
+        metadata.take_producer_ids(rng.randint(1, 1000))
+
+
+@pytest.fixture
+def bootstrap_only(tmp_path: Path) -> Path:
+    path = tmp_path / "live/data"
+    format_log_directory(path, new_meta_properties())
+    return path
+
+
+@pytest.fixture
+def with_metadata_log(tmp_path: Path, fixture_4_3_1: KafkaFixture) -> Path:
+    path = tmp_path / "live/data"
+    path.mkdir(parents=True)
+    for name in ("meta.properties", "bootstrap.checkpoint"):
+        shutil.copy(fixture_4_3_1.log_dir / name, path)
+    shutil.copytree(fixture_4_3_1.log_dir / METADATA_DIRECTORY, path / METADATA_DIRECTORY)
+    return path
+
+
+@pytest.mark.parametrize("folder", ["bootstrap_only", "with_metadata_log"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_change_has_happened_or_not(folder: str, seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    directory: Path = request.getfixturevalue(folder)
+    files = FaultyFileSystem(tmp_path / "live", seed)
+    rng = random.Random(seed)
+    metadata = ClusterMetadata(directory, files=files)
+    made: list[str] = []
+    moments = [Moment(0, state(metadata.image))]
+    for _ in range(6):
+        change(metadata, rng, made)
+        moments.append(Moment(len(files.history), state(metadata.image)))
+    assert files.unrecorded() == []
+    for operations, found in _cuts(files, tmp_path):
+        done = max(number for number, moment in enumerate(moments) if moment.operations <= operations)
+        may_be = [moment.state for moment in moments[done : done + 2]]
+        assert state(load_metadata(found / "data").image) in may_be, f"after {operations} operations\n{files}"
+        again = ClusterMetadata(found / "data")
+        again.create_topic("and-on-it-goes")
+        assert "and-on-it-goes" in load_metadata(found / "data").image.topics
+
+
+@pytest.mark.parametrize("kind", ["sync", "write", "rename", "sync_directory", "create"])
+@pytest.mark.parametrize("folder", ["bootstrap_only", "with_metadata_log"])
+def test_a_change_that_fails_has_happened_or_not(
+    folder: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    directory: Path = request.getfixturevalue(folder)
+    files = FaultyFileSystem(tmp_path / "live", 1)
+    metadata = ClusterMetadata(directory, files=files)
+    metadata.create_topic("before")
+    before, done = state(metadata.image), len(files.history)
+    files.fail(kind)  # type: ignore[arg-type]
+    try:
+        metadata.create_topic("failing")
+    except OSError:
+        assert state(metadata.image) == before, "a change that failed is not shown"
+    else:
+        assert kind in {"rename", "sync_directory", "create"}, "one that it does not need"
+    for operations, found in _cuts(files, tmp_path):
+        if operations >= done:
+            topics = load_metadata(found / "data").image.topics
+            assert "before" in topics, f"after {operations} operations\n{files}"
+            assert set(topics) - set(metadata.image.topics) <= {"failing"}
+
+
+def test_formatting_leaves_a_folder_that_is_formatted_or_not(tmp_path: Path) -> None:
+    (tmp_path / "live").mkdir()
+    files = FaultyFileSystem(tmp_path / "live")
+    meta = new_meta_properties()
+    format_log_directory(files.root / "data", meta, files=files)
+    done = len(files.history)
+    for operations, found in _cuts(files, tmp_path):
+        try:
+            metadata = ClusterMetadata(found / "data")
+        except FileNotFoundError:
+            metadata = None
+        if metadata is None or metadata.meta is None:
+            assert operations < done, f"after {operations} operations\n{files}"
+            format_log_directory(found / "data", meta)
+            metadata = ClusterMetadata(found / "data")
+        assert metadata.meta == meta
+        metadata.create_topic("first")
+        assert list(load_metadata(found / "data").image.topics) == ["first"]
+
+
+def _cuts(files: FaultyFileSystem, tmp_path: Path) -> Iterator[tuple[int, Path]]:
+    """Give the folders that kills and power cuts at every operation leave."""
+    numbers = count()
+
+    def empty() -> Path:
+        path = tmp_path / "found" / str(next(numbers))
+        path.mkdir(parents=True)
+        return path
+
+    for operations, disk in files.replays():
+        makers: list[Callable[[Path], None]] = []
+        torn = files.history[operations] if operations < len(files.history) else None
+        makers += [lambda path, s=seed, t=torn, d=disk: d.kill(path, t, s) for seed in range(1)]  # type: ignore[misc]
+        makers += [lambda path, s=seed, d=disk: d.cut_power(path, s) for seed in range(CUTS)]  # type: ignore[misc]
+        for make in makers:
+            path = empty()
+            make(path)
+            yield operations, path
+            shutil.rmtree(path)
