@@ -1,0 +1,132 @@
+"""Measures the log cleaner: one round over a log that is all dirty, and one over a log that is mostly clean.
+
+    python benchmarks/compaction.py [--megabytes 256] [--directory DIR]
+
+Prints one Markdown table: MB/s of log cleaned, of the part that builds the offset map and of the part that copies,
+beside a memcpy of the same bytes and a plain write of them to a file, all in one run. A key is met eight times
+or so, as in a table of the latest states of users.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.records.builder import build_batch
+from odradek.records.compression import Codec
+from odradek.records.kernels.objects import Record
+from odradek.storage.cleanable import CleaningRange
+from odradek.storage.cleaner import Cleaner
+from odradek.storage.names import TopicPartition, segment_file_name
+from odradek.storage.producer_state_manager import LastRecord
+from odradek.storage.segment import OpenSegments, Segment
+from odradek.storage.segment_swap import swap_segments
+
+SEGMENT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Config:
+    """Kafka's defaults, of a compacted topic."""
+
+    cleanup_policy: tuple[str, ...] = ("compact",)
+    delete_retention_ms: int = 86_400_000
+    index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = (1 << 63) - 1
+    min_compaction_lag_ms: int = 0
+    min_cleanable_dirty_ratio: float = 0.5
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 << 20
+
+
+class Folder:
+    """A partition's folder that nobody appends to."""
+
+    def __init__(self, path: Path, end_offset: int) -> None:
+        self.topic_partition = TopicPartition("benchmark", 0)
+        self.path = path
+        self.config = Config()
+        self.log_start_offset = 0
+        self.log_end_offset = self.last_stable_offset = end_offset
+        self._opened = OpenSegments()
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All segments; the last one is active and empty."""
+        return [Segment(self.path, int(path.stem), self._opened) for path in sorted(self.path.glob("*.log"))]
+
+    def last_records(self) -> Mapping[int, LastRecord]:
+        """No producers."""
+        return {}
+
+    def replace_segments(self, new_base_offset: int, old: Sequence[Segment]) -> None:
+        """Swap a cleaned segment in and unlink what it replaces."""
+        for path in swap_segments(self.path, [new_base_offset], [segment.base_offset for segment in old]):
+            path.unlink()
+
+
+def write_log(path: Path, megabytes: int, value_bytes: int, batch_records: int, codec: int) -> tuple[Folder, int]:
+    """Write segments of batches from one template each, so that writing does not take longer than cleaning."""
+    source = random.Random(7)
+    keys = max(1, megabytes * (1 << 20) // (value_bytes + 30) // 8)
+    offset = written = 0
+    while written < megabytes << 20:
+        base, blocks, size = offset, [], 0
+        while size < min(SEGMENT_BYTES, megabytes << 20):
+            records = [
+                Record(b"user-%011d" % source.randrange(keys), source.randbytes(value_bytes), (), 1_700_000_000_000 + n)
+                for n in range(offset, offset + batch_records)
+            ]
+            block = build_batch(records, base_offset=offset, codec=codec)
+            blocks.append(block)
+            size += len(block)
+            offset += batch_records
+        (path / segment_file_name(base, ".log")).write_bytes(b"".join(blocks))
+        written += size
+    (path / segment_file_name(offset, ".log")).touch()
+    return Folder(path, offset), written
+
+
+def yardsticks(path: Path) -> tuple[float, float]:
+    """Return how many seconds a memcpy of a folder's segments takes, and a plain write of them to a file."""
+    data = b"".join(segment.read_bytes() for segment in sorted(path.glob("*.log")))
+    started = time.perf_counter()
+    bytearray(data)
+    copied = time.perf_counter()
+    (path.parent / "plain").write_bytes(data)
+    stored = time.perf_counter()
+    (path.parent / "plain").unlink()
+    return copied - started, stored - copied
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=256)
+    parser.add_argument("--directory", type=Path, default=None)
+    arguments = parser.parse_args()
+    print("| values, records a batch, codec | log MB | kept | cleaned MB/s | map MB/s | copy MB/s | memcpy | write |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for value_bytes, batch_records, codec in ((200, 100, 0), (20, 100, 0), (200, 1, 0), (2000, 10, 0), (200, 100, 4)):
+        with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+            path = Path(folder) / "benchmark-0"
+            path.mkdir()
+            log, written = write_log(path, arguments.megabytes, value_bytes, batch_records, codec)
+            copied, stored = yardsticks(path)
+            stats = Cleaner().clean(log, CleaningRange(0, log.log_end_offset), int(time.time() * 1000))
+            megabytes = written / 1e6
+            print(
+                f"| {value_bytes}, {batch_records}, {Codec(codec).name.lower()} | {megabytes:.0f} "
+                f"| {stats.records_kept / stats.records_read:.0%} | {megabytes / stats.seconds:.0f} "
+                f"| {megabytes / stats.index_seconds:.0f} | {megabytes / (stats.seconds - stats.index_seconds):.0f} "
+                f"| {megabytes / copied:.0f} | {megabytes / stored:.0f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

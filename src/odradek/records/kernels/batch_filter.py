@@ -1,0 +1,673 @@
+"""Copies batches and leaves out the records that compaction removes: one pass, without the GIL.
+
+    batch -> which records stay? -> all:  the batch, byte for byte
+                                    some: a new batch of the same base offset, last offset and producer fields
+                                    none: nothing, or the header alone where it must be remembered
+
+The entries of the new segment's indexes come out on the way. Whatever needs a decision that records alone cannot give
+(transactions, old formats, compression) is handed to the caller batch by batch. Kafka: MemoryRecords.filterTo,
+Cleaner.cleanInto, LogSegment.append.
+"""
+
+import cython
+from cython.cimports.cpython import Py_buffer
+from cython.cimports.cpython.buffer import PyBuffer_FillInfo
+from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
+from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from cython.cimports.libc.stdlib import free, realloc
+from cython.cimports.libc.string import memcpy, memset
+from cython.cimports.odradek.records.kernels.offset_map import OffsetMap, ParsedRecord, parse_record
+from cython.cimports.odradek.records.kernels.siphash import odradek_prefetch, odradek_scale
+from cython.cimports.odradek.records.kernels.wire import (
+    BAD_HEADER,
+    BAD_RECORD,
+    COMPRESSED,
+    END,
+    FULL,
+    NO_MEMORY,
+    OK,
+    V2_HEADER,
+    BatchInfo,
+    Status,
+    crc32_function,
+    crc32c_function,
+    read_header,
+    store_i16,
+    store_i32,
+    store_i64,
+    varint_size,
+    write_varint,
+)
+
+from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
+
+_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
+_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
+
+Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+Room = cython.typedef(cython.pointer(uint8_t))
+
+# How many keys are hashed ahead of the look-ups, so that their slots are on the way from memory meanwhile.
+_AHEAD = cython.declare(cython.int, 16)
+
+# What rewriting may add to a record: deltas of up to 10 and 5 bytes, and a longer length.
+_GROWTH = cython.declare(cython.int, 16)
+
+# Attributes
+_LOG_APPEND_TIME = cython.declare(cython.int, 0x08)
+_CONTROL = cython.declare(cython.int, 0x20)
+_DELETE_HORIZON = cython.declare(cython.int, 0x40)
+
+Block = cython.struct(data=cython.pointer(uint8_t), used=int64_t, capacity=int64_t)
+
+
+@cython.final
+@cython.cclass
+class Output:
+    """Whole batches that a filter gave away; whoever holds the buffer keeps them."""
+
+    data: cython.pointer(uint8_t)
+    size: int64_t
+
+    def __cinit__(self):
+        self.data = cython.NULL
+        self.size = 0
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __getbuffer__(self, view: cython.pointer(Py_buffer), flags: cython.int):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _reserve(room: cython.pointer(Block), more: int64_t) -> cython.bint:
+    """Make room for `more` bytes behind those in use; False where there is no memory."""
+    wanted: int64_t = room.used + more
+    grown: Room
+    if wanted <= room.capacity:
+        return True
+    if wanted < room.capacity + room.capacity // 2:
+        wanted = room.capacity + room.capacity // 2
+    if wanted < 4096:
+        wanted = 4096
+    grown = cython.cast(Room, realloc(room.data, wanted))
+    if grown == cython.NULL:
+        return False
+    room.data = grown
+    room.capacity = wanted
+    return True
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _checksum(p: Room, size: int64_t) -> cython.void:
+    crc32c: crc32c_function = cython.cast(crc32c_function, _crc32c_address)
+    store_i32(p + 17, cython.cast(int32_t, crc32c(0, p + 21, size - 21)))
+
+
+@cython.final
+@cython.cclass
+class BatchFilter:
+    """Filters the batches of some segments into one new segment.
+
+    Attributes:
+        next_position: How many bytes the new segment has so far, those not yet taken among them.
+        bytes_read: How many bytes of batches were seen.
+        records_read: How many records were looked at; those of a batch that went as a whole are not.
+        records_kept: How many records are in the new segment.
+        records_without_key: How many records were dropped since they have no key.
+        overflowed: Whether a batch did not fit: its offset or position is more than 2^31 - 1 from the segment's start.
+        max_timestamp: The greatest timestamp of the new segment's batches, or -1.
+        offset_of_max_timestamp: The last offset of the first batch that has it.
+    """
+
+    _map: OffsetMap
+    _base_offset: int64_t
+    _now_ms: int64_t
+    _horizon_ms: int64_t
+    _end_of_round: int64_t
+    _kept_offsets: cython.pointer(int64_t)
+    _kept_count: cython.Py_ssize_t
+    _index_interval_bytes: int64_t
+    _bytes_since_entry: int64_t
+    _last_indexed_timestamp: int64_t
+    _output: Block
+    _scratch: Block
+    _offset_index: Block
+    _time_index: Block
+    _records: cython.pointer(ParsedRecord)
+    _records_capacity: int64_t
+    _info: BatchInfo
+    _next: int64_t
+    next_position = cython.declare(int64_t, visibility="readonly")
+    bytes_read = cython.declare(int64_t, visibility="readonly")
+    records_read = cython.declare(int64_t, visibility="readonly")
+    records_kept = cython.declare(int64_t, visibility="readonly")
+    records_without_key = cython.declare(int64_t, visibility="readonly")
+    overflowed = cython.declare(cython.bint, visibility="readonly")
+    max_timestamp = cython.declare(int64_t, visibility="readonly")
+    offset_of_max_timestamp = cython.declare(int64_t, visibility="readonly")
+
+    def __cinit__(
+        self, offset_map, base_offset, now_ms, delete_retention_ms, end_of_round, kept_offsets, index_interval_bytes
+    ):
+        self._kept_offsets = cython.NULL
+        self._records = cython.NULL
+        self._records_capacity = 0
+        memset(cython.address(self._output), 0, cython.sizeof(Block))
+        memset(cython.address(self._scratch), 0, cython.sizeof(Block))
+        memset(cython.address(self._offset_index), 0, cython.sizeof(Block))
+        memset(cython.address(self._time_index), 0, cython.sizeof(Block))
+        self._map = offset_map
+        self._base_offset = base_offset
+        self._now_ms = now_ms
+        self._horizon_ms = min(now_ms + delete_retention_ms, (1 << 63) - 1)
+        self._end_of_round = end_of_round
+        self._index_interval_bytes = index_interval_bytes
+        self._bytes_since_entry = 0
+        self._last_indexed_timestamp = -1
+        self.max_timestamp = -1
+        self.offset_of_max_timestamp = -1
+        ordered = sorted(kept_offsets)
+        index: cython.Py_ssize_t = 0
+        self._kept_count = len(ordered)
+        self._kept_offsets = cython.cast(cython.pointer(int64_t), realloc(cython.NULL, (self._kept_count + 1) * 8))
+        if self._kept_offsets == cython.NULL:
+            raise MemoryError
+        for index in range(self._kept_count):
+            self._kept_offsets[index] = ordered[index]
+
+    def __dealloc__(self):
+        free(self._kept_offsets)
+        free(self._records)
+        free(self._output.data)
+        free(self._scratch.data)
+        free(self._offset_index.data)
+        free(self._time_index.data)
+
+    # -- one batch -----------------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _is_kept_offset(self, offset: int64_t) -> cython.bint:
+        """Whether a producer's last record has this offset."""
+        low: cython.Py_ssize_t = 0
+        high: cython.Py_ssize_t = self._kept_count
+        middle: cython.Py_ssize_t
+        while low < high:
+            middle = (low + high) // 2
+            if self._kept_offsets[middle] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low < self._kept_count and self._kept_offsets[low] == offset
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _stays(self, record: cython.pointer(ParsedRecord), keeps_tombstones: cython.bint) -> cython.bint:
+        slot: cython.pointer(uint64_t)
+        if record.offset > self._map.latest_offset:
+            return True
+        if record.key_size < 0:
+            self.records_without_key += 1
+            return False
+        slot = self._map._find(record.first_hash, record.second_hash)
+        if (slot[0] != 0 or slot[1] != 0) and record.offset < cython.cast(int64_t, slot[2]):
+            return False
+        return record.has_value or keeps_tombstones
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _select(
+        self, start: Bytes, stop: Bytes, kept: cython.pointer(int64_t), has_tombstone: cython.pointer(cython.bint)
+    ) -> Status:
+        """Parse the records of the batch in `_info` and mark those that stay."""
+        count: int64_t = self._info.records_count
+        p: Bytes = start
+        index: int64_t
+        look: int64_t
+        record: cython.pointer(ParsedRecord)
+        grown: cython.pointer(ParsedRecord)
+        all_stay: cython.bint = self._info.attributes & _CONTROL != 0
+        keeps_tombstones: cython.bint = (
+            self._info.attributes & _DELETE_HORIZON == 0 or self._now_ms < self._info.base_timestamp
+        )
+        if count * 7 > stop - start:
+            return BAD_RECORD
+        if count > self._records_capacity:
+            grown = cython.cast(
+                cython.pointer(ParsedRecord), realloc(self._records, count * cython.sizeof(ParsedRecord))
+            )
+            if grown == cython.NULL:
+                return NO_MEMORY
+            self._records = grown
+            self._records_capacity = count
+        kept[0] = 0
+        has_tombstone[0] = False
+        for index in range(count + _AHEAD):
+            if index < count:
+                record = cython.address(self._records[index])
+                p = parse_record(p, stop, self._info.base_offset, record)
+                if p == cython.NULL:
+                    return BAD_RECORD
+                if not all_stay and record.key_size >= 0 and record.offset <= self._map.latest_offset:
+                    self._map._hash(
+                        record.key,
+                        record.key_size,
+                        cython.address(record.first_hash),
+                        cython.address(record.second_hash),
+                    )
+                    odradek_prefetch(self._map._slots + odradek_scale(record.first_hash, self._map._capacity) * 3)
+            look = index - _AHEAD
+            if look >= 0:
+                record = cython.address(self._records[look])
+                record.is_kept = all_stay or self._stays(record, keeps_tombstones)
+                if record.is_kept:
+                    kept[0] += 1
+                    if not record.has_value:
+                        has_tombstone[0] = True
+        if p != stop:
+            return BAD_RECORD
+        self.records_read += count
+        return OK
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _write_header(
+        self, p: Room, attributes: cython.int, base_timestamp: int64_t, max_timestamp: int64_t, count: int32_t
+    ) -> cython.void:
+        """Write the header of the batch in `_info` with other timestamps and attributes; size and CRC come last."""
+        store_i64(p, self._info.base_offset)
+        store_i32(p + 12, self._info.partition_leader_epoch)
+        p[16] = 2
+        store_i16(p + 21, attributes)
+        store_i32(p + 23, self._info.last_offset_delta)
+        store_i64(p + 27, base_timestamp)
+        store_i64(p + 35, max_timestamp)
+        store_i64(p + 43, self._info.producer_id)
+        store_i16(p + 51, self._info.producer_epoch)
+        store_i32(p + 53, self._info.base_sequence)
+        store_i32(p + 57, count)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _rebuild(
+        self, room: cython.pointer(Block), records_size: int64_t, kept: int64_t, horizon_ms: int64_t
+    ) -> int64_t:
+        """Write a batch of the records that stay, uncompressed; its size, or -1 where there is no memory.
+
+        Args:
+            room: Where to.
+            records_size: How many bytes the records of the old batch have.
+            kept: How many stay.
+            horizon_ms: The delete horizon, or -1.
+        """
+        append_time: cython.bint = self._info.attributes & _LOG_APPEND_TIME != 0
+        attributes: cython.int = self._info.attributes & 0x3F
+        old_base: int64_t = self._info.base_timestamp
+        base_timestamp: int64_t = horizon_ms
+        max_timestamp: int64_t = -1
+        timestamp: int64_t
+        index: int64_t
+        body: int64_t
+        start: Room
+        p: Room
+        record: cython.pointer(ParsedRecord)
+        first: cython.bint = True
+        if not _reserve(room, V2_HEADER + records_size + kept * _GROWTH):
+            return -1
+        start = room.data + room.used
+        p = start + V2_HEADER
+        for index in range(self._info.records_count):
+            record = cython.address(self._records[index])
+            if not record.is_kept:
+                continue
+            timestamp = self._info.max_timestamp if append_time else old_base + record.timestamp_delta
+            if first and horizon_ms < 0:
+                base_timestamp = timestamp
+            first = False
+            if timestamp > max_timestamp:
+                max_timestamp = timestamp
+            if timestamp - base_timestamp == record.timestamp_delta and record.is_plain:
+                memcpy(p, record.start, record.end - record.start)
+                p += record.end - record.start
+                continue
+            body = (
+                1
+                + varint_size(timestamp - base_timestamp)
+                + varint_size(record.offset - self._info.base_offset)
+                + (record.end - record.rest)
+            )
+            p = write_varint(p, body)
+            p[0] = 0
+            p = write_varint(p + 1, timestamp - base_timestamp)
+            p = write_varint(p, record.offset - self._info.base_offset)
+            memcpy(p, record.rest, record.end - record.rest)
+            p += record.end - record.rest
+        if horizon_ms >= 0:
+            attributes |= _DELETE_HORIZON
+        self._write_header(start, attributes, base_timestamp, max_timestamp, kept)
+        store_i32(start + 8, cython.cast(int32_t, p - start - 12))
+        return p - start
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _emitted(self, size: int64_t, last_offset: int64_t, max_timestamp: int64_t) -> Status:
+        """Note that a batch stands at the end of the output: where an index entry is due, add it."""
+        entry: Room
+        if last_offset - self._base_offset > INT32_MAX or self.next_position + size > INT32_MAX:
+            self.overflowed = True
+            return BAD_HEADER
+        self._output.used += size
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if self._bytes_since_entry > self._index_interval_bytes:
+            if not _reserve(cython.address(self._offset_index), 8):
+                return NO_MEMORY
+            entry = self._offset_index.data + self._offset_index.used
+            store_i32(entry, cython.cast(int32_t, last_offset - self._base_offset))
+            store_i32(entry + 4, cython.cast(int32_t, self.next_position))
+            self._offset_index.used += 8
+            if not self._index_time():
+                return NO_MEMORY
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+        self.next_position += size
+        return OK
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _index_time(self) -> cython.bint:
+        entry: Room
+        if self.max_timestamp <= self._last_indexed_timestamp:
+            return True
+        if not _reserve(cython.address(self._time_index), 12):
+            return False
+        entry = self._time_index.data + self._time_index.used
+        store_i64(entry, self.max_timestamp)
+        store_i32(entry + 8, cython.cast(int32_t, self.offset_of_max_timestamp - self._base_offset))
+        self._time_index.used += 12
+        self._last_indexed_timestamp = self.max_timestamp
+        return True
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _filter(
+        self,
+        batch: Bytes,
+        start: Bytes,
+        stop: Bytes,
+        discard: cython.bint,
+        keep_empty: cython.bint,
+        ends_empty_transaction: cython.bint,
+    ) -> Status:
+        """Filter the v2 batch in `_info`.
+
+        Args:
+            batch: Its bytes.
+            start: Its records, decompressed.
+            stop: The byte after them.
+            discard: Whether no record stays, whatever it is.
+            keep_empty: Whether its header stays where no record does.
+            ends_empty_transaction: Whether it is the marker of a transaction of which nothing else is left.
+
+        Returns:
+            `COMPRESSED` where the new batch stands in the scratch buffer and is to be compressed.
+        """
+        kept: int64_t = 0
+        size: int64_t
+        horizon_ms: int64_t = -1
+        has_tombstone: cython.bint = False
+        needs_horizon: cython.bint
+        status: Status = OK
+        max_timestamp: int64_t = self._info.max_timestamp
+        at: Room
+        self.bytes_read += self._info.size_bytes
+        if not discard:
+            status = self._select(start, stop, cython.address(kept), cython.address(has_tombstone))
+            if status != OK:
+                return status
+        if kept == 0:
+            if not keep_empty:
+                return OK
+            if not _reserve(cython.address(self._output), V2_HEADER):
+                return NO_MEMORY
+            at = self._output.data + self._output.used
+            self._write_header(at, self._info.attributes & 0x38, -1, max_timestamp, 0)
+            store_i32(at + 8, V2_HEADER - 12)
+            _checksum(at, V2_HEADER)
+            return self._emitted(V2_HEADER, self._info.last_offset, max_timestamp)
+        self.records_kept += kept
+        needs_horizon = (has_tombstone or ends_empty_transaction) and self._info.attributes & _DELETE_HORIZON == 0
+        if kept == self._info.records_count and not needs_horizon:
+            size = self._info.size_bytes
+            if not _reserve(cython.address(self._output), size):
+                return NO_MEMORY
+            memcpy(self._output.data + self._output.used, batch, size)
+            return self._emitted(size, self._info.last_offset, max_timestamp)
+        if needs_horizon:
+            horizon_ms = self._horizon_ms
+        elif self._info.attributes & _DELETE_HORIZON:
+            horizon_ms = self._info.base_timestamp
+        if self._info.attributes & 7:
+            self._scratch.used = 0
+            size = self._rebuild(cython.address(self._scratch), stop - start, kept, horizon_ms)
+            if size < 0:
+                return NO_MEMORY
+            self._scratch.used = size
+            return COMPRESSED
+        size = self._rebuild(cython.address(self._output), stop - start, kept, horizon_ms)
+        if size < 0:
+            return NO_MEMORY
+        at = self._output.data + self._output.used
+        _checksum(at, size)
+        if self._info.attributes & _LOG_APPEND_TIME == 0:
+            max_timestamp = self._rebuilt_max_timestamp()
+        return self._emitted(size, self._info.last_offset, max_timestamp)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _rebuilt_max_timestamp(self) -> int64_t:
+        greatest: int64_t = -1
+        index: int64_t
+        for index in range(self._info.records_count):
+            if self._records[index].is_kept:
+                greatest = max(greatest, self._info.base_timestamp + self._records[index].timestamp_delta)
+        return greatest
+
+    # -- many --------------------------------------------------------------------------------------------------------
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _run(self, base: Bytes, position: int64_t, end: int64_t, max_output: int64_t) -> Status:
+        crc32c: crc32c_function = cython.cast(crc32c_function, _crc32c_address)
+        crc32: crc32_function = cython.cast(crc32_function, _crc32_address)
+        status: Status = OK
+        info: BatchInfo
+        while True:
+            self._next = position
+            if self._output.used >= max_output:
+                return FULL
+            status = read_header(base + position, end - position, cython.address(info), crc32c, crc32)
+            if status == END:
+                return END
+            info.position = position
+            self._info = info
+            if status != OK:
+                return status
+            if info.magic < 2 or info.attributes & 0x37 or info.last_offset + 1 == self._end_of_round:
+                return COMPRESSED
+            if info.producer_id >= 0 and self._is_kept_offset(info.last_offset):
+                return COMPRESSED
+            status = self._filter(
+                base + position,
+                base + position + V2_HEADER,
+                base + position + info.size_bytes,
+                False,
+                False,
+                False,
+            )
+            if status != OK:
+                return status
+            position += info.size_bytes
+
+    def run(self, data: cython.const[cython.uchar][::1], position: int64_t, end: int64_t, max_output: int64_t):
+        """Filter batches until the output is large enough, or something has to be decided elsewhere.
+
+        Args:
+            data: The mapped segment.
+            position: Where a batch starts.
+            end: Where the last one ends.
+            max_output: At how many bytes of output to stop.
+
+        Returns:
+            A status and the position of the batch to go on with. `COMPRESSED` stands for every batch that
+            `filter_batch` has to be told about; `batch` has its header.
+        """
+        if end > data.shape[0] or position < 0 or position > end:
+            raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
+        if position == end:
+            return (cython.cast(cython.int, END), position)
+        base: Bytes = cython.cast(Bytes, cython.address(data[0]))
+        status: Status = OK
+        with cython.nogil:
+            status = self._run(base, position, end, max_output)
+        return (cython.cast(cython.int, status), self._next)
+
+    @property
+    def batch(self):
+        """The header of the batch that `run` stopped at, in the order of `BatchHeader`."""
+        info: BatchInfo = self._info
+        return (
+            info.position,
+            info.size_bytes,
+            info.base_offset,
+            info.partition_leader_epoch,
+            info.magic,
+            info.crc,
+            info.attributes,
+            info.last_offset_delta,
+            info.base_timestamp,
+            info.max_timestamp,
+            info.producer_id,
+            info.producer_epoch,
+            info.base_sequence,
+            info.records_count,
+        )
+
+    def filter_batch(
+        self,
+        data: cython.const[cython.uchar][::1],
+        records,
+        discard: cython.bint,
+        keep_empty: cython.bint,
+        ends_empty_transaction: cython.bint,
+    ):
+        """Filter the v2 batch that `run` stopped at.
+
+        Args:
+            data: The mapped segment.
+            records: The batch's records, decompressed; None where they are to be taken from `data`.
+            discard: Whether no record stays, whatever it is.
+            keep_empty: Whether its header stays where no record does.
+            ends_empty_transaction: Whether it is the marker of a transaction of which nothing else is left.
+
+        Returns:
+            A status; `COMPRESSED` where `rebuilt` has a batch to be compressed and then given to `add`.
+        """
+        position: int64_t = self._info.position
+        end: int64_t = position + self._info.size_bytes
+        if position < 0 or end > data.shape[0] or self._info.magic != 2:
+            raise ValueError(f"no v2 batch of {data.shape[0]} bytes stands at position {position}")
+        batch: Bytes = cython.cast(Bytes, cython.address(data[position]))
+        start: Bytes = batch + V2_HEADER
+        stop: Bytes = batch + self._info.size_bytes
+        status: Status = OK
+        if records is not None:
+            decompressed: cython.const[cython.uchar][::1] = records
+            stop = start
+            if decompressed.shape[0] > 0:
+                start = cython.cast(Bytes, cython.address(decompressed[0]))
+                stop = start + decompressed.shape[0]
+        elif self._info.attributes & 7 and not discard:
+            raise ValueError("the records of a compressed batch are wanted decompressed")
+        with cython.nogil:
+            status = self._filter(batch, start, stop, discard, keep_empty, ends_empty_transaction)
+        return cython.cast(cython.int, status)
+
+    def rebuilt(self):
+        """Return the batch that `filter_batch` left to be compressed: its header and uncompressed records."""
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._scratch.data), self._scratch.used)
+
+    def count(self, bytes_read: int64_t, records_read: int64_t, records_kept: int64_t, without_key: int64_t):
+        """Count a batch that was filtered elsewhere."""
+        self.bytes_read += bytes_read
+        self.records_read += records_read
+        self.records_kept += records_kept
+        self.records_without_key += without_key
+
+    def add(self, batch: cython.const[cython.uchar][::1]):
+        """Add one whole batch as it is.
+
+        Returns:
+            A status.
+        """
+        info: BatchInfo
+        size: int64_t = batch.shape[0]
+        if size < V2_HEADER:
+            raise ValueError(f"{size} bytes are no batch")
+        p: Bytes = cython.cast(Bytes, cython.address(batch[0]))
+        status: Status = read_header(p, size, cython.address(info), cython.NULL, cython.NULL)
+        if status == OK and info.size_bytes != size:
+            raise ValueError(f"a batch of {info.size_bytes} bytes stands in {size}")
+        if status == OK and not _reserve(cython.address(self._output), size):
+            status = NO_MEMORY
+        if status == OK:
+            memcpy(self._output.data + self._output.used, p, size)
+            status = self._emitted(size, info.last_offset, info.max_timestamp)
+        return cython.cast(cython.int, status)
+
+    # -- handing out -----------------------------------------------------------------------------------------------
+
+    @property
+    def output_size(self):
+        """How many bytes `take` would hand out."""
+        return self._output.used
+
+    def take(self):
+        """Hand out the batches so far and start anew."""
+        output: Output = Output.__new__(Output)
+        output.data = self._output.data
+        output.size = self._output.used
+        memset(cython.address(self._output), 0, cython.sizeof(Block))
+        return output
+
+    def finish(self):
+        """Add the last entry of the time index.
+
+        Returns:
+            The bytes of the offset index and of the time index.
+        """
+        if not self._index_time():
+            raise MemoryError
+        return (
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._offset_index.data), self._offset_index.used),
+            PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._time_index.data), self._time_index.used),
+        )

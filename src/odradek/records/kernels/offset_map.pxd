@@ -1,0 +1,47 @@
+# cython: language_level=3
+# The offset map, for the kernel that filters batches by it.
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from odradek.records.kernels.wire cimport BatchInfo, Status
+
+# What a record says before its key and value are looked at any further.
+cdef struct ParsedRecord:
+    const uint8_t* start
+    const uint8_t* end
+    const uint8_t* rest         # behind the offset delta: key, value and headers
+    const uint8_t* key
+    int64_t offset
+    int64_t timestamp_delta
+    uint64_t first_hash
+    uint64_t second_hash
+    int32_t key_size            # -1 for null
+    bint has_value
+    bint is_plain               # written as Kafka writes it: the attributes are 0
+    bint is_kept
+
+cdef const uint8_t* parse_record(
+    const uint8_t* p, const uint8_t* stop, int64_t base_offset, ParsedRecord* record
+) noexcept nogil
+
+
+cdef class OffsetMap:
+    cdef unsigned char[::1] _memory
+    cdef uint64_t* _slots
+    cdef uint64_t _capacity
+    cdef uint64_t _k0
+    cdef uint64_t _k1
+    cdef BatchInfo _info
+    cdef int64_t _next
+    cdef readonly int64_t size
+    cdef readonly int64_t limit
+    cdef public int64_t latest_offset
+
+    cdef void _hash(self, const uint8_t* key, int32_t size, uint64_t* first, uint64_t* second) noexcept nogil
+    cdef uint64_t* _find(self, uint64_t first, uint64_t second) noexcept nogil
+    cdef Status _put(self, uint64_t first, uint64_t second, int64_t offset) noexcept nogil
+    cdef Status _add_records(
+        self, const uint8_t* start, const uint8_t* stop, int64_t count, int64_t base_offset, int64_t start_offset
+    ) noexcept nogil
+    cdef Status _walk(
+        self, const uint8_t* base, int64_t position, int64_t end, int64_t start_offset
+    ) noexcept nogil

@@ -1,0 +1,127 @@
+"""The log cleaner: keeps the newest record of each key, so that a log without an end takes a bounded place.
+
+    |  clean: one record a key  |  dirty: as it was appended  |  not yet: active segment, open transactions, lag  |
+    ^ log start                 ^ first dirty offset          ^ first uncleanable offset
+
+One round reads the dirty part into an offset map, then copies every segment up to the map's end, group by group, into a
+new segment each, without the records that the map knows newer ones of, and swaps it in. Tombstones stay until a delete
+horizon that the first round to meet them writes into their batch; transactions see `CleanedTransactions`. Appends go
+on meanwhile: they touch the active segment only.
+
+Source in Kafka: `Cleaner`, `LogCleaner`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from odradek.errors import LogError
+from odradek.storage.cleanable import CleanableLog, CleanerConfig, CleaningRange, CleaningStats, Throttle
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.offset_map_builder import OffsetMapBuilder
+from odradek.storage.segment import Segment
+from odradek.storage.segment_cleaner import SegmentCleaner, modified_ms
+
+MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+
+_logger = logging.getLogger(__name__)
+
+
+def group_segments(
+    segments: Sequence[Segment], max_bytes: int, max_index_bytes: int, first_uncleanable_offset: int
+) -> list[list[Segment]]:
+    """Group consecutive segments that are to become one: their sizes and offsets must fit one segment together."""
+    groups: list[list[Segment]] = []
+    sizes = (0, 0, 0)
+    for number, segment in enumerate(segments):
+        index_bytes = segment.offset_index.count * segment.offset_index.ENTRY_SIZE
+        time_index_bytes = segment.time_index.count * segment.time_index.ENTRY_SIZE
+        grown = (sizes[0] + segment.size_bytes, sizes[1] + index_bytes, sizes[2] + time_index_bytes)
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else first_uncleanable_offset
+        fits = (
+            bool(groups)
+            and grown[0] <= max_bytes
+            and grown[1] <= max_index_bytes
+            and grown[2] <= max_index_bytes
+            # The base offset of the next segment bounds the last offset of this one.
+            and (segment.size_bytes == 0 or following - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
+        )
+        if fits:
+            groups[-1].append(segment)
+            sizes = grown
+        else:
+            groups.append([segment])
+            sizes = (segment.size_bytes, index_bytes, time_index_bytes)
+    return groups
+
+
+class Cleaner:
+    """Cleans one log after the other.
+
+    Args:
+        config: The cleaner's configs.
+        files: The way to the disk.
+        check_done: Called now and then; it raises where the work is to be dropped.
+    """
+
+    def __init__(
+        self,
+        config: CleanerConfig | None = None,
+        *,
+        files: FileSystem = FILES,
+        check_done: Callable[[], None] = lambda: None,
+    ) -> None:
+        config = config or CleanerConfig()
+        self._files = files
+        self._check_done = check_done
+        self._throttle = Throttle(config.io_max_bytes_per_second)
+        self._maps = OffsetMapBuilder(config, self._throttle, check_done)
+
+    def clean(self, log: CleanableLog, work: CleaningRange, now_ms: int) -> CleaningStats:
+        """Clean a log.
+
+        Args:
+            log: The log.
+            work: What of it.
+            now_ms: The time that tombstones are judged by.
+
+        Returns:
+            What was done; nothing where the range is empty.
+
+        Raises:
+            CorruptRecordError: A batch is damaged. Segments cleaned before it stay cleaned.
+            LogError: The offset map is too small for a single batch.
+        """
+        stats = CleaningStats(end_offset=work.first_dirty_offset)
+        started = time.monotonic()
+        segments = list(log.segments)
+        clean = [segment for segment in segments if segment.base_offset < work.first_dirty_offset]
+        offsets = self._maps.build(segments, work, stats)
+        stats.index_seconds = time.monotonic() - started
+        stats.keys = offsets.size
+        stats.end_offset = max(offsets.latest_offset + 1, work.first_dirty_offset)
+        if stats.end_offset == work.first_dirty_offset < work.first_uncleanable_offset:
+            raise LogError(f"{log.path.name}: the offset map is too small for the batch at offset {stats.end_offset}")
+        cleaner = SegmentCleaner(
+            log,
+            offsets,
+            now_ms=now_ms,
+            legacy_horizon_ms=modified_ms(clean[-1]) - log.config.delete_retention_ms if clean else 0,
+            end_of_round=work.first_uncleanable_offset,
+            files=self._files,
+            throttle=self._throttle,
+            check_done=self._check_done,
+            stats=stats,
+        )
+        for group in group_segments(
+            [segment for segment in segments if segment.base_offset < stats.end_offset],
+            log.config.segment_bytes,
+            log.config.segment_index_bytes,
+            work.first_uncleanable_offset,
+        ):
+            cleaner.clean_group(segments, group)
+        stats.seconds = time.monotonic() - started
+        _logger.info("%s: cleaned up to offset %d: %s", log.path.name, stats.end_offset, stats)
+        return stats

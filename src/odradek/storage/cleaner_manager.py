@@ -1,0 +1,270 @@
+"""Chooses the log that needs cleaning most, cleans it in the background, and remembers how far each one is clean.
+
+    cleaner-offset-checkpoint      topic partition first-dirty-offset, one file in each log directory
+
+    dirty ratio = dirty bytes / (clean + dirty bytes), over `min.cleanable.dirty.ratio`: the highest is cleaned first;
+    also taken is a log whose oldest dirty segment is older than `max.compaction.lag.ms`.
+
+Source in Kafka: `LogCleanerManager`, `LogCleaner`, `LogToClean`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.errors import OdradekError
+from odradek.records.scan import scan_batches
+from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint, write_offset_checkpoint
+from odradek.storage.cleanable import CleanableLog, CleanerConfig, CleaningRange, CleaningStats, segments_between
+from odradek.storage.cleaner import Cleaner
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.names import TopicPartition
+from odradek.storage.retention import largest_timestamp
+from odradek.storage.segment import Segment
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogToClean:
+    """A log with dirty segments.
+
+    Attributes:
+        log: The log.
+        range: What of it can be cleaned.
+        clean_bytes: The bytes of the segments before the first dirty offset.
+        cleanable_bytes: The bytes of the dirty segments that can be cleaned.
+        needs_compaction_now: Whether `max.compaction.lag.ms` has passed.
+    """
+
+    log: CleanableLog
+    range: CleaningRange
+    clean_bytes: int
+    cleanable_bytes: int
+    needs_compaction_now: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The part of the bytes that is dirty; 0 where there are none."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be cleaned."""
+        if self.needs_compaction_now and self.cleanable_bytes > 0:
+            return True
+        return self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def first_dirty_offset(log: CleanableLog, checkpoint: int | None) -> int:
+    """Return where the dirty part begins: at the checkpoint, or at the log's start where that cannot be."""
+    if checkpoint is None or not log.log_start_offset <= checkpoint <= log.log_end_offset:
+        return log.log_start_offset
+    return checkpoint
+
+
+def _first_batch_timestamp(segment: Segment) -> int:
+    header = next(iter(scan_batches(segment.data, check_crc=False)), None)
+    return -1 if header is None else header.max_timestamp
+
+
+def examine(log: CleanableLog, checkpoint: int | None, now_ms: int) -> LogToClean:
+    """Say what of a log can be cleaned.
+
+    Args:
+        log: The log.
+        checkpoint: Its entry in the checkpoint, or None.
+        now_ms: The time that lags are counted to.
+    """
+    segments = list(log.segments)
+    active_base = segments[-1].base_offset
+    start = first_dirty_offset(log, checkpoint)
+    dirty = segments_between(segments, start, active_base)
+    limit = min(log.last_stable_offset, active_base)
+    if log.config.min_compaction_lag_ms > 0:
+        youngest = now_ms - log.config.min_compaction_lag_ms
+        fresh = (segment.base_offset for segment in dirty if largest_timestamp(segment) > youngest)
+        limit = min(limit, next(fresh, limit))
+    limit = max(start, limit)
+    # Only whole segments are cleaned.
+    uncleanable = segments_between(segments, limit, active_base)
+    end = uncleanable[0].base_offset if uncleanable else active_base
+    oldest = min((found for found in map(_first_batch_timestamp, dirty) if found > 0), default=None)
+    return LogToClean(
+        log,
+        CleaningRange(start, end),
+        sum(segment.size_bytes for segment in segments if segment.base_offset < start),
+        sum(segment.size_bytes for segment in segments_between(segments, min(start, end), end)),
+        oldest is not None and oldest < now_ms - log.config.max_compaction_lag_ms,
+    )
+
+
+class _CleaningAborted(OdradekError):
+    """The log is to be left alone, or the cleaner stops."""
+
+
+class LogCleaner:
+    """Cleans the compacted logs of some log directories, one at a time.
+
+    Args:
+        logs: Gives the logs that there are, each time it is called.
+        config: The cleaner's configs.
+        files: The way to the disk.
+        clock: Gives the time in ms.
+
+    Attributes:
+        uncleanable: The logs that could not be cleaned, and why; they are left alone until the next start.
+    """
+
+    def __init__(
+        self,
+        logs: Callable[[], Iterable[CleanableLog]],
+        config: CleanerConfig | None = None,
+        *,
+        files: FileSystem = FILES,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._logs = logs
+        self._config = config or CleanerConfig()
+        self._files = files
+        self._clock = clock
+        self._cleaner = Cleaner(self._config, files=files, check_done=self._check_done)
+        self._changed = threading.Condition()
+        self._in_progress: TopicPartition | None = None
+        self._paused: Counter[TopicPartition] = Counter()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self.uncleanable: dict[TopicPartition, Exception] = {}
+
+    # -- checkpoints
+
+    def checkpoints(self, directory: Path) -> dict[TopicPartition, int]:
+        """Return the first dirty offsets of a log directory's logs.
+
+        Raises:
+            CheckpointError: The file is not of the form that Kafka reads.
+        """
+        with self._changed:
+            return read_offset_checkpoint(directory / CLEANER_OFFSET_CHECKPOINT)
+
+    def _update_checkpoint(self, directory: Path, changes: Mapping[TopicPartition, int | None]) -> None:
+        with self._changed:
+            path = directory / CLEANER_OFFSET_CHECKPOINT
+            offsets: dict[TopicPartition, int | None] = {**read_offset_checkpoint(path), **changes}
+            kept = {partition: offset for partition, offset in offsets.items() if offset is not None}
+            write_offset_checkpoint(path, kept, self._files)
+
+    def forget(self, log: CleanableLog) -> None:
+        """Remove a log from the checkpoint, since it is deleted or no longer compacted."""
+        if log.topic_partition in self.checkpoints(log.path.parent):
+            self._update_checkpoint(log.path.parent, {log.topic_partition: None})
+
+    def truncated(self, log: CleanableLog, offset: int) -> None:
+        """Note that a log was cut: what comes behind an offset is dirty again."""
+        found = self.checkpoints(log.path.parent).get(log.topic_partition)
+        if found is not None and found > offset:
+            self._update_checkpoint(log.path.parent, {log.topic_partition: offset})
+
+    # -- one round
+
+    def dirtiest(self, now_ms: int) -> LogToClean | None:
+        """Return the log that is to be cleaned next, if there is one."""
+        best: LogToClean | None = None
+        checkpoints: dict[Path, dict[TopicPartition, int]] = {}
+        for log in self._logs():
+            partition, directory = log.topic_partition, log.path.parent
+            if "compact" not in log.config.cleanup_policy or partition in self.uncleanable or self._paused[partition]:
+                continue
+            if directory not in checkpoints:
+                checkpoints[directory] = self.checkpoints(directory)
+            checkpoint = checkpoints[directory].get(partition)
+            found = examine(log, checkpoint, now_ms)
+            if checkpoint is not None and checkpoint != found.range.first_dirty_offset:
+                self._update_checkpoint(directory, {partition: found.range.first_dirty_offset})
+            if found.is_due and (best is None or found.dirty_ratio > best.dirty_ratio):
+                best = found
+        return best
+
+    def clean_once(self) -> CleaningStats | None:
+        """Clean the dirtiest log; None where no log needs it, or the one that did could not be cleaned.
+
+        What stands in the way of cleaning a log is kept in `uncleanable`.
+        """
+        now_ms = self._clock()
+        work = self.dirtiest(now_ms)
+        if work is None:
+            return None
+        partition = work.log.topic_partition
+        with self._changed:
+            if self._paused[partition]:
+                return None
+            self._in_progress = partition
+        try:
+            stats = self._cleaner.clean(work.log, work.range, now_ms)
+            self._update_checkpoint(work.log.path.parent, {partition: stats.end_offset})
+        except _CleaningAborted:
+            _logger.info("%s: the cleaning was dropped", partition)
+            return None
+        except (OdradekError, OSError) as error:
+            _logger.exception("%s cannot be cleaned", partition)
+            self.uncleanable[partition] = error
+            return None
+        finally:
+            with self._changed:
+                self._in_progress = None
+                self._changed.notify_all()
+        return stats
+
+    def _check_done(self) -> None:
+        if self._stopping or (self._in_progress is not None and self._paused[self._in_progress]):
+            raise _CleaningAborted
+
+    # -- in the background
+
+    def start(self) -> None:
+        """Clean in a thread of its own until `stop`."""
+        if self._thread is None:
+            self._stopping = False
+            self._thread = threading.Thread(target=self._run, name="log-cleaner", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                cleaned = self.clean_once()
+            except Exception:
+                # A log may be deleted while it is looked at; the others are to be cleaned all the same.
+                _logger.exception("the log cleaner goes on after an error")
+                cleaned = None
+            if cleaned is None:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopping, self._config.backoff_ms / 1000)
+
+    def stop(self) -> None:
+        """Drop the work in progress and end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    @contextmanager
+    def paused(self, partition: TopicPartition) -> Iterator[None]:
+        """Keep the cleaner off a log: work on it is dropped first. Pauses nest."""
+        with self._changed:
+            self._paused[partition] += 1
+            self._changed.wait_for(lambda: self._in_progress != partition)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._paused[partition] -= 1

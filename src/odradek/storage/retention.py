@@ -1,0 +1,144 @@
+"""Which segments have served their time, and when the files of a deleted one may go.
+
+    | 0 | 100 | 200 | 300 active |        only ever from the oldest on, up to the first that has to stay
+      ^ base of the next <= log start offset        always
+      ^ the log is longer than retention.bytes      where cleanup.policy has `delete`
+      ^ its newest record is older than retention.ms
+
+A deleted segment's files are first renamed to `.deleted`, so that readers that have them open can finish; they are
+unlinked after `file.delete.delay.ms`.
+
+Source in Kafka: `UnifiedLog.deleteOldSegments`, `UnifiedLog.deletableSegments`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.segment import Segment
+
+
+class RetentionConfig(Protocol):
+    """The topic configs that retention goes by."""
+
+    @property
+    def cleanup_policy(self) -> tuple[str, ...]:
+        """`cleanup.policy`."""
+        ...
+
+    @property
+    def retention_ms(self) -> int:
+        """`retention.ms`."""
+        ...
+
+    @property
+    def retention_bytes(self) -> int:
+        """`retention.bytes`."""
+        ...
+
+
+class DeletionReason(Enum):
+    """Why a segment goes."""
+
+    START_OFFSET = "all of its records are below the log start offset"
+    SIZE = "the log is longer than retention.bytes"
+    TIME = "its newest record is older than retention.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A segment that is to go."""
+
+    segment: Segment
+    reason: DeletionReason
+
+
+def largest_timestamp(segment: Segment) -> int:
+    """Return the greatest timestamp of a segment's batches; where none has one, when its file was modified."""
+    timestamp = segment.largest_timestamp()
+    return timestamp if timestamp >= 0 else segment.path.stat().st_mtime_ns // 1_000_000
+
+
+def deletable_segments(
+    segments: Sequence[Segment],
+    config: RetentionConfig,
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    high_watermark: int,
+    now_ms: int,
+) -> list[Deletion]:
+    """Return the segments that are to be deleted, from the oldest on.
+
+    The active segment, the last one, may be among them, though never an empty one: a new segment has to be rolled
+    before it goes.
+
+    Args:
+        segments: All segments, in order.
+        config: The topic's configs.
+        log_start_offset: The first offset that readers are given.
+        log_end_offset: Behind the last one.
+        high_watermark: No offset at or above it goes.
+        now_ms: The time.
+    """
+    candidates = []
+    for number, segment in enumerate(segments):
+        is_last = number + 1 == len(segments)
+        end_offset = log_end_offset if is_last else segments[number + 1].base_offset
+        if end_offset > high_watermark or (is_last and segment.size_bytes == 0):
+            break
+        candidates.append((segment, None if is_last else end_offset))
+    found = []
+    for segment, next_base_offset in candidates:
+        if next_base_offset is None or next_base_offset > log_start_offset:
+            break
+        found.append(Deletion(segment, DeletionReason.START_OFFSET))
+    if "delete" not in config.cleanup_policy:
+        return found
+    if config.retention_bytes >= 0:
+        left = sum(segment.size_bytes for segment in segments[len(found) :])
+        for segment, _ in candidates[len(found) :]:
+            if left - segment.size_bytes < config.retention_bytes:
+                break
+            left -= segment.size_bytes
+            found.append(Deletion(segment, DeletionReason.SIZE))
+    if config.retention_ms >= 0:
+        for segment, _ in candidates[len(found) :]:
+            if now_ms - largest_timestamp(segment) <= config.retention_ms:
+                break
+            found.append(Deletion(segment, DeletionReason.TIME))
+    return found
+
+
+class DelayedDeletes:
+    """Files that are to be unlinked when their time has come."""
+
+    def __init__(self, files: FileSystem = FILES) -> None:
+        self._files = files
+        self._queue: list[tuple[int, Path]] = []
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def schedule(self, paths: Iterable[Path], due_ms: int) -> None:
+        """Have files unlinked at a time."""
+        for path in paths:
+            heapq.heappush(self._queue, (due_ms, path))
+
+    def run(self, now_ms: int) -> int:
+        """Unlink the files that are due; return how many."""
+        count = 0
+        while self._queue and self._queue[0][0] <= now_ms:
+            self._files.unlink(heapq.heappop(self._queue)[1])
+            count += 1
+        return count
+
+    def run_all(self) -> int:
+        """Unlink all files, as when the log is closed."""
+        return self.run(max((due_ms for due_ms, _ in self._queue), default=0))

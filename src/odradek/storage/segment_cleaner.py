@@ -1,0 +1,217 @@
+"""Copies a group of segments into one, without what the offset map and the transactions say may go.
+
+    batch -> plain v2 data            compiled code decides, record by record
+             compressed               decompressed, filtered, compressed again where it changed
+             transactional, control   first the transactions decide
+             v0, v1                   written anew as v2, as Apache Kafka 4 does
+
+Source in Kafka: `Cleaner.cleanSegments`, `Cleaner.cleanInto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from odradek.errors import LogError
+from odradek.records.batch import read_records, records_section
+from odradek.records.builder import build_batch, build_empty_batch
+from odradek.records.compression import Decompressor, compress
+from odradek.records.header import V2_HEADER_BYTES, BatchHeader
+from odradek.records.kernels.batch_filter import BatchFilter
+from odradek.records.kernels.encode import seal
+from odradek.records.kernels.objects import Record
+from odradek.records.kernels.offset_map import OffsetMap
+from odradek.records.scan import Status, damage_at
+from odradek.storage.cleanable import CleanableLog, CleaningStats, Throttle, collect_aborted
+from odradek.storage.cleaned_transactions import CleanedTransactions
+from odradek.storage.files import FileSystem
+from odradek.storage.producer_state_manager import LastRecord
+from odradek.storage.segment import Segment
+from odradek.storage.segment_swap import SegmentWriter
+
+OUTPUT_BYTES = 1 << 20
+"""After how many bytes of a new segment they are written."""
+
+
+def modified_ms(segment: Segment) -> int:
+    """Return when the segment's file was modified, in whole milliseconds."""
+    return segment.path.stat().st_mtime_ns // 1_000_000
+
+
+class SegmentCleaner:
+    """Cleans the groups of segments of one round.
+
+    Args:
+        log: The log.
+        offsets: The newest offset of each key.
+        now_ms: The time that delete horizons are judged by.
+        legacy_horizon_ms: Tombstones of v0 and v1 go from segments that were not modified after it.
+        end_of_round: The first uncleanable offset: the batch before it leaves at least its header.
+        files: The way to the disk.
+        throttle: What holds reading and writing back.
+        check_done: Called now and then; it raises where the work is to be dropped.
+        stats: Where it is counted what was done.
+    """
+
+    def __init__(
+        self,
+        log: CleanableLog,
+        offsets: OffsetMap,
+        *,
+        now_ms: int,
+        legacy_horizon_ms: int,
+        end_of_round: int,
+        files: FileSystem,
+        throttle: Throttle,
+        check_done: Callable[[], None],
+        stats: CleaningStats,
+    ) -> None:
+        self._log = log
+        self._offsets = offsets
+        self._now_ms = now_ms
+        self._legacy_horizon_ms = legacy_horizon_ms
+        self._end_of_round = end_of_round
+        self._files = files
+        self._throttle = throttle
+        self._check_done = check_done
+        self._stats = stats
+        self._transactions = CleanedTransactions()
+        self._decompressor = Decompressor()
+
+    def clean_group(self, segments: Sequence[Segment], group: Sequence[Segment]) -> None:
+        """Write one segment in the place of some, and swap it in.
+
+        Args:
+            segments: All segments of the log, for their transaction indexes.
+            group: Those that become one.
+
+        Raises:
+            FormatError: A batch is damaged; the segments stay as they are.
+        """
+        log = self._log
+        writer = SegmentWriter(log.path, group[0].base_offset, self._files)
+        try:
+            last_records = log.last_records()
+            batches = BatchFilter(
+                self._offsets,
+                group[0].base_offset,
+                self._now_ms,
+                log.config.delete_retention_ms,
+                self._end_of_round,
+                [last.last_data_offset for last in last_records.values() if last.last_data_offset is not None],
+                log.config.index_interval_bytes,
+            )
+            self._transactions.retained.clear()
+            for segment in group:
+                following = [later.base_offset for later in segments if later.base_offset > segment.base_offset]
+                end_offset = min(following, default=log.log_end_offset)
+                self._transactions.add_aborted(collect_aborted(segments, segment.base_offset, end_offset))
+                self._clean_segment(segment, batches, writer, last_records)
+            writer.finish(batches, self._transactions.retained, modified_ms(group[-1]))
+        except BaseException:
+            writer.abandon()
+            raise
+        self._count(batches)
+        log.replace_segments(group[0].base_offset, group)
+
+    def _count(self, batches: BatchFilter) -> None:
+        stats = self._stats
+        stats.bytes_read += batches.bytes_read
+        stats.bytes_written += batches.next_position
+        stats.records_read += batches.records_read
+        stats.records_kept += batches.records_kept
+        stats.records_without_key += batches.records_without_key
+
+    def _clean_segment(
+        self, segment: Segment, batches: BatchFilter, writer: SegmentWriter, last_records: Mapping[int, LastRecord]
+    ) -> None:
+        data, position, end = segment.data, 0, segment.size_bytes
+        while True:
+            self._check_done()
+            before = position
+            status, position = batches.run(data, position, end, OUTPUT_BYTES)
+            if status == Status.COMPRESSED:
+                header = BatchHeader._make(batches.batch)
+                status = self._clean_batch(segment, header, batches, last_records)
+                position = header.end_position
+            if status not in (Status.OK, Status.FULL, Status.END):
+                if batches.overflowed:
+                    raise LogError(f"{segment.path}: the segments take more than 2^31 - 1 offsets or bytes together")
+                raise damage_at(status, data, BatchHeader._make(batches.batch).position, end, segment.path)
+            self._throttle.wait(position - before)
+            if batches.output_size and (status == Status.END or batches.output_size >= OUTPUT_BYTES):
+                self._throttle.wait(batches.output_size)
+                writer.write(memoryview(batches.take()))
+            if status == Status.END:
+                return
+
+    def _clean_batch(
+        self, segment: Segment, header: BatchHeader, batches: BatchFilter, last_records: Mapping[int, LastRecord]
+    ) -> int:
+        """Clean one batch that is not plain data, or whose header has to stay; return a status."""
+        data = segment.data
+        if header.magic < 2:
+            return self._clean_messages(segment, header, batches)
+        if header.is_control:
+            may_go = self._transactions.on_control_batch(data, header)
+            horizon_ms = header.delete_horizon_ms
+            discard = may_go and horizon_ms is not None and horizon_ms <= self._now_ms
+        else:
+            may_go = discard = self._transactions.on_data_batch(header)
+        keep_empty = header.next_offset == self._end_of_round or (
+            header.has_producer_id and _is_last_of_producer(header, last_records.get(header.producer_id))
+        )
+        records = None
+        if header.codec and not discard:
+            records = records_section(data, header, self._decompressor)
+        status = batches.filter_batch(data, records, discard, keep_empty, may_go and header.is_control)
+        if status == Status.COMPRESSED:
+            batch = batches.rebuilt()
+            status = batches.add(seal(batch, compress(header.codec, memoryview(batch)[V2_HEADER_BYTES:])))
+        return status
+
+    def _clean_messages(self, segment: Segment, header: BatchHeader, batches: BatchFilter) -> int:
+        """Clean a v0 or v1 message, or a wrapper with all that it holds; return a status."""
+        records = read_records(segment.data, header)
+        keeps_tombstones = modified_ms(segment) > self._legacy_horizon_ms
+        kept = [record for record in records if self._stays(record, keeps_tombstones)]
+        without_key = sum(
+            record.key is None and (record.offset or 0) <= self._offsets.latest_offset for record in records
+        )
+        batches.count(header.size_bytes, len(records), len(kept), without_key)
+        append_time = header.timestamp_type == "LogAppendTime"
+        if kept:
+            horizon_ms = None
+            if any(record.value is None for record in kept):
+                horizon_ms = self._now_ms + self._log.config.delete_retention_ms
+            batch = build_batch(
+                kept,
+                base_offset=kept[0].offset,
+                keep_offsets=True,
+                codec=header.codec,
+                timestamp_type="LogAppendTime" if append_time else "CreateTime",
+                append_time_ms=header.max_timestamp if append_time else None,
+                delete_horizon_ms=horizon_ms,
+            )
+            return batches.add(batch)
+        if header.next_offset == self._end_of_round:
+            empty = build_empty_batch(header.last_offset, header.last_offset, max_timestamp=header.max_timestamp)
+            return batches.add(empty)
+        return Status.OK
+
+    def _stays(self, record: Record, keeps_tombstones: bool) -> bool:
+        offset = -1 if record.offset is None else record.offset
+        if offset > self._offsets.latest_offset:
+            return True
+        if record.key is None or offset < self._offsets.get(record.key):
+            return False
+        return record.value is not None or keeps_tombstones
+
+
+def _is_last_of_producer(header: BatchHeader, last: LastRecord | None) -> bool:
+    """Whether the batch says where an active producer stands: its last sequence, or its epoch."""
+    if last is None:
+        return False
+    if last.last_data_offset is not None:
+        return header.last_offset == last.last_data_offset
+    return header.is_control and header.producer_epoch == last.producer_epoch

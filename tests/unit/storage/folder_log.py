@@ -1,0 +1,96 @@
+"""A partition's folder as the cleaner is shown it: whoever appends to it is the test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.records.header import BatchHeader
+from odradek.records.scan import scan_batches
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.names import LOG_SUFFIX, TopicPartition, segment_file_name
+from odradek.storage.producer_state import read_marker
+from odradek.storage.producer_state_manager import LastRecord, ProducerStateManager
+from odradek.storage.segment import OpenSegments, Segment
+from odradek.storage.segment_swap import swap_segments
+from odradek.storage.transaction_index import WritableTransactionIndex
+
+
+@dataclass(frozen=True)
+class Config:
+    cleanup_policy: tuple[str, ...] = ("compact",)
+    delete_retention_ms: int = 86_400_000
+    index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = (1 << 63) - 1
+    min_compaction_lag_ms: int = 0
+    min_cleanable_dirty_ratio: float = 0.5
+    segment_bytes: int = 1 << 30
+    segment_index_bytes: int = 10 << 20
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
+
+
+class FolderLog:
+    """Segments in a folder, a state of producers, and the swap."""
+
+    def __init__(self, path: Path, config: Config | None = None, files: FileSystem = FILES) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        topic, _, partition = path.name.rpartition("-")
+        self.topic_partition = TopicPartition(topic, int(partition))
+        self.path = path
+        self.config = config or Config()
+        self.log_start_offset = 0
+        self.producers = ProducerStateManager(path, producer_id_expiration_ms=1 << 62)
+        self.deleted: list[Path] = []
+        self._files = files
+        self._opened = OpenSegments()
+        self.refresh()
+
+    def refresh(self) -> None:
+        bases = sorted(int(path.stem) for path in self.path.glob("*" + LOG_SUFFIX))
+        self._segments = [Segment(self.path, base, self._opened) for base in bases]
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return list(self._segments)
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._segments[-1].end().next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.producers.last_stable_offset(self.log_end_offset)
+
+    def last_records(self) -> Mapping[int, LastRecord]:
+        return self.producers.last_records()
+
+    def replace_segments(self, new_base_offset: int, old: Sequence[Segment]) -> None:
+        self.deleted += swap_segments(
+            self.path, [new_base_offset], [segment.base_offset for segment in old], self._files
+        )
+        self.refresh()
+
+    def write(self, base_offset: int, *batches: bytes, modified_ms: int | None = None) -> None:
+        """Write a segment, with its transaction index, and let the producers know of it."""
+        path = self.path / segment_file_name(base_offset, LOG_SUFFIX)
+        data = b"".join(batches)
+        path.write_bytes(data)
+        index = WritableTransactionIndex(path.with_suffix(".txnindex"), base_offset)
+        for header in scan_batches(data):
+            for aborted in self.producers.replay(header, read_marker(data, header) if header.is_control else None):
+                index.append(aborted)
+        index.close()
+        self._files.set_modified_ms(path, int(time.time() * 1000) if modified_ms is None else modified_ms)
+        self.refresh()
+
+    def headers(self) -> list[BatchHeader]:
+        found: list[BatchHeader] = []
+        for segment in self._segments:
+            scan = scan_batches(segment.data)
+            found += scan
+            assert scan.damage is None
+        return found
