@@ -33,7 +33,6 @@ def test_kafka_compat_is_what_the_tool_prints(
         for path in sorted(log_dir.glob("*/*"))
         if path.suffix in {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
     ]
-    paths = [path for path in paths if not path.parent.name.startswith("__cluster")]
     theirs = kafka_tools.dump_log(paths, *flags)
     result = CliRunner().invoke(main, ["dump", "--kafka-compat", *flags, *map(str, paths)])
     assert result.exit_code == 0
@@ -50,6 +49,16 @@ def test_kafka_compat_is_what_the_tool_prints(
 def test_decoders(kafka_fixture: KafkaFixture, kafka_tools: KafkaTools, topic: str, flag: str) -> None:
     paths = sorted((kafka_fixture.log_dir / topic).glob("*.log"))
     result = CliRunner().invoke(main, ["dump", "--kafka-compat", flag, *map(str, paths)])
+    assert result.stdout == kafka_tools.dump_log(paths, flag).stdout
+
+
+def test_cluster_metadata(fixture_4_3_1: KafkaFixture, kafka_tools: KafkaTools) -> None:
+    folder = fixture_4_3_1.log_dir / "__cluster_metadata-0"
+    paths = [*sorted(folder.glob("*.log")), *sorted(folder.glob("*.checkpoint"))]
+    paths.append(fixture_4_3_1.log_dir / "bootstrap.checkpoint")
+    flag = "--cluster-metadata-decoder"
+    result = CliRunner().invoke(main, ["dump", "--kafka-compat", flag, *map(str, paths)])
+    assert result.exit_code == 0
     assert result.stdout == kafka_tools.dump_log(paths, flag).stdout
 
 

@@ -141,6 +141,7 @@ def _text_value(value: object) -> str:
 @click.option("--skip-record-metadata", is_flag=True, help="With --kafka-compat: keys and values only.")
 @click.option("--offsets-decoder", is_flag=True, help="With --kafka-compat: decode __consumer_offsets.")
 @click.option("--transaction-log-decoder", is_flag=True, help="With --kafka-compat: decode __transaction_state.")
+@click.option("--cluster-metadata-decoder", is_flag=True, help="With --kafka-compat: decode __cluster_metadata.")
 def command(
     paths: tuple[str, ...],
     form: str,
@@ -156,6 +157,7 @@ def command(
     skip_record_metadata: bool,
     offsets_decoder: bool,
     transaction_log_decoder: bool,
+    cluster_metadata_decoder: bool,
 ) -> int:
     """Show what the files of a log hold.
 
@@ -165,7 +167,9 @@ def command(
     goes on behind it; the exit code is then 1.
     """
     out = sys.stdout.buffer
-    decoder = Decoder.of(offsets=offsets_decoder, transactions=transaction_log_decoder)
+    decoder = Decoder.of(
+        offsets=offsets_decoder, transactions=transaction_log_decoder, cluster_metadata=cluster_metadata_decoder
+    )
     if not kafka_compat and (print_data_log or deep_iteration or skip_record_metadata or decoder is not None):
         raise click.UsageError("--print-data-log and its like are options of --kafka-compat")
     start_offset, end_offset = offsets or (None, None)

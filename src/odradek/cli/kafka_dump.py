@@ -32,6 +32,8 @@ from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
 from odradek.storage.coordinators.group_records import group_record_json
 from odradek.storage.coordinators.records import UnknownCoordinatorRecordError
 from odradek.storage.coordinators.transaction_records import transaction_record_json
+from odradek.storage.metadata.control import control_record_json
+from odradek.storage.metadata.records import metadata_record_json
 from odradek.storage.names import parse_raft_snapshot_file
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.producer_snapshot import read_snapshot
@@ -46,13 +48,16 @@ class Decoder(Enum):
 
     OFFSETS = "offsets"
     TRANSACTIONS = "transactions"
+    CLUSTER_METADATA = "cluster metadata"
 
     @classmethod
-    def of(cls, *, offsets: bool, transactions: bool) -> Decoder | None:
+    def of(cls, *, offsets: bool, transactions: bool, cluster_metadata: bool) -> Decoder | None:
         """Return the decoder that the command line asks for; Kafka's tool takes the first."""
         if offsets:
             return cls.OFFSETS
-        return cls.TRANSACTIONS if transactions else None
+        if transactions:
+            return cls.TRANSACTIONS
+        return cls.CLUSTER_METADATA if cluster_metadata else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,11 @@ class KafkaDump:
         if self._options.decoder is None:
             key = None if record.key is None else java_text(record.key)
             return key, None if record.value is None else java_text(record.value)
+        if self._options.decoder is Decoder.CLUSTER_METADATA:
+            try:
+                return None, _json(metadata_record_json(record.value))
+            except FormatError as error:
+                return None, f"Error at {record.offset}, skipping. {error.reason}"
         decode = group_record_json if self._options.decoder is Decoder.OFFSETS else transaction_record_json
         try:
             key_json, value_json = decode(record.key, record.value)
@@ -254,6 +264,10 @@ def _control_text(record: Record) -> str:
     if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
         marker = parse_end_transaction_marker(record.key, record.value)
         return f"endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}"
+    decoded = control_record_json(record)
+    if decoded is not None:
+        name, fields = decoded
+        return f"{name}{':' if kind is ControlRecordType.LEADER_CHANGE else ''} {_json(fields)}"
     number = int.from_bytes((record.key or b"")[2:4], "big", signed=True)
     return f"controlType: {kind.name if kind is not None else 'UNKNOWN'}({number})"
 
