@@ -189,3 +189,15 @@ def within(
         if start < end:
             kept.append(OffsetRange(partition, start, end))
     return kept
+
+
+def limited(ranges: Sequence[OffsetRange], limit: int | None) -> list[OffsetRange]:
+    """Cut ranges to a number of offsets in all, each partition in proportion to what it has."""
+    total = sum(part.end_offset - part.start_offset for part in ranges)
+    if limit is None or total <= limit:
+        return list(ranges)
+    limited = []
+    for name, start, end in ranges:
+        share = max(1, (end - start) * limit // total)
+        limited.append(OffsetRange(name, start, min(end, start + share)))
+    return limited

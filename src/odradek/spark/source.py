@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from odradek.spark.folder import Folder
-from odradek.spark.options import SourceOptionError, SourceOptions
-from odradek.spark.ranges import Split, Topics, plan_batch
+from odradek.spark.options import SourceOptions
+from odradek.spark.ranges import Split, plan_batch
 from odradek.spark.schema import arrow_schema, nulls_for_no_headers, source_schema
+from odradek.spark.stream import StreamReader
+from odradek.spark.topics import open_topics
 
 
 class OdradekDataSource(DataSource):
@@ -37,12 +38,9 @@ class OdradekDataSource(DataSource):
         """Return the reader of a batch query."""
         return BatchReader(SourceOptions.parse(self.options), arrow_schema(schema))
 
-
-def open_topics(options: SourceOptions) -> Topics:
-    """Open the folder, or connect to the broker, of a source."""
-    if options.path is None:
-        raise SourceOptionError("kafka.bootstrap.servers: reading from a broker is not possible yet")
-    return Folder(options.path, options.isolation)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return the reader of a stream."""
+        return StreamReader(SourceOptions.parse(self.options, streaming=True), arrow_schema(schema))
 
 
 class BatchReader(DataSourceReader):

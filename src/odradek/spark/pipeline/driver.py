@@ -28,8 +28,8 @@ from odradek.spark.pipeline.job import Job, JobError, ParquetSinkSpec, SinkSpec
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.session import explain, open_session
 from odradek.spark.pipeline.sink import Sink, SinkError
-from odradek.spark.ranges import Bounds, OffsetRange, Topics, find_partitions, resolve, within
-from odradek.spark.source import open_topics
+from odradek.spark.ranges import Bounds, OffsetRange, Topics, find_partitions, limited, resolve, within
+from odradek.spark.topics import open_topics
 from odradek.storage.names import TopicPartition
 
 
@@ -150,7 +150,7 @@ class Pipeline:
         }
         asked = [OffsetRange(name, starts[name], max(ends[name], starts[name])) for name in sorted(bounds)]
         kept = within(asked, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
-        return _Plan(_limited(kept, self.job.max_offsets_per_batch), ends, first)
+        return _Plan(limited(kept, self.job.max_offsets_per_batch), ends, first)
 
     def _first_positions(
         self, topics: Topics, bounds: Mapping[TopicPartition, Bounds]
@@ -200,18 +200,6 @@ class _Plan:
     ranges: list[OffsetRange]
     end_offsets: dict[TopicPartition, int]
     first: dict[TopicPartition, Position]
-
-
-def _limited(ranges: list[OffsetRange], limit: int | None) -> list[OffsetRange]:
-    """Cut ranges to a number of offsets in all, each partition in proportion to what it has."""
-    total = sum(part.end_offset - part.start_offset for part in ranges)
-    if limit is None or total <= limit:
-        return ranges
-    limited = []
-    for name, start, end in ranges:
-        share = max(1, (end - start) * limit // total)
-        limited.append(OffsetRange(name, start, min(end, start + share)))
-    return limited
 
 
 def _open_sink(spec: SinkSpec) -> Sink:

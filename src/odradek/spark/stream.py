@@ -1,0 +1,175 @@
+"""`spark.readStream.format("odradek")`: micro-batches of a log that grows.
+
+    offsets, as Spark writes them into its checkpoint:    {"events": {"0": 1200, "1": 900}}        next offset of each
+
+One reader lives as long as the query, in a process of its own beside the driver; `read` runs in the tasks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from odradek.spark.options import SourceOptions, offsets_by_topic
+from odradek.spark.ranges import (
+    Bounds,
+    DataLossError,
+    OffsetRange,
+    Split,
+    Topics,
+    find_partitions,
+    limited,
+    resolve,
+    within,
+)
+from odradek.spark.schema import nulls_for_no_headers
+from odradek.spark.topics import open_topics
+from odradek.storage.names import TopicPartition
+
+Offsets = dict[str, dict[str, int]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what was added since the last micro-batch.
+
+    A partition that appears while the query runs is read from its start.
+
+    Args:
+        options: Where, and how much at a time.
+        schema: The columns, as Spark expects them.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._target: dict[TopicPartition, int] | None = None
+        self._last_batch = time.monotonic()
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name, as those below
+        """Return where a query without a checkpoint starts."""
+        topics = open_topics(self._options)
+        try:
+            bounds = topics.bounds(find_partitions(topics, self._options))
+            starting = resolve(
+                self._options.starting, "starting", topics, bounds, end_for_later_times=self._options.start_after_end
+            )
+        finally:
+            topics.close()
+        return offsets_by_topic(starting)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return what the options say about the size of a micro-batch."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what there is: the query ends when that is read."""
+        topics = open_topics(self._options)
+        try:
+            self._target = {name: held.end_offset for name, held in self._bounds(topics).items()}
+        finally:
+            topics.close()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Offsets:  # noqa: N802
+        """Return where the next micro-batch ends.
+
+        Raises:
+            DataLossError: A partition is gone, or ends before `start`, and `failOnDataLoss` is true.
+        """
+        started = _parsed(start)
+        topics = open_topics(self._options)
+        try:
+            bounds = self._bounds(topics)
+        finally:
+            topics.close()
+        self._require(started, bounds)
+        ranges = []
+        for name, held in sorted(bounds.items()):
+            end = held.end_offset if self._target is None else min(held.end_offset, self._target.get(name, 0))
+            first = started.get(name, held.start_offset)
+            if end > first:
+                ranges.append(OffsetRange(name, max(first, held.start_offset), end))
+        if not isinstance(limit, ReadAllAvailable):
+            if not self._is_enough(ranges):
+                ranges = []
+            ranges = limited(ranges, self._options.max_offsets_per_trigger)
+        if ranges:
+            self._last_batch = time.monotonic()
+        ends = {name: min(offset, bounds[name].end_offset) for name, offset in started.items() if name in bounds}
+        ends.update({name: end for name, _, end in ranges})
+        return offsets_by_topic(ends)
+
+    def reportLatestOffset(self) -> Offsets:  # noqa: N802
+        """Return where the log ends, for the query's progress."""
+        topics = open_topics(self._options)
+        try:
+            return offsets_by_topic({name: held.end_offset for name, held in self._bounds(topics).items()})
+        finally:
+            topics.close()
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        """Return the splits of a micro-batch."""
+        starts, ends = _parsed(start), _parsed(end)
+        topics = open_topics(self._options)
+        try:
+            bounds = topics.bounds(ends)
+            asked = [
+                OffsetRange(name, starts.get(name, bounds[name].start_offset if name in bounds else 0), offset)
+                for name, offset in sorted(ends.items())
+            ]
+            grown = [part for part in asked if part.start_offset < part.end_offset]
+            ranges = within(grown, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
+            return list(topics.splits(ranges, self._options))
+        finally:
+            topics.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Decode the records of one split."""
+        if isinstance(partition, Split):
+            yield from nulls_for_no_headers(partition.read(self._schema), self._schema)
+
+    def _bounds(self, topics: Topics) -> dict[TopicPartition, Bounds]:
+        return topics.bounds(find_partitions(topics, self._options))
+
+    def _require(self, started: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> None:
+        if not self._options.fail_on_data_loss:
+            return
+        for name, offset in started.items():
+            held = bounds.get(name)
+            if held is None:
+                raise DataLossError(f"{name}: it was read up to {offset}, and does not exist any more")
+            if held.end_offset < offset:
+                raise DataLossError(
+                    f"{name}: it was read up to {offset}, and ends at {held.end_offset}: it was truncated or made anew "
+                    "under the same name (failOnDataLoss=false goes on from there)"
+                )
+
+    def _is_enough(self, ranges: list[OffsetRange]) -> bool:
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return True
+        waited_ms = (time.monotonic() - self._last_batch) * 1000
+        total = sum(part.end_offset - part.start_offset for part in ranges)
+        return total >= least or waited_ms >= self._options.max_trigger_delay_ms
+
+
+def _parsed(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    }

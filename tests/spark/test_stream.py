@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from peers.kafka_fixture import KafkaFixture
+
+Run = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Run:
+    """Run a stream over what there is; returns the progress of its micro-batches, and keeps the rows."""
+
+    def run(log_dir: Path, rows: list[tuple[str, int, int]], *, trigger: str = "availableNow", **options: str) -> Any:
+        def keep(frame: DataFrame, batch: int) -> None:
+            rows.extend(tuple(row) for row in frame.select("topic", "partition", "offset").collect())  # type: ignore[misc]
+
+        query = (
+            spark.readStream.format("odradek")
+            .options(**options)
+            .load(str(log_dir))
+            .writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(240)
+        finally:
+            query.stop()
+        return [json.loads(progress.json) for progress in query.recentProgress]
+
+    return run
+
+
+def offsets(fixture: KafkaFixture, *names: str) -> list[tuple[str, int, int]]:
+    return sorted(
+        (name.rpartition("-")[0], int(name.rpartition("-")[2]), record["offset"])
+        for name in names
+        for record in fixture.consumed[name]["records"]
+    )
+
+
+def test_reads_all_of_it_in_bounded_batches(run: Run, fixture_4_3_1: KafkaFixture) -> None:
+    rows: list[tuple[str, int, int]] = []
+    progress = run(
+        fixture_4_3_1.log_dir, rows, subscribe="keyed", startingOffsets="earliest", maxOffsetsPerTrigger="450"
+    )
+    assert sorted(rows) == offsets(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+    sizes = [batch["numInputRows"] for batch in progress if batch["numInputRows"]]
+    assert len(sizes) == 3
+    assert max(sizes) <= 450
+    ends = {str(number): fixture_4_3_1.consumed[f"keyed-{number}"]["highWatermark"] for number in range(3)}
+    end = progress[-1]["sources"][0]["endOffset"]
+    assert (json.loads(end) if isinstance(end, str) else end) == {"keyed": ends}
+
+
+def test_goes_on_from_its_checkpoint_and_picks_up_new_partitions(
+    run: Run, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "log-dir"
+    shutil.copytree(fixture_4_3_1.log_dir / "keyed-0", log_dir / "keyed-0")
+    rows: list[tuple[str, int, int]] = []
+    run(log_dir, rows, subscribePattern="keyed", startingOffsets="earliest")
+    assert sorted(rows) == offsets(fixture_4_3_1, "keyed-0")
+    shutil.copytree(fixture_4_3_1.log_dir / "keyed-1", log_dir / "keyed-1")
+    rows.clear()
+    run(log_dir, rows, subscribePattern="keyed", startingOffsets="earliest")
+    assert sorted(rows) == offsets(fixture_4_3_1, "keyed-1")
+
+
+def test_a_log_that_became_shorter_is_an_error(run: Run, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    log_dir = tmp_path / "log-dir"
+    shutil.copytree(fixture_4_3_1.log_dir / "v2-none-0", log_dir / "v2-none-0")
+    rows: list[tuple[str, int, int]] = []
+    run(log_dir, rows, subscribe="v2-none", startingOffsets="earliest")
+    for segment in sorted((log_dir / "v2-none-0").glob("*.log"))[-2:]:
+        segment.unlink()
+    with pytest.raises(StreamingQueryException, match="truncated or made anew"):
+        run(log_dir, rows, subscribe="v2-none")
+    rows.clear()
+    run(log_dir, rows, subscribe="v2-none", failOnDataLoss="false")
+    assert rows == []
