@@ -21,7 +21,7 @@ from odradek.columnar.decode import decode_slices
 from odradek.records.batch import read_records
 from odradek.records.scan import scan_batches
 from odradek.spark.options import Isolation, SourceOptions
-from odradek.spark.ranges import Bounds, OffsetRange, Split
+from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
 from odradek.storage.log import Log, LogSlice
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
@@ -162,7 +162,7 @@ class Folder:
             total_bytes = sum(part.size_bytes for wanted in ranges for part in self._slices(wanted, split_bytes))
             split_bytes = min(split_bytes, max(_SMALLEST_SPLIT_BYTES, -(-total_bytes // options.min_partitions)))
         splits: list[Split] = []
-        for wanted in ranges:
+        for wanted in pieces(ranges, None, options.max_split_records):
             splits.extend(self._partition_splits(wanted, split_bytes))
         return splits
 

@@ -8,6 +8,7 @@ A folder and a broker both answer the same few questions (`Topics`); the rules a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -201,3 +202,21 @@ def limited(ranges: Sequence[OffsetRange], limit: int | None) -> list[OffsetRang
         share = max(1, (end - start) * limit // total)
         limited.append(OffsetRange(name, start, min(end, start + share)))
     return limited
+
+
+def pieces(
+    ranges: Sequence[OffsetRange], min_partitions: int | None, max_split_records: int | None
+) -> list[OffsetRange]:
+    """Cut ranges so that there are enough of them, and none spans too many offsets; longer ones are cut more often."""
+    total = sum(part.end_offset - part.start_offset for part in ranges)
+    cut_up: list[OffsetRange] = []
+    for name, start, end in ranges:
+        span = end - start
+        count = 1
+        if min_partitions is not None and min_partitions > len(ranges):
+            count = max(1, round(span / total * min_partitions))
+        if max_split_records is not None:
+            count = max(count, -(-span // max_split_records))
+        borders = [start + span * number // count for number in range(count + 1)]
+        cut_up.extend(OffsetRange(name, *ends) for ends in itertools.pairwise(borders) if ends[0] < ends[1])
+    return cut_up

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from odradek.spark.folder import Folder
 from odradek.spark.options import SourceOptionError, SourceOptions
 from odradek.spark.ranges import Topics
 
 
 def open_topics(options: SourceOptions) -> Topics:
     """Open the folder, or connect to the broker, of a source."""
-    if options.path is None:
-        raise SourceOptionError("kafka.bootstrap.servers: reading from a broker is not possible yet")
-    return Folder(options.path, options.isolation)
+    if options.path is not None:
+        from odradek.spark.folder import Folder
+
+        return Folder(options.path, options.isolation)
+    try:
+        from odradek.spark.kafka.settings import BrokerSettings
+        from odradek.spark.kafka.topics import BrokerTopics
+    except ImportError as error:
+        raise SourceOptionError(f"kafka.bootstrap.servers: needs the extra odradek[kafka] ({error})") from error
+    return BrokerTopics(BrokerSettings.parse(options.kafka), options.isolation)

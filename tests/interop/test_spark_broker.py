@@ -1,0 +1,127 @@
+"""The source against Apache Kafka 4.3.1, without Spark: the reader of its tasks, beside what other clients got."""
+
+from __future__ import annotations
+
+import base64
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.spark.kafka.client import BrokerUnavailableError
+from odradek.spark.options import SourceOptionError, SourceOptions
+from odradek.spark.ranges import DataLossError
+from odradek.spark.schema import arrow_schema, source_schema
+from odradek.spark.source import BatchReader
+from odradek.spark.stream import StreamReader
+from peers.fixtures import BrokerFactory
+from peers.kafka import KafkaBroker
+from peers.kafka_fixture import KafkaFixture
+
+pytestmark = pytest.mark.interop
+TIMESTAMP_TYPES = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
+
+
+def rows(broker: KafkaBroker, **options: str) -> list[dict[str, Any]]:
+    parsed = SourceOptions.parse({"kafka.bootstrap.servers": broker.bootstrap_servers, **options})
+    reader = BatchReader(parsed, arrow_schema(source_schema(include_headers=True)))
+    found = []
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            found.extend(batch.to_pylist())
+    return found
+
+
+def decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+@pytest.fixture
+def broker(kafka_broker: BrokerFactory, writable_log_dir: Path) -> KafkaBroker:
+    return kafka_broker(writable_log_dir)
+
+
+def test_reads_a_broker_as_its_consumers_do(broker: KafkaBroker, fixture_4_3_1: KafkaFixture) -> None:
+    for isolation, consumed in (
+        ("read_uncommitted", fixture_4_3_1.consumed),
+        ("read_committed", fixture_4_3_1.consumed_committed),
+    ):
+        found: dict[str, list[tuple[Any, ...]]] = {}
+        # Small fetches, so that transactions and batches lie across their borders.
+        for row in rows(
+            broker,
+            subscribePattern="(?!__).*",
+            **{"kafka.isolation.level": isolation, "kafka.max.partition.fetch.bytes": "5000"},
+        ):
+            headers = row["headers"] and [(header["key"], header["value"]) for header in row["headers"]]
+            found.setdefault(f"{row['topic']}-{row['partition']}", []).append(
+                (row["offset"], row["timestamp"].timestamp(), row["timestampType"], row["key"], row["value"], headers)
+            )
+        for name, partition in consumed.items():
+            assert found.get(name, []) == [
+                (
+                    record["offset"],
+                    record["timestamp"] / 1000,
+                    TIMESTAMP_TYPES[record["timestampType"]],
+                    decoded(record["key"]),
+                    decoded(record["value"]),
+                    [(key, decoded(value)) for key, value in record["headers"]] or None,
+                )
+                for record in partition["records"]
+            ], (name, isolation)
+
+    records = fixture_4_3_1.consumed["keyed-2"]["records"]
+    cut = rows(
+        broker,
+        assign='{"keyed": [2]}',
+        startingOffsets='{"keyed": {"2": 17}}',
+        endingOffsets='{"keyed": {"2": 203}}',
+        minPartitions="4",
+    )
+    assert [row["offset"] for row in cut] == [record["offset"] for record in records if 17 <= record["offset"] < 203]
+
+    appended = fixture_4_3_1.consumed["v2-append-time-0"]["records"]
+    time = appended[600]["timestamp"]
+    late = rows(broker, subscribe="v2-append-time", startingTimestamp=str(time))
+    assert late[0]["offset"] == next(record["offset"] for record in appended if record["timestamp"] >= time)
+
+    head = {"subscribe": "truncated-head", "startingOffsets": '{"truncated-head": {"0": 3}}'}
+    with pytest.raises(DataLossError, match="below 777 are deleted"):
+        rows(broker, **head)
+    assert rows(broker, **head, failOnDataLoss="false")[0]["offset"] == 777
+
+    with pytest.raises(SourceOptionError, match="topic nowhere does not exist"):
+        rows(broker, subscribe="nowhere")
+
+    stream = StreamReader(
+        SourceOptions.parse(
+            {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "keyed", "startingOffsets": "earliest"},
+            streaming=True,
+        ),
+        arrow_schema(source_schema(include_headers=False)),
+    )
+    start = stream.initialOffset()
+    assert start == {"keyed": {"0": 0, "1": 0, "2": 0}}
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert end == {"keyed": {str(n): fixture_4_3_1.consumed[f"keyed-{n}"]["highWatermark"] for n in range(3)}}
+    assert len(stream.partitions(start, end)) == 3
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_a_broker_that_is_not_there_is_one_line() -> None:
+    parsed = SourceOptions.parse(
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "kafka.default.api.timeout.ms": "500",
+            "subscribe": "t",
+        }
+    )
+    said = ""
+    try:
+        BatchReader(parsed, arrow_schema(source_schema(include_headers=False))).partitions()
+    except BrokerUnavailableError as error:
+        said = str(error)
+    assert said.startswith("127.0.0.1:1: listing topics")
+    # kafka-python leaves the socket of a refused connection to the collector.
+    gc.collect()
