@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from folder_log import Config, FolderLog
 from odradek.errors import CorruptRecordError, LogError
 from odradek.records import read_records, scan_batches
 from odradek.records.builder import build_batch, build_control_batch
@@ -21,8 +22,6 @@ from odradek.storage.log import Log
 from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.time_index import TimeIndex
 from odradek.storage.transaction_index import TransactionIndex
-
-from .folder_log import Config, FolderLog
 
 NOW = 2_000_000_000_000
 RETENTION = 1000

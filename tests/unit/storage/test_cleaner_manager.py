@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from folder_log import Config, FolderLog
 from odradek.errors import CorruptRecordError
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
@@ -15,8 +16,6 @@ from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_che
 from odradek.storage.cleanable import CleanerConfig, CleaningRange
 from odradek.storage.cleaner_manager import LogCleaner, examine
 from odradek.storage.names import TopicPartition
-
-from .folder_log import Config, FolderLog
 
 NOW = 2_000_000_000_000
 CONFIG = Config(min_cleanable_dirty_ratio=0.5)

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from folder_log import Config, FolderLog
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.retention import DelayedDeletes, DeletionReason, deletable_segments, largest_timestamp
-
-from .folder_log import Config, FolderLog
 
 START, SIZE, TIME = DeletionReason.START_OFFSET, DeletionReason.SIZE, DeletionReason.TIME
 FOREVER = {"retention_ms": -1}
