@@ -12,7 +12,7 @@ import os
 
 from typing_extensions import Buffer
 
-from odradek.errors import TruncatedBatchError, UnsupportedCompressionTypeError
+from odradek.errors import CorruptRecordError, TruncatedBatchError, UnsupportedCompressionTypeError
 from odradek.records.batch import read_records
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Codec
 from odradek.records.kernels.objects import Record
@@ -69,16 +69,19 @@ def down_convert(
         if not records:
             continue
         append_time = magic > 0 and header.timestamp_type == "LogAppendTime"
-        converted.append(
-            build_message_set(
+        append_time_ms = header.max_timestamp if append_time else None
+        try:
+            messages = build_message_set(
                 records,
                 magic=magic,
                 keep_offsets=True,
                 codec=header.codec,
                 timestamp_type="LogAppendTime" if append_time else "CreateTime",
-                append_time_ms=header.max_timestamp if append_time else None,
+                append_time_ms=append_time_ms,
             )
-        )
+        except ValueError as error:
+            raise CorruptRecordError(str(error), path=path, position=header.position) from error
+        converted.append(messages)
     if scan.damage is not None and not isinstance(scan.damage, TruncatedBatchError):
         raise scan.damage
     return b"".join(converted)

@@ -10,6 +10,7 @@ from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.compression import Codec
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.conversion import down_convert
+from odradek.records.kernels.encode import seal
 from odradek.records.message_builder import build_message_set
 
 RECORDS = [Record(b"k%d" % number, b"v%d" % number, [("h", b"")], 1000 + number) for number in range(4)]
@@ -75,3 +76,10 @@ def test_a_batch_cut_short_is_left_out_and_a_corrupt_one_is_an_error() -> None:
     assert down_convert(data + data[:-1], 1) == down_convert(data, 1)
     with pytest.raises(CorruptRecordError):
         down_convert(data[:-1] + b"?", 1)
+
+
+def test_records_that_no_older_format_can_hold_are_an_error() -> None:
+    data = build_batch(RECORDS, delete_horizon_ms=0)
+    early = seal(data[:27] + (-10_000).to_bytes(8, "big", signed=True) + data[35:61], data[61:])
+    with pytest.raises(CorruptRecordError, match=r"record 0 .* timestamp is negative"):
+        down_convert(early, 1)

@@ -259,6 +259,16 @@ def test_bytes_behind_the_records(codec: Codec, trailing: bytes) -> None:
     assert "bytes after the last" in (_checked(data) or "")
 
 
+@pytest.mark.parametrize("codec", Codec)
+def test_records_behind_a_header_that_counts_none(codec: Codec) -> None:
+    data = bytearray(_sealed(V2[61:], count=1, codec=codec))
+    struct.pack_into(">i", data, 57, 0)
+    records, error = _agreed(seal(bytes(data[:61]), data[61:]))
+    assert records == []
+    assert error is not None
+    assert error.reason == "59 bytes after the last of 0 records"
+
+
 def _one(body: bytes) -> bytes:
     """One record of any content."""
     return bytes([len(body) * 2]) + body

@@ -358,7 +358,10 @@ class ColumnDecoder:
             return True
         if info.attributes & 32 and not self.include_control:
             return False
-        if info.records_count == 0 or (info.max_timestamp < self.start_timestamp and info.max_timestamp >= 0):
+        # An empty batch is a header alone; one that has more is looked at, so that it is refused.
+        if info.records_count == 0 and info.size_bytes == V2_HEADER:
+            return False
+        if info.max_timestamp < self.start_timestamp and info.max_timestamp >= 0:
             return False
         if info.attributes & 16 and info.attributes & 32 == 0:
             for index in range(self.aborted_count):
