@@ -1,21 +1,27 @@
 """Measures the log cleaner: one round over a log that is all dirty, and one over a log that is mostly clean.
 
-    python benchmarks/compaction.py [--megabytes 256] [--directory DIR]
+    python benchmarks/compaction.py [--megabytes 256] [--directory DIR] [--kafka]
 
 Prints one Markdown table: MB/s of log cleaned, of the part that builds the offset map and of the part that copies,
-beside a memcpy of the same bytes and a plain write of them to a file, all in one run. A key is met eight times
-or so, as in a table of the latest states of users.
+beside a memcpy of the same bytes and a plain write of them to a file, all in one run. A key is met eight times or so,
+as in a table of the latest states of users. With `--kafka` Apache Kafka cleans the same segments, with the same size of
+offset map, and the last column is what its own cleaner says of its speed; it needs java and mvn, as the interop
+tests do.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
@@ -104,26 +110,63 @@ def yardsticks(path: Path) -> tuple[float, float]:
     return copied - started, stored - copied
 
 
+def kafka_speed(tools: Any, log: Folder, log_dir: Path) -> float:
+    """Return the MB/s that Apache Kafka's cleaner reports for the same segments."""
+    from peers.kafka import KafkaBroker
+    from peers.process import wait_for
+
+    config = {
+        "log.cleaner.backoff.ms": "200",
+        "log.cleaner.dedupe.buffer.size": "134217728",
+        "log.initial.task.delay.ms": "0",
+    }
+    broker = KafkaBroker(tools, log_dir, config, heap="1g", jvm_options=())
+    with broker:
+        flags = ("--config", "cleanup.policy=compact", "--config", "min.cleanable.dirty.ratio=0.01")
+        tools.topics(broker.bootstrap_servers, "--create", "--topic", "benchmark", *flags).check()
+    folder = log_dir / "benchmark-0"
+    for path in folder.iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    for segment in log.segments:
+        shutil.copyfile(segment.path, folder / segment.path.name)
+    # Without the marker Kafka scans the segments and makes their indexes.
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    report = re.compile(r"cleaned log benchmark-0 .*?log processed in [\d.,]+ seconds \(([\d.,]+) MB/sec\)", re.DOTALL)
+    with broker:
+        found = wait_for(lambda: report.search(broker.output.read_text(errors="replace")), 600, "Kafka's cleaner")
+    return float(found[1].replace(",", "")) * (1 << 20) / 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--directory", type=Path, default=None)
+    parser.add_argument("--kafka", action="store_true")
     arguments = parser.parse_args()
-    print("| values, records a batch, codec | log MB | kept | cleaned MB/s | map MB/s | copy MB/s | memcpy | write |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    tools = None
+    if arguments.kafka:
+        sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+        from peers.kafka_tools import KafkaTools
+
+        tools = KafkaTools()
+    columns = ["values, records a batch, codec", "log MB", "kept", "cleaned MB/s", "map MB/s", "copy MB/s"]
+    print("|", " | ".join([*columns, "memcpy", "write", "Kafka"]), "|")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for value_bytes, batch_records, codec in ((200, 100, 0), (20, 100, 0), (200, 1, 0), (2000, 10, 0), (200, 100, 4)):
         with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
             path = Path(folder) / "benchmark-0"
             path.mkdir()
             log, written = write_log(path, arguments.megabytes, value_bytes, batch_records, codec)
             copied, stored = yardsticks(path)
+            kafka = f"{kafka_speed(tools, log, Path(folder) / 'kafka'):.0f}" if tools else "-"
             stats = Cleaner().clean(log, CleaningRange(0, log.log_end_offset), int(time.time() * 1000))
             megabytes = written / 1e6
             print(
                 f"| {value_bytes}, {batch_records}, {Codec(codec).name.lower()} | {megabytes:.0f} "
                 f"| {stats.records_kept / stats.records_read:.0%} | {megabytes / stats.seconds:.0f} "
                 f"| {megabytes / stats.index_seconds:.0f} | {megabytes / (stats.seconds - stats.index_seconds):.0f} "
-                f"| {megabytes / copied:.0f} | {megabytes / stored:.0f} |",
+                f"| {megabytes / copied:.0f} | {megabytes / stored:.0f} | {kafka} |",
                 flush=True,
             )
 
