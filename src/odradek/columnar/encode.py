@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from odradek.records.builder import MAX_INT32, BatchOptions, encode_rows
 from odradek.records.header import NO_TIMESTAMP
-from odradek.records.kernels.encode import ColumnRows
+from odradek.records.kernels.rows import ColumnRows
 
 if TYPE_CHECKING:
-    from odradek.records.kernels.encode import BytesColumn, Headers, Integers
+    from odradek.records.kernels.rows import BytesColumn, Headers, Integers
 
 DEFAULT_BATCH_BYTES = 1 << 20
 """How many bytes a batch has at most, before compression."""

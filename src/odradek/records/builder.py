@@ -24,8 +24,9 @@ from odradek.records.header import (
     TRANSACTIONAL_FLAG,
     V2_HEADER_BYTES,
 )
-from odradek.records.kernels.encode import BatchEncoder, ObjectRows, Rows, seal
+from odradek.records.kernels.encode import BatchEncoder, seal
 from odradek.records.kernels.objects import Record
+from odradek.records.kernels.rows import ObjectRows, Rows
 
 MAX_INT32 = (1 << 31) - 1
 OUTPUT_BYTES = 1 << 20
