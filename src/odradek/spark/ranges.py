@@ -197,11 +197,14 @@ def limited(ranges: Sequence[OffsetRange], limit: int | None) -> list[OffsetRang
     total = sum(part.end_offset - part.start_offset for part in ranges)
     if limit is None or total <= limit:
         return list(ranges)
-    limited = []
+    cut_down = []
     for name, start, end in ranges:
-        share = max(1, (end - start) * limit // total)
-        limited.append(OffsetRange(name, start, min(end, start + share)))
-    return limited
+        # At least one, so that a small partition beside large ones gets its turn.
+        share = min(end - start, max(1, (end - start) * limit // total))
+        total -= end - start
+        limit = max(0, limit - share)
+        cut_down.append(OffsetRange(name, start, start + share))
+    return cut_down
 
 
 def pieces(

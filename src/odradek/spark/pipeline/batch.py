@@ -14,6 +14,7 @@ from odradek.spark.pipeline.job import RECORDS_VIEW, Job
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
+_SPLITTING = ("minpartitions", "maxsplitbytes", "maxrecordsperpartition")
 _SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
 
 
@@ -25,11 +26,13 @@ class Batch:
         job: What is done.
         spark: Where it is done.
         ranges: What is read, at most one range a partition.
+        whole_partitions: Whether a task reads all of a partition's range, however long.
     """
 
     job: Job
     spark: SparkSession
     ranges: Sequence[OffsetRange]
+    whole_partitions: bool = False
 
     @property
     def end_offsets(self) -> dict[TopicPartition, int]:
@@ -39,6 +42,9 @@ class Batch:
     def records(self) -> DataFrame:
         """Return the records of the ranges."""
         options = {name: value for name, value in self.job.source.items() if name.lower() not in _SUBSCRIPTIONS}
+        if self.whole_partitions:
+            options = {name: value for name, value in options.items() if name.lower() not in _SPLITTING}
+            options["maxSplitBytes"] = str(1 << 50)
         assigned: dict[str, list[int]] = {}
         for (topic, partition), _, _ in self.ranges:
             assigned.setdefault(topic, []).append(partition)

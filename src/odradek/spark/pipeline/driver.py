@@ -24,7 +24,7 @@ from odradek.offsets.store import Position, Positions, open_store
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec
 from odradek.spark.pipeline.batch import Batch, cut, token
 from odradek.spark.pipeline.console import ConsoleSink
-from odradek.spark.pipeline.job import Job, JobError, ParquetSinkSpec, SinkSpec
+from odradek.spark.pipeline.job import Job, JobError, ParquetSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.session import explain, open_session
 from odradek.spark.pipeline.sink import Sink, SinkError
@@ -96,7 +96,7 @@ class Pipeline:
         store = open_store(self.job.offset_store, self.job.offset_store_options)
         try:
             self.positions = store.claim()
-            sinks.extend(_open_sink(spec) for spec in self.job.sinks)
+            sinks.extend(_open_sink(spec, self.job) for spec in self.job.sinks)
             spark: SparkSession | None = self._given
             target: dict[TopicPartition, int] | None = None
             number = 0
@@ -173,7 +173,7 @@ class Pipeline:
         return {name: Position(offset) for name, offset in offsets.items()}
 
     def _do(self, spark: SparkSession, sinks: Sequence[Sink], ranges: Sequence[OffsetRange]) -> None:
-        defined: Sequence[OffsetRange] | None = None
+        defined: Batch | None = None
         for sink in sinks:
             held = sink.positions()
             for name, start, _ in ranges:
@@ -186,10 +186,10 @@ class Pipeline:
             left = cut(ranges, held)
             if not left:
                 continue
-            batch = Batch(self.job, spark, left)
-            if left != defined:
+            batch = Batch(self.job, spark, left, sink.wants_whole_partitions)
+            if batch != defined:
                 batch.define_views()
-                defined = left
+                defined = batch
             sink.write(batch)
 
 
@@ -202,5 +202,11 @@ class _Plan:
     first: dict[TopicPartition, Position]
 
 
-def _open_sink(spec: SinkSpec) -> Sink:
-    return ParquetSink(spec) if isinstance(spec, ParquetSinkSpec) else ConsoleSink(spec)
+def _open_sink(spec: SinkSpec, job: Job) -> Sink:
+    if isinstance(spec, ParquetSinkSpec):
+        return ParquetSink(spec)
+    if isinstance(spec, TopicSinkSpec):
+        from odradek.spark.pipeline.topic import TopicSink
+
+        return TopicSink(spec, job.name)
+    return ConsoleSink(spec)

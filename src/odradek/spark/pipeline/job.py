@@ -88,7 +88,27 @@ class ConsoleSinkSpec:
     title: str | None = None
 
 
-SinkSpec = ParquetSinkSpec | ConsoleSinkSpec
+@dataclass(frozen=True)
+class TopicSinkSpec:
+    """A topic of a broker.
+
+    Attributes:
+        topic: Where records go; it must exist.
+        kafka: How to reach the broker: Kafka's settings, `bootstrap.servers` among them.
+        view: What is forwarded: `topic`, `partition` and `offset` of the source and `value`; `key`, `headers` and
+            `timestamp` where the view has them.
+        partition_by: `source`: the source's partition, modulo those that there are; `key`: as Kafka's producer does.
+        compression: The codec of the batches.
+    """
+
+    topic: str
+    kafka: Mapping[str, str]
+    view: str = RECORDS_VIEW
+    partition_by: str = "source"
+    compression: str = "none"
+
+
+SinkSpec = ParquetSinkSpec | ConsoleSinkSpec | TopicSinkSpec
 
 
 @dataclass(frozen=True)
@@ -132,9 +152,14 @@ class Job:
                 raise JobError(f"transform: {transform.view!r} is not a new name of a view")
             views.add(transform.view)
         for sink in self.sinks:
+            if not isinstance(sink, ConsoleSinkSpec) and sink.view not in views:
+                raise JobError(f"sink: there is no view {sink.view!r}")
+            if isinstance(sink, TopicSinkSpec):
+                if sink.partition_by not in ("source", "key"):
+                    raise JobError(f"sink.partition_by: source or key, not {sink.partition_by!r}")
+                if sink.compression not in ("none", "gzip", "snappy", "lz4", "zstd"):
+                    raise JobError(f"sink.compression: one of Kafka's codecs, not {sink.compression!r}")
             if isinstance(sink, ParquetSinkSpec):
-                if sink.view not in views:
-                    raise JobError(f"sink: there is no view {sink.view!r}")
                 if sink.name is not None and (sink.name in views or not _NAME.fullmatch(sink.name)):
                     raise JobError(f"sink: {sink.name!r} is not a new name of a view")
                 wrong = [column for column in sink.partition_by if column not in ("topic", "date")]
@@ -286,7 +311,15 @@ def _sink(entry: _Table, folder: Path) -> SinkSpec:
             rows=entry.take("rows", int, 20),
             title=entry.take("title", str),
         )
+    elif kind == "topic":
+        spec = TopicSinkSpec(
+            topic=entry.need("topic", str),
+            kafka=entry.table("kafka").texts(),
+            view=entry.take("view", str, RECORDS_VIEW),
+            partition_by=entry.take("partition_by", str, "source"),
+            compression=entry.take("compression", str, "none"),
+        )
     else:
-        raise JobError(f"{entry.key('type')}: parquet or console, not {kind!r}")
+        raise JobError(f"{entry.key('type')}: parquet, topic or console, not {kind!r}")
     entry.end()
     return spec

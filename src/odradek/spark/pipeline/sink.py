@@ -22,9 +22,11 @@ class Sink(ABC):
 
     Attributes:
         description: What it is, in a few words.
+        wants_whole_partitions: Whether a task should have all of a source partition's rows, not a split of them.
     """
 
     description: str
+    wants_whole_partitions = False
 
     @abstractmethod
     def positions(self) -> Mapping[TopicPartition, int]:
