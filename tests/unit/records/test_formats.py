@@ -71,6 +71,9 @@ GAPS = [Record(b"a", b"1", (), TIME, 3), Record(b"b", b"2", (), TIME, 5), Record
 MARKER = EndTransactionMarker(ControlRecordType.ABORT, 9)
 
 
+LATEST = [Record(b"k", b"v", (), 2**63 - 1, 2**63 - 1)]
+
+
 def _case(records: list[Record], build: Callable[[], bytes], *, is_batch: bool = True) -> Case:
     return Case(build(), records, build, is_batch)
 
@@ -93,6 +96,11 @@ for _magic in (0, 1):
         lambda magic=_magic: build_message_set(BARE, magic=magic, codec=Codec.SNAPPY, bare_snappy=True),
     )
 CASES |= {
+    "v2-latest": _case(_typed(LATEST), lambda: build_batch(LATEST, keep_offsets=True)),
+    "v1-latest": _case(_typed(LATEST), lambda: build_message_set(LATEST, magic=1, keep_offsets=True)),
+    "v1-latest-wrapped": _case(
+        _typed(LATEST), lambda: build_message_set(LATEST, magic=1, keep_offsets=True, codec=Codec.GZIP)
+    ),
     "v2-gaps": _case(
         _typed(GAPS),
         lambda: build_batch(GAPS, keep_offsets=True, base_offset=1, last_offset=1000, partition_leader_epoch=0),

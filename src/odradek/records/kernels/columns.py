@@ -196,9 +196,9 @@ class ColumnDecoder:
     max_rows: int64_t
     max_bytes: int64_t
     start_offset: int64_t
-    end_offset: int64_t
+    last_offset: int64_t
     start_timestamp: int64_t
-    end_timestamp: int64_t
+    last_timestamp: int64_t
     timestamp_scale: int64_t
     filters_time: cython.bint
 
@@ -260,9 +260,10 @@ class ColumnDecoder:
         self.max_rows = max_rows
         self.max_bytes = max_bytes
         self.start_offset = start_offset
-        self.end_offset = end_offset
+        # Inclusive, so that the greatest number there is stays within no limit at all.
+        self.last_offset = end_offset - 1 if end_offset != (1 << 63) - 1 else end_offset
         self.start_timestamp = start_timestamp
-        self.end_timestamp = end_timestamp
+        self.last_timestamp = end_timestamp - 1 if end_timestamp != (1 << 63) - 1 else end_timestamp
         self.timestamp_scale = timestamp_scale
         self.filters_time = start_timestamp != -(1 << 63) or end_timestamp != (1 << 63) - 1
         count: cython.Py_ssize_t = len(aborted)
@@ -352,7 +353,7 @@ class ColumnDecoder:
         index: int64_t
         if info.last_offset < self.start_offset:
             return False
-        if info.records_count >= 0 and info.base_offset >= self.end_offset:
+        if info.records_count >= 0 and info.base_offset > self.last_offset:
             return False
         if info.magic < 2:
             return True
@@ -455,12 +456,12 @@ class ColumnDecoder:
         wants_headers: cython.bint = self.wants_headers
         wants_bytes: cython.bint = wants_key or wants_value or wants_headers
         filters: cython.bint = (
-            self.filters_time or base_offset < self.start_offset or self.info.last_offset >= self.end_offset
+            self.filters_time or base_offset < self.start_offset or self.info.last_offset > self.last_offset
         )
         start_offset: int64_t = self.start_offset
-        end_offset: int64_t = self.end_offset
+        last_offset: int64_t = self.last_offset
         start_timestamp: int64_t = self.start_timestamp
-        end_timestamp: int64_t = self.end_timestamp
+        last_timestamp: int64_t = self.last_timestamp
         kept: cython.bint
 
         if count * 7 > stop - start:
@@ -493,9 +494,9 @@ class ColumnDecoder:
             if filters:
                 kept = (
                     offset >= start_offset
-                    and offset < end_offset
+                    and offset <= last_offset
                     and timestamp >= start_timestamp
-                    and timestamp < end_timestamp
+                    and timestamp <= last_timestamp
                 )
             if not wants_bytes or not kept:
                 p = record_end
@@ -620,9 +621,9 @@ class ColumnDecoder:
             return self._refuse(value_at, 0, b"bytes left over at the end of a message")
         if (
             offset < self.start_offset
-            or offset >= self.end_offset
+            or offset > self.last_offset
             or timestamp < self.start_timestamp
-            or timestamp >= self.end_timestamp
+            or timestamp > self.last_timestamp
         ):
             return OK
         if not self._make_room(1, info.size_bytes):
