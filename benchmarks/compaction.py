@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +31,9 @@ from odradek.storage.names import TopicPartition, segment_file_name
 from odradek.storage.producer_state_manager import LastRecord
 from odradek.storage.segment import OpenSegments, Segment
 from odradek.storage.segment_swap import swap_segments
+from odradek.storage.topic_config import TopicConfig
 
 SEGMENT_BYTES = 64 << 20
-
-
-@dataclass(frozen=True)
-class Config:
-    """Kafka's defaults, of a compacted topic."""
-
-    cleanup_policy: tuple[str, ...] = ("compact",)
-    delete_retention_ms: int = 86_400_000
-    index_interval_bytes: int = 4096
-    max_compaction_lag_ms: int = (1 << 63) - 1
-    min_compaction_lag_ms: int = 0
-    min_cleanable_dirty_ratio: float = 0.5
-    segment_bytes: int = 1 << 30
-    segment_index_bytes: int = 10 << 20
 
 
 class Folder:
@@ -56,7 +42,7 @@ class Folder:
     def __init__(self, path: Path, end_offset: int) -> None:
         self.topic_partition = TopicPartition("benchmark", 0)
         self.path = path
-        self.config = Config()
+        self.config = TopicConfig(cleanup_policy=("compact",))
         self.log_start_offset = 0
         self.log_end_offset = self.last_stable_offset = end_offset
         self._opened = OpenSegments()

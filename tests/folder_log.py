@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.records.header import BatchHeader
@@ -15,33 +14,21 @@ from odradek.storage.producer_state import read_marker
 from odradek.storage.producer_state_manager import LastRecord, ProducerStateManager
 from odradek.storage.segment import OpenSegments, Segment
 from odradek.storage.segment_swap import swap_segments
+from odradek.storage.topic_config import TopicConfig
 from odradek.storage.transaction_index import WritableTransactionIndex
 
-
-@dataclass(frozen=True)
-class Config:
-    cleanup_policy: tuple[str, ...] = ("compact",)
-    delete_retention_ms: int = 86_400_000
-    index_interval_bytes: int = 4096
-    max_compaction_lag_ms: int = (1 << 63) - 1
-    min_compaction_lag_ms: int = 0
-    min_cleanable_dirty_ratio: float = 0.5
-    segment_bytes: int = 1 << 30
-    segment_index_bytes: int = 10 << 20
-    retention_ms: int = 604_800_000
-    retention_bytes: int = -1
-    file_delete_delay_ms: int = 60_000
+COMPACT = TopicConfig(cleanup_policy=("compact",))
 
 
 class FolderLog:
     """Segments in a folder, a state of producers, and the swap."""
 
-    def __init__(self, path: Path, config: Config | None = None, files: FileSystem = FILES) -> None:
+    def __init__(self, path: Path, config: TopicConfig = COMPACT, files: FileSystem = FILES) -> None:
         path.mkdir(parents=True, exist_ok=True)
         topic, _, partition = path.name.rpartition("-")
         self.topic_partition = TopicPartition(topic, int(partition))
         self.path = path
-        self.config = config or Config()
+        self.config = config
         self.log_start_offset = 0
         self.producers = ProducerStateManager(path, producer_id_expiration_ms=1 << 62)
         self.deleted: list[Path] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from folder_log import Config, FolderLog
+from folder_log import FolderLog
 from odradek.records import read_records, scan_batches
 from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.compression import Codec
@@ -90,7 +90,7 @@ def random_batches(seed: int, codecs: list[Codec], count: int) -> Iterator[bytes
 
 def write_log(directory: Path, batches: list[bytes]) -> FolderLog:
     """Write the batches as four segments and an active one, which holds the last batch."""
-    log = FolderLog(directory, Config())
+    log = FolderLog(directory)
     quarter = len(batches) // 4
     for first in (0, quarter, 2 * quarter, 3 * quarter):
         last = len(batches) - 1 if first == 3 * quarter else first + quarter

@@ -17,53 +17,10 @@ from typing import Protocol
 from odradek.storage.names import TopicPartition
 from odradek.storage.producer_state_manager import LastRecord
 from odradek.storage.segment import Segment
+from odradek.storage.topic_config import TopicConfig
 from odradek.storage.transaction_index import AbortedTransaction
 
 MAX_OFFSET = (1 << 63) - 1
-
-
-class CleanerTopicConfig(Protocol):
-    """The topic configs that the cleaner goes by."""
-
-    @property
-    def cleanup_policy(self) -> tuple[str, ...]:
-        """`cleanup.policy`."""
-        ...
-
-    @property
-    def delete_retention_ms(self) -> int:
-        """`delete.retention.ms`."""
-        ...
-
-    @property
-    def index_interval_bytes(self) -> int:
-        """`index.interval.bytes`."""
-        ...
-
-    @property
-    def max_compaction_lag_ms(self) -> int:
-        """`max.compaction.lag.ms`."""
-        ...
-
-    @property
-    def min_compaction_lag_ms(self) -> int:
-        """`min.compaction.lag.ms`."""
-        ...
-
-    @property
-    def min_cleanable_dirty_ratio(self) -> float:
-        """`min.cleanable.dirty.ratio`."""
-        ...
-
-    @property
-    def segment_bytes(self) -> int:
-        """`segment.bytes`."""
-        ...
-
-    @property
-    def segment_index_bytes(self) -> int:
-        """`segment.index.bytes`."""
-        ...
 
 
 class CleanableLog(Protocol):
@@ -78,7 +35,7 @@ class CleanableLog(Protocol):
     path: Path
 
     @property
-    def config(self) -> CleanerTopicConfig:
+    def config(self) -> TopicConfig:
         """The topic's configs, which may change at any time."""
         ...
 

@@ -117,7 +117,7 @@ class Cleaner:
         )
         for group in group_segments(
             [segment for segment in segments if segment.base_offset < stats.end_offset],
-            log.config.segment_bytes,
+            log.config.max_segment_bytes,
             log.config.segment_index_bytes,
             work.first_uncleanable_offset,
         ):

@@ -181,7 +181,7 @@ class LogCleaner:
         checkpoints: dict[Path, dict[TopicPartition, int]] = {}
         for log in self._logs():
             partition, directory = log.topic_partition, log.path.parent
-            if "compact" not in log.config.cleanup_policy or partition in self.uncleanable or self._paused[partition]:
+            if not log.config.is_compacted or partition in self.uncleanable or self._paused[partition]:
                 continue
             if directory not in checkpoints:
                 checkpoints[directory] = self.checkpoints(directory)

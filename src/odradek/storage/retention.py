@@ -18,29 +18,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
 
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.segment import Segment
-
-
-class RetentionConfig(Protocol):
-    """The topic configs that retention goes by."""
-
-    @property
-    def cleanup_policy(self) -> tuple[str, ...]:
-        """`cleanup.policy`."""
-        ...
-
-    @property
-    def retention_ms(self) -> int:
-        """`retention.ms`."""
-        ...
-
-    @property
-    def retention_bytes(self) -> int:
-        """`retention.bytes`."""
-        ...
+from odradek.storage.topic_config import TopicConfig
 
 
 class DeletionReason(Enum):
@@ -67,7 +48,7 @@ def largest_timestamp(segment: Segment) -> int:
 
 def deletable_segments(
     segments: Sequence[Segment],
-    config: RetentionConfig,
+    config: TopicConfig,
     *,
     log_start_offset: int,
     log_end_offset: int,
@@ -99,7 +80,7 @@ def deletable_segments(
         if next_base_offset is None or next_base_offset > log_start_offset:
             break
         found.append(Deletion(segment, DeletionReason.START_OFFSET))
-    if "delete" not in config.cleanup_policy:
+    if not config.is_deleted:
         return found
     if config.retention_bytes >= 0:
         left = sum(segment.size_bytes for segment in segments[len(found) :])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import time
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from folder_log import Config, FolderLog
+from folder_log import COMPACT, FolderLog
 from odradek.errors import CorruptRecordError, LogError
 from odradek.records import read_records, scan_batches
 from odradek.records.builder import build_batch, build_control_batch
@@ -25,7 +26,7 @@ from odradek.storage.transaction_index import TransactionIndex
 
 NOW = 2_000_000_000_000
 RETENTION = 1000
-CONFIG = Config(delete_retention_ms=RETENTION, index_interval_bytes=0)
+CONFIG = dataclasses.replace(COMPACT, delete_retention_ms=RETENTION, index_interval_bytes=0)
 
 
 def data(offset: int, *pairs: str, codec: int = 0, **options: object) -> bytes:
@@ -494,7 +495,7 @@ def test_the_same_round_as_kafkas_own(
     topic: str, bases: list[int], first_dirty: int, horizon_ms: int, fixture_4_3_1, tmp_path: Path
 ) -> None:
     source = fixture_4_3_1.log_dir_unclean / topic
-    log = FolderLog(tmp_path / topic, Config(segment_bytes=32768))
+    log = FolderLog(tmp_path / topic, dataclasses.replace(COMPACT, internal_segment_bytes=32768))
     for base in bases:
         for suffix in (".log", ".index", ".timeindex"):
             shutil.copyfile(source / f"{base:020d}{suffix}.deleted", log.path / f"{base:020d}{suffix}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from folder_log import Config, FolderLog
+from folder_log import COMPACT, FolderLog
 from odradek.errors import CorruptRecordError
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
@@ -16,16 +16,17 @@ from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_che
 from odradek.storage.cleanable import CleanerConfig, CleaningRange
 from odradek.storage.cleaner_manager import LogCleaner, examine
 from odradek.storage.names import TopicPartition
+from odradek.storage.topic_config import TopicConfig
 
 NOW = 2_000_000_000_000
-CONFIG = Config(min_cleanable_dirty_ratio=0.5)
+CONFIG = COMPACT
 
 
 def batch(offset: int, *, timestamp: int = 1000, **options: object) -> bytes:
     return build_batch([Record(b"key", b"v" * 100, (), timestamp)], base_offset=offset, **options)  # type: ignore[arg-type]
 
 
-def log_of(directory: Path, name: str = "t-0", segments: int = 4, config: Config = CONFIG) -> FolderLog:
+def log_of(directory: Path, name: str = "t-0", segments: int = 4, config: TopicConfig = CONFIG) -> FolderLog:
     """Make a log of segments of ten offsets, with timestamps of 1000 a segment; the last one is active."""
     log = FolderLog(directory / name, config)
     for number in range(segments):

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from folder_log import Config, FolderLog
+from folder_log import FolderLog
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.retention import DelayedDeletes, DeletionReason, deletable_segments, largest_timestamp
+from odradek.storage.topic_config import TopicConfig
 
 START, SIZE, TIME = DeletionReason.START_OFFSET, DeletionReason.SIZE, DeletionReason.TIME
 FOREVER = {"retention_ms": -1}
@@ -88,7 +89,7 @@ def test_what_goes(name: str, tmp_path: Path) -> None:
         settings["retention_bytes"] = int(float(str(settings["retention_bytes"])) * size)
     found = deletable_segments(
         log.segments,
-        Config(**settings),  # type: ignore[arg-type]
+        TopicConfig(**settings),  # type: ignore[arg-type]
         log_start_offset=start,
         log_end_offset=len(timestamps) * 10,
         high_watermark=high_watermark,
