@@ -140,8 +140,9 @@ class BatchFilter:
     _scratch: Block
     _offset_index: Block
     _time_index: Block
-    _records: cython.pointer(ParsedRecord)
-    _records_capacity: int64_t
+    _kept: cython.pointer(uint8_t)  # a byte a record of the batch at hand: whether it stays
+    _kept_capacity: int64_t
+    _rebuilt_max_timestamp: int64_t
     _info: BatchInfo
     _next: int64_t
     next_position = cython.declare(int64_t, visibility="readonly")
@@ -157,8 +158,8 @@ class BatchFilter:
         self, offset_map, base_offset, now_ms, delete_retention_ms, end_of_round, kept_offsets, index_interval_bytes
     ):
         self._kept_offsets = cython.NULL
-        self._records = cython.NULL
-        self._records_capacity = 0
+        self._kept = cython.NULL
+        self._kept_capacity = 0
         memset(cython.address(self._output), 0, cython.sizeof(Block))
         memset(cython.address(self._scratch), 0, cython.sizeof(Block))
         memset(cython.address(self._offset_index), 0, cython.sizeof(Block))
@@ -184,7 +185,7 @@ class BatchFilter:
 
     def __dealloc__(self):
         free(self._kept_offsets)
-        free(self._records)
+        free(self._kept)
         free(self._output.data)
         free(self._scratch.data)
         free(self._offset_index.data)
@@ -235,27 +236,34 @@ class BatchFilter:
         p: Bytes = start
         index: int64_t
         look: int64_t
+        ahead: ParsedRecord[16]
         record: cython.pointer(ParsedRecord)
-        grown: cython.pointer(ParsedRecord)
+        grown: cython.pointer(uint8_t)
         all_stay: cython.bint = self._info.attributes & _CONTROL != 0
         keeps_tombstones: cython.bint = (
             self._info.attributes & _DELETE_HORIZON == 0 or self._now_ms < self._info.base_timestamp
         )
         if count * 7 > stop - start:
             return BAD_RECORD
-        if count > self._records_capacity:
-            grown = cython.cast(
-                cython.pointer(ParsedRecord), realloc(self._records, count * cython.sizeof(ParsedRecord))
-            )
+        if count > self._kept_capacity:
+            grown = cython.cast(cython.pointer(uint8_t), realloc(self._kept, count))
             if grown == cython.NULL:
                 return NO_MEMORY
-            self._records = grown
-            self._records_capacity = count
+            self._kept = grown
+            self._kept_capacity = count
         kept[0] = 0
         has_tombstone[0] = False
         for index in range(count + _AHEAD):
+            # The place that the new record takes is that of the one to be looked up now.
+            record = cython.address(ahead[index % _AHEAD])
+            look = index - _AHEAD
+            if look >= 0:
+                self._kept[look] = all_stay or self._stays(record, keeps_tombstones)
+                if self._kept[look]:
+                    kept[0] += 1
+                    if not record.has_value:
+                        has_tombstone[0] = True
             if index < count:
-                record = cython.address(self._records[index])
                 p = parse_record(p, stop, self._info.base_offset, record)
                 if p == cython.NULL:
                     return BAD_RECORD
@@ -267,14 +275,6 @@ class BatchFilter:
                         cython.address(record.second_hash),
                     )
                     odradek_prefetch(self._map._slots + odradek_scale(record.first_hash, self._map._capacity) * 3)
-            look = index - _AHEAD
-            if look >= 0:
-                record = cython.address(self._records[look])
-                record.is_kept = all_stay or self._stays(record, keeps_tombstones)
-                if record.is_kept:
-                    kept[0] += 1
-                    if not record.has_value:
-                        has_tombstone[0] = True
         if p != stop:
             return BAD_RECORD
         self.records_read += count
@@ -303,13 +303,14 @@ class BatchFilter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _rebuild(
-        self, room: cython.pointer(Block), records_size: int64_t, kept: int64_t, horizon_ms: int64_t
+        self, room: cython.pointer(Block), records: Bytes, stop: Bytes, kept: int64_t, horizon_ms: int64_t
     ) -> int64_t:
         """Write a batch of the records that stay, uncompressed; its size, or -1 where there is no memory.
 
         Args:
             room: Where to.
-            records_size: How many bytes the records of the old batch have.
+            records: The records of the old batch, which `_select` has gone through.
+            stop: The byte after them.
             kept: How many stay.
             horizon_ms: The delete horizon, or -1.
         """
@@ -323,15 +324,15 @@ class BatchFilter:
         body: int64_t
         start: Room
         p: Room
-        record: cython.pointer(ParsedRecord)
+        record: ParsedRecord
         first: cython.bint = True
-        if not _reserve(room, V2_HEADER + records_size + kept * _GROWTH):
+        if not _reserve(room, V2_HEADER + (stop - records) + kept * _GROWTH):
             return -1
         start = room.data + room.used
         p = start + V2_HEADER
         for index in range(self._info.records_count):
-            record = cython.address(self._records[index])
-            if not record.is_kept:
+            records = parse_record(records, stop, self._info.base_offset, cython.address(record))
+            if not self._kept[index]:
                 continue
             timestamp = self._info.max_timestamp if append_time else old_base + record.timestamp_delta
             if first and horizon_ms < 0:
@@ -359,6 +360,7 @@ class BatchFilter:
             attributes |= _DELETE_HORIZON
         self._write_header(start, attributes, base_timestamp, max_timestamp, kept)
         store_i32(start + 8, cython.cast(int32_t, p - start - 12))
+        self._rebuilt_max_timestamp = max_timestamp
         return p - start
 
     @cython.cfunc
@@ -466,30 +468,17 @@ class BatchFilter:
             horizon_ms = self._info.base_timestamp
         if self._info.attributes & 7:
             self._scratch.used = 0
-            size = self._rebuild(cython.address(self._scratch), stop - start, kept, horizon_ms)
+            size = self._rebuild(cython.address(self._scratch), start, stop, kept, horizon_ms)
             if size < 0:
                 return NO_MEMORY
             self._scratch.used = size
             return COMPRESSED
-        size = self._rebuild(cython.address(self._output), stop - start, kept, horizon_ms)
+        size = self._rebuild(cython.address(self._output), start, stop, kept, horizon_ms)
         if size < 0:
             return NO_MEMORY
         at = self._output.data + self._output.used
         _checksum(at, size)
-        if self._info.attributes & _LOG_APPEND_TIME == 0:
-            max_timestamp = self._rebuilt_max_timestamp()
-        return self._emitted(size, self._info.last_offset, max_timestamp)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _rebuilt_max_timestamp(self) -> int64_t:
-        greatest: int64_t = -1
-        index: int64_t
-        for index in range(self._info.records_count):
-            if self._records[index].is_kept:
-                greatest = max(greatest, self._info.base_timestamp + self._records[index].timestamp_delta)
-        return greatest
+        return self._emitted(size, self._info.last_offset, self._rebuilt_max_timestamp)
 
     # -- many --------------------------------------------------------------------------------------------------------
 

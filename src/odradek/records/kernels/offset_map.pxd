@@ -17,7 +17,6 @@ cdef struct ParsedRecord:
     int32_t key_size            # -1 for null
     bint has_value
     bint is_plain               # written as Kafka writes it: the attributes are 0
-    bint is_kept
 
 cdef const uint8_t* parse_record(
     const uint8_t* p, const uint8_t* stop, int64_t base_offset, ParsedRecord* record
