@@ -1,4 +1,4 @@
-"""Measures decoding to Arrow, beside memcpy, the checksum alone, the codec alone, and Python's Kafka clients.
+"""Measures decoding to Arrow and encoding from it, beside memcpy, the checksum, the codec, and Python's Kafka clients.
 
     python benchmarks/records.py [--megabytes 256] [--quick]
 
@@ -24,17 +24,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from odradek.columnar.decode import decode_slices
+from odradek.columnar.encode import encode_batches
 from odradek.columnar.schema import select
 from odradek.records import Record
-from odradek.records.builder import build_batch
-from odradek.records.compression import Codec, Decompressor
+from odradek.records.builder import BatchOptions, build_batch
+from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.header import V2_HEADER_BYTES
 from odradek.records.kernels.batches import walk_batches
 from odradek.records.scan import scan_batches
 
 SHARED_MEMORY = Path("/dev/shm")
 BASE_TIMESTAMP = 1_700_000_000_000
+ENCODE_BYTES = 64 << 20
 TEMPLATES = 64
 """Different batches of a segment; they take turns, at offsets of their own."""
 
@@ -171,6 +175,86 @@ def clients(segment: Segment, size_bytes: int) -> dict[str, float]:
     return found
 
 
+def encode(batches: list[pa.RecordBatch], batch_records: int, codec: Codec) -> None:
+    """Encode Arrow record batches and let go of what comes out."""
+    options = BatchOptions(codec=codec)
+    for batch in batches:
+        for _ in encode_batches(batch, options, max_batch_records=batch_records):
+            pass
+
+
+def compression_alone(segment: Segment, codec: Codec, size_bytes: int) -> tuple[Callable[[], None], int]:
+    """Return a function that compresses the records of every batch at the head of a segment, and their bytes."""
+    decompressor = Decompressor()
+    view = memoryview(segment.data)
+    parts: list[bytes] = []
+    total = 0
+    for header in scan_batches(segment.data):
+        payload = view[header.position + V2_HEADER_BYTES : header.end_position]
+        parts.append(bytes(decompressor.decompress(header.codec, payload)))
+        total += len(parts[-1]) + V2_HEADER_BYTES
+        if total >= size_bytes:
+            break
+
+    def run() -> None:
+        for part in parts:
+            compress(codec, part)
+
+    return run, total
+
+
+def builders(records: list[tuple[int, bytes, bytes]], batch_records: int, codec: Codec) -> dict[str, float]:
+    """Return the records per second at which Python's clients build batches."""
+    found = {}
+    for name, module in (
+        ("kafka-python", "kafka.record.default_records"),
+        ("aiokafka", "aiokafka.record.default_records"),
+    ):
+        try:
+            builder = __import__(module, fromlist=["DefaultRecordBatchBuilder"]).DefaultRecordBatchBuilder
+        except ImportError:
+            continue
+
+        def run(builder: type = builder) -> None:
+            for start in range(0, len(records), batch_records):
+                batch = builder(2, int(codec), 0, -1, -1, -1, 1 << 30)
+                for offset, (timestamp, key, value) in enumerate(records[start : start + batch_records]):
+                    batch.append(offset, timestamp, key, value, [])
+                batch.build()
+
+        try:
+            found[name] = len(records) / best(2, run)
+        except Exception as error:
+            # Such as a codec that it needs one more package for.
+            print(f"{name} cannot build this: {error}", file=sys.stderr)
+    return found
+
+
+def report_encoding(segment: Segment, batch_records: int, codec: Codec, rounds: int) -> str:
+    """Measure encoding the records of a segment again and return its cell."""
+    columns = ["timestamp", "key", "value"]
+    batches: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in decode_slices([segment], select(columns), topic="bench", partition=0):
+        batches.append(batch)
+        rows += batch.num_rows
+        if rows * segment.uncompressed_bytes // segment.records_count >= ENCODE_BYTES:
+            break
+    size = rows * segment.uncompressed_bytes // segment.records_count
+    seconds = best(rounds, lambda: encode(batches, batch_records, codec))
+    cell = f"{size / seconds / 1e9:>6.2f} GB/s {rows / seconds / 1e6:>7.2f} M/s"
+    if codec != Codec.NONE:
+        alone, alone_bytes = compression_alone(segment, codec, size)
+        cell += f", {(size / seconds) / (alone_bytes / best(rounds, alone)):.2f} of the codec alone"
+    head = batches[0].slice(0, 4000).to_pylist()
+    records = [(int(row["timestamp"].timestamp() * 1000), row["key"], row["value"]) for row in head]
+    peers = builders(records, batch_records, codec)
+    if peers:
+        name, speed = max(peers.items(), key=lambda item: item[1])
+        cell += f", {rows / seconds / speed:.0f} x {name}"
+    return cell
+
+
 def report(value_bytes: int, batch_records: int, codec: Codec, megabytes: int, rounds: int) -> None:
     """Measure one kind of segment and print its row."""
     with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
@@ -200,6 +284,7 @@ def report(value_bytes: int, batch_records: int, codec: Codec, megabytes: int, r
         if peers:
             name, speed = max(peers.items(), key=lambda item: item[1])
             cells.append(f"{segment.records_count / copied / speed:.0f} x {name} ({speed / 1e6:.2f} M/s)")
+        cells.append(report_encoding(segment, batch_records, codec, rounds))
         print(" | ".join(cells), flush=True)
         segment.data.close()
 
@@ -211,12 +296,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only values of 200 bytes without compression")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    print("value x batch | codec | decode, copied | decode, views | throughput / yardstick | beside the fastest client")
+    print("value x batch | codec | decode, copied | decode, views | throughput / yardstick | beside clients | encode")
     for codec in [Codec.NONE] if arguments.quick else list(Codec):
         for value_bytes in [200] if arguments.quick else [20, 200, 2000]:
             for batch_records in [70] if arguments.quick else [1, 10, 1000]:
                 compressed = codec != Codec.NONE
-                megabytes = min(arguments.megabytes, 16) if compressed else arguments.megabytes
+                megabytes = min(arguments.megabytes, 8) if compressed else arguments.megabytes
                 report(value_bytes, batch_records, codec, megabytes, 3 if compressed else arguments.rounds)
 
 
