@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from odradek.errors import CommitConflictError
 from odradek.offsets.store import Position, open_store
 from odradek.spark.pipeline import Job, JobError, Pipeline
+from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
-from odradek.spark.pipeline.parquet import ParquetSink
+from odradek.spark.pipeline.parquet_folder import ParquetFolder
 from odradek.spark.pipeline.sink import SinkError
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
@@ -107,8 +108,8 @@ def test_a_store_ahead_of_the_files_is_an_error(
     work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=500)
     pipeline = Pipeline(work, spark)
     pipeline.run(lambda report: pipeline.stop())
-    held = ParquetSink(work.sinks[0])  # type: ignore[arg-type]
-    reached = held.positions()[TopicPartition("keyed", 0)]
+    held = ParquetFolder(tmp_path / "out")
+    reached = held.positions[TopicPartition("keyed", 0)]
     held.close()
     with open_store(work.offset_store) as store:
         store.commit({TopicPartition("keyed", 0): Position(reached + 1)}, expected=store.load())
@@ -136,15 +137,14 @@ def test_two_pipelines_cannot_write_to_one_folder(tmp_path: Path) -> None:
     import subprocess
     import sys
 
-    spec = ParquetSinkSpec(tmp_path / "out", "records")
-    held = ParquetSink(spec)
+    held = ParquetFolder(tmp_path / "out")
     code = (
-        "import sys; from pathlib import Path; from odradek.spark.pipeline.job import ParquetSinkSpec; "
-        "from odradek.spark.pipeline.parquet import ParquetSink; ParquetSink(ParquetSinkSpec(Path(sys.argv[1]), 'r'))"
+        "import sys; from pathlib import Path; "
+        "from odradek.spark.pipeline.parquet_folder import ParquetFolder; ParquetFolder(Path(sys.argv[1]))"
     )
     try:
         refused = subprocess.run(
-            [sys.executable, "-c", code, str(spec.path)], capture_output=True, text=True, check=False
+            [sys.executable, "-c", code, str(held.path)], capture_output=True, text=True, check=False
         )
     finally:
         held.close()
@@ -179,6 +179,53 @@ def test_counts_are_stored_once_a_batch(spark: SparkSession, fixture_4_3_1: Kafk
     assert [row["count"] for row in totals] == [
         len(fixture_4_3_1.consumed[f"keyed-{partition}"]["records"]) for partition in range(3)
     ]
+
+
+@pytest.mark.parametrize("partition_by", [(), ("date",)])
+def test_small_files_are_merged(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path, partition_by: tuple[str, ...]
+) -> None:
+    sinks = (ParquetSinkSpec(tmp_path / "out", "records", partition_by=partition_by),)
+    work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=300, sinks=sinks)
+    Pipeline(work, spark).run()
+    assert compact(tmp_path / "out") == (12, 3)
+    assert len(list((tmp_path / "out").rglob("*.parquet"))) == 3
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+    assert compact(tmp_path / "out") == (0, 0)
+    # Neither the pipeline's own notes nor the offset store are needed to go on from here.
+    shutil.rmtree(tmp_path / "out" / "_odradek")
+    (tmp_path / "offsets.json").unlink()
+    Pipeline(work, spark).run()
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+
+
+@pytest.mark.parametrize("done", [0, 1, 2])
+def test_a_commit_that_was_cut_short_is_finished(tmp_path: Path, done: int) -> None:
+    path = tmp_path / "out"
+    folder = ParquetFolder(path)
+    staging = folder.stage()
+    old = path / "old.parquet"
+    old.write_bytes(b"old")
+    staged = [staging / f"{number}.staged" for number in range(2)]
+    for file in staged:
+        file.write_bytes(file.name.encode())
+    folder.commit(
+        staging, [(file, f"topic=a/{file.stem}.parquet") for file in staged], {TopicPartition("a", 0): 7}, [old]
+    )
+    folder.close()
+    # As it was before the renames, or in the middle of them.
+    for file in staged[done:]:
+        staging.mkdir(parents=True, exist_ok=True)
+        (path / f"topic=a/{file.stem}.parquet").rename(file)
+    old.write_bytes(b"old")
+    folder = ParquetFolder(path)
+    folder.close()
+    assert folder.positions == {TopicPartition("a", 0): 7}
+    assert sorted(file.relative_to(path).as_posix() for file in folder.files()) == [
+        "topic=a/0.parquet",
+        "topic=a/1.parquet",
+    ]
+    assert not list((path / "_odradek" / "staged").glob("*"))
 
 
 def test_what_sql_cannot_do_is_one_line(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from odradek.spark.pipeline import BatchReport, Pipeline
 
 
 @click.group()
@@ -21,9 +27,9 @@ def command() -> None:
 def run(file: Path) -> None:
     """Run the job that FILE describes.
 
-    Ctrl-C and SIGTERM finish the batch that is being done.
+    Ctrl-C and SIGTERM finish the batch that is being done; a second one does not wait for it.
     """
-    from odradek.spark.pipeline import BatchReport, Job, Pipeline
+    from odradek.spark.pipeline import Job, Pipeline
     from odradek.spark.pipeline.job import ParquetSinkSpec
 
     console = Console()
@@ -33,16 +39,23 @@ def run(file: Path) -> None:
     def stop(number: int, frame: FrameType | None) -> None:
         console.print(f"{signal.Signals(number).name}: stopping after this batch")
         pipeline.stop()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    # Console sinks print to the same terminal, above the live table.
+    live = Live(console=console, transient=True) if console.is_terminal else nullcontext()
 
     def report(batch: BatchReport) -> None:
         console.print(
             f"batch {batch.number}: {batch.offsets:,} offsets of {len(batch.ranges)} partition(s) "
-            f"in {batch.seconds:.1f} s, {batch.lag:,} left"
+            f"in {batch.seconds:.1f} s, {batch.offsets / batch.seconds:,.0f}/s, {batch.lag:,} left"
         )
+        if isinstance(live, Live):
+            live.update(_progress(pipeline, batch))
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    batches = pipeline.run(report)
+    with live:
+        batches = pipeline.run(report)
     if not batches:
         console.print("nothing new: every partition is read up to its end")
     for sink in job.sinks:
@@ -54,3 +67,30 @@ def run(file: Path) -> None:
     for (topic, partition), position in sorted(pipeline.positions.items()):
         table.add_row(topic, str(partition), str(position.offset))
     console.print(table)
+
+
+def _progress(pipeline: Pipeline, batch: BatchReport) -> Table:
+    table = Table(title=f"{pipeline.job.name}: batch {batch.number} in {batch.seconds:.1f} s")
+    for column in ("partition", "next offset", "lag", "offsets/s"):
+        table.add_column(column, justify="left" if column == "partition" else "right")
+    spans = {part.topic_partition: part.end_offset - part.start_offset for part in batch.ranges}
+    for name, position in sorted(pipeline.positions.items()):
+        lag = max(0, batch.end_offsets.get(name, position.offset) - position.offset)
+        speed = spans.get(name, 0) / batch.seconds
+        table.add_row(str(name), f"{position.offset:,}", f"{lag:,}", f"{speed:,.0f}")
+    return table
+
+
+@command.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--target-mb", type=click.IntRange(min=1), default=128, show_default=True, help="How large files become.")
+def compact(file: Path, target_mb: int) -> None:
+    """Merge the small Parquet files of the job that FILE describes, while it does not run."""
+    from odradek.spark.pipeline import Job
+    from odradek.spark.pipeline.compaction import compact as merge
+    from odradek.spark.pipeline.job import ParquetSinkSpec
+
+    for sink in Job.read(file).sinks:
+        if isinstance(sink, ParquetSinkSpec):
+            merged, made = merge(sink.path, target_mb << 20)
+            click.echo(f"{sink.path}: {merged} files merged into {made}")

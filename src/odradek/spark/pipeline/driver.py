@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from odradek.offsets.store import Position, Positions, open_store
+from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.offsets.store import OffsetStore, Position, Positions, open_store
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec
 from odradek.spark.pipeline.batch import Batch, cut, token
 from odradek.spark.pipeline.console import ConsoleSink
@@ -32,6 +33,9 @@ from odradek.spark.ranges import Bounds, OffsetRange, Topics, find_partitions, l
 from odradek.spark.topics import open_topics
 from odradek.storage.names import TopicPartition
 
+STORE_PATIENCE_S = 60.0
+STORE_RETRY_S = 0.5
+
 
 @dataclass(frozen=True)
 class BatchReport:
@@ -41,12 +45,14 @@ class BatchReport:
         number: Which one of this run, from 1.
         ranges: What it read.
         end_offsets: The ends of the partitions when it was planned.
+        positions: Where the partitions are now.
         seconds: How long it took.
     """
 
     number: int
     ranges: Sequence[OffsetRange]
     end_offsets: Mapping[TopicPartition, int]
+    positions: Mapping[TopicPartition, Position]
     seconds: float
 
     @property
@@ -57,8 +63,7 @@ class BatchReport:
     @property
     def lag(self) -> int:
         """How many offsets were left."""
-        done = {part.topic_partition: part.end_offset for part in self.ranges}
-        return sum(end - done.get(name, end) for name, end in self.end_offsets.items())
+        return sum(max(0, end - self.positions[name].offset) for name, end in self.end_offsets.items())
 
 
 class Pipeline:
@@ -107,7 +112,7 @@ class Pipeline:
                     # What is there now, and no more: a source that keeps growing would never be done.
                     target = planned.end_offsets
                 if planned.first:
-                    self.positions = store.commit(planned.first, expected=self.positions)
+                    self._commit(store, planned.first)
                 if planned.ranges:
                     spark = spark or open_session(self.job)
                     try:
@@ -115,11 +120,11 @@ class Pipeline:
                     except PySparkException as error:
                         raise explain(error) from error
                     done = {name: Position(end, batch=token(planned.ranges)) for name, _, end in planned.ranges}
-                    self.positions = store.commit(done, expected=self.positions)
+                    self._commit(store, done)
                     number += 1
                     if on_batch is not None:
                         seconds = time.monotonic() - started
-                        on_batch(BatchReport(number, planned.ranges, planned.end_offsets, seconds))
+                        on_batch(BatchReport(number, planned.ranges, planned.end_offsets, self.positions, seconds))
                 elif self.job.trigger_interval_ms is None:
                     break
                 if self.job.trigger_interval_ms is not None:
@@ -129,6 +134,28 @@ class Pipeline:
             for sink in sinks:
                 sink.close()
             store.close()
+
+    def _commit(self, store: OffsetStore, positions: Mapping[TopicPartition, Position]) -> None:
+        """Store positions, and try again while the store cannot be reached.
+
+        A commit whose answer was lost may have been done: then the store holds these very positions.
+        """
+        deadline = time.monotonic() + STORE_PATIENCE_S
+        while True:
+            try:
+                self.positions = store.commit(positions, expected=self.positions)
+                return
+            except OffsetStoreError as error:
+                try:
+                    loaded = store.load()
+                except OffsetStoreError:
+                    loaded = None
+                if loaded is not None and all(loaded.get(name) == place for name, place in positions.items()):
+                    self.positions = loaded
+                    return
+                if isinstance(error, CommitConflictError) or time.monotonic() > deadline:
+                    raise
+            self._stopping.wait(STORE_RETRY_S)
 
     def _plan(self, target: Mapping[TopicPartition, int] | None) -> _Plan:
         topics = open_topics(self._options)
@@ -184,13 +211,14 @@ class Pipeline:
                         "files and start over"
                     )
             left = cut(ranges, held)
-            if not left:
-                continue
-            batch = Batch(self.job, spark, left, sink.wants_whole_partitions)
+            # A sink that holds all of it already still has views, over the ranges that the others write.
+            batch = Batch(self.job, spark, left or ranges, sink.wants_whole_partitions)
             if batch != defined:
                 batch.define_views()
                 defined = batch
-            sink.write(batch)
+            if left:
+                sink.write(batch)
+            sink.define_views(spark)
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,15 @@
-"""A folder of Parquet files that holds every record once, for any reader, whatever dies.
+"""The Parquet sink: every record once, for any reader of the folder.
 
-    words/
-      texts-0-00000000000000000000-00000000000000001200.parquet     topic, partition, offset range
-      batch-5f0c9a7be3d4c821-00000.parquet                          rows that belong to no one record, such as counts
-      _odradek/commit.json     the last commit: the positions that the files reach, and its renames
-      _odradek/lock            held by the one pipeline that writes here
-      _odradek/staged/...      files being written; their names do not end in .parquet
-
-Tasks write staged files. The driver then writes down which of them become which, and makes that commit visible by one
-rename of `commit.json`: from there on the batch is in, for a restart first finishes the renames that it lists. Before,
-the batch is not in, and what is staged is thrown away. The ranges of a batch are also in the footer of its files
-(`odradek.ranges`), from where the positions are read if `_odradek` was removed.
+Tasks stage a file for each source partition (and date) among their rows; the driver commits them together, as
+`parquet_folder` says. A file that holds records is named after topic, partition and the offsets of its rows, so that a
+batch done again overwrites itself; one that holds something else, such as counts, after the ranges of its batch.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import functools
-import json
 import os
-import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,16 +19,15 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
-from odradek.spark.options import offsets_by_topic
 from odradek.spark.pipeline.batch import Batch, token
 from odradek.spark.pipeline.job import ParquetSinkSpec
+from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
 from odradek.spark.pipeline.sink import Sink, SinkError
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
-RANGES_KEY = b"odradek.ranges"
-_STATE = "_odradek"
 _WRITTEN = "staged string, final string, rows bigint"
 _WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("final", pa.string()), ("rows", pa.int64())])
 
@@ -56,125 +44,38 @@ class ParquetSink(Sink):
 
     def __init__(self, spec: ParquetSinkSpec) -> None:
         self._spec = spec
-        self.path = spec.path
+        self._folder = ParquetFolder(spec.path)
         self.description = f"parquet {spec.path}"
-        self._state = spec.path / _STATE
-        self._staged = self._state / "staged"
-        self._commit = self._state / "commit.json"
-        self._state.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self._state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise SinkError(f"{spec.path}: another pipeline writes here") from error
-        self._positions = self._recovered()
 
     def positions(self) -> Mapping[TopicPartition, int]:
         """Return where the files end."""
-        return dict(self._positions)
+        return self._folder.positions
 
     def write(self, batch: Batch) -> None:
         """Write the view of a batch: stage, commit, rename."""
-        staging = self._staged / uuid.uuid4().hex
-        staging.mkdir(parents=True)
+        staging = self._folder.stage()
         frame = batch.spark.table(self._spec.view)
-        batch_token = token(batch.ranges)
-        task = _WriteTask(str(staging), tuple(batch.ranges), batch_token, self._spec)
+        task = _WriteTask(str(staging), tuple(batch.ranges), token(batch.ranges), self._spec)
         task.check(frame.columns)
-        written = [(row.staged, row.final) for row in frame.mapInArrow(task, _WRITTEN).collect() if row.rows]
+        written = [(Path(row.staged), row.final) for row in frame.mapInArrow(task, _WRITTEN).collect() if row.rows]
         finals = [final for _, final in written]
         if len(set(finals)) != len(finals):
             # Rows of one partition came out of several tasks with the same offsets at both ends: a join, say.
             written = [(staged, f"{final[:-8]}-{number:05d}.parquet") for number, (staged, final) in enumerate(written)]
-        moves = [(os.path.relpath(staged, self.path), final) for staged, final in sorted(written)]
-        positions = {**self._positions, **batch.end_offsets}
-        self._write_commit(positions, moves, batch_token)
-        self._positions = positions
-        self._finish(moves)
-        shutil.rmtree(staging, ignore_errors=True)
-        if self._spec.name is not None:
-            self._define_view(batch)
+        self._folder.commit(staging, written, batch.end_offsets)
+
+    def define_views(self, spark: SparkSession) -> None:
+        """Let later sinks query all that the folder holds, by the sink's name."""
+        if self._spec.name is None:
+            return
+        if next(self._folder.files(), None) is None:
+            spark.table(self._spec.view).limit(0).createOrReplaceTempView(self._spec.name)
+        else:
+            spark.read.parquet(str(self._spec.path)).createOrReplaceTempView(self._spec.name)
 
     def close(self) -> None:
         """Let another pipeline write here."""
-        os.close(self._lock)
-
-    def _define_view(self, batch: Batch) -> None:
-        assert self._spec.name is not None
-        batch.spark.read.option("basePath", str(self.path)).option("recursiveFileLookup", "false").parquet(
-            str(self.path)
-        ).createOrReplaceTempView(self._spec.name)
-
-    def _write_commit(
-        self, positions: Mapping[TopicPartition, int], moves: list[tuple[str, str]], batch_token: str
-    ) -> None:
-        content = {"positions": offsets_by_topic(positions), "batch": batch_token, "moves": moves}
-        staged = self._commit.with_suffix(".tmp")
-        with staged.open("w", encoding="utf-8") as file:
-            json.dump(content, file, ensure_ascii=False, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.rename(self._commit)
-        _sync_folder(self._state)
-
-    def _finish(self, moves: list[tuple[str, str]]) -> None:
-        """Do the renames of a commit that are not done yet."""
-        folders = {self.path}
-        for staged, final in moves:
-            target = self.path / final
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                (self.path / staged).replace(target)
-            except FileNotFoundError:
-                if not target.exists():
-                    raise SinkError(f"{target}: committed, and neither here nor staged") from None
-            folders.update(folder for folder in target.parents if folder.is_relative_to(self.path))
-        for folder in sorted(folders):
-            _sync_folder(folder)
-
-    def _recovered(self) -> dict[TopicPartition, int]:
-        """Finish the last commit, throw away what is staged, and return the positions."""
-        try:
-            content = json.loads(self._commit.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            positions = self._positions_of_files()
-        except (OSError, ValueError) as error:
-            raise SinkError(f"{self._commit}: {error}") from error
-        else:
-            moves = [(staged, final) for staged, final in content["moves"]]
-            # Files that a compaction merged, or a user removed, after the commit are not missing.
-            self._finish([(staged, final) for staged, final in moves if (self.path / staged).exists()])
-            positions = {
-                TopicPartition(topic, int(partition)): offset
-                for topic, offsets in content["positions"].items()
-                for partition, offset in offsets.items()
-            }
-        shutil.rmtree(self._staged, ignore_errors=True)
-        return positions
-
-    def _positions_of_files(self) -> dict[TopicPartition, int]:
-        positions: dict[TopicPartition, int] = {}
-        for path in sorted(self.path.rglob("*.parquet")):
-            if _STATE in path.relative_to(self.path).parts:
-                continue
-            for name, _, end in footer_ranges(path):
-                positions[name] = max(end, positions.get(name, 0))
-        return positions
-
-
-def footer_ranges(path: Path) -> list[OffsetRange]:
-    """Return the ranges that a file says it holds.
-
-    Raises:
-        SinkError: The file does not say so: it is somebody else's.
-    """
-    try:
-        metadata: Mapping[bytes, bytes] = pq.read_metadata(path).metadata or {}
-        content = json.loads(metadata[RANGES_KEY])
-    except (OSError, pa.ArrowInvalid, KeyError, ValueError) as error:
-        raise SinkError(f"{path}: this file was not written by a pipeline: put it elsewhere") from error
-    return [OffsetRange(TopicPartition(topic, partition), start, end) for topic, partition, start, end in content]
+        self._folder.close()
 
 
 class _Part(NamedTuple):
@@ -239,7 +140,7 @@ class _WriteTask:
                 files[part].write(self._content(rows), offsets)
         results: dict[str, list[Any]] = {"staged": [], "final": [], "rows": []}
         for number, (part, file) in enumerate(files.items()):
-            file.close({RANGES_KEY: self._footer(part).encode()})
+            file.close({RANGES_KEY: self._footer(part)})
             results["staged"].append(file.path)
             results["final"].append(self._final(part, file, number))
             results["rows"].append(file.rows)
@@ -275,12 +176,12 @@ class _WriteTask:
         dropped = [name for name in self._partition_by if name in rows.schema.names]
         return rows.drop_columns(dropped) if dropped else rows
 
-    def _footer(self, part: _Part) -> str:
+    def _footer(self, part: _Part) -> bytes:
         ranges = self._ranges
         if part.topic is not None and part.partition is not None:
             name = TopicPartition(part.topic, part.partition)
             ranges = {name: ranges[name]} if name in ranges else ranges
-        return json.dumps([[*name, start, end] for name, (start, end) in sorted(ranges.items())])
+        return format_ranges(ranges)
 
     def _final(self, part: _Part, file: _OpenFile, number: int) -> str:
         folders = ""
@@ -302,11 +203,3 @@ class _WriteTask:
 
 def _equal(column: pa.Array, value: object) -> pa.Array:
     return pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

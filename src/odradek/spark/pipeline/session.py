@@ -61,8 +61,10 @@ def open_session(job: Job) -> SparkSession:
     if not os.environ["SPARK_LOCAL_IP"]:
         del os.environ["SPARK_LOCAL_IP"]
     builder = SparkSession.builder.appName(job.name).master(job.spark_master or "local[*]")
+    conf = {**_DEFAULTS, **job.spark_conf}
+    # Settings of the user's own come last, and win.
     logging = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
-    conf = {"spark.driver.extraJavaOptions": logging, **_DEFAULTS, **job.spark_conf}
+    conf["spark.driver.extraJavaOptions"] = f"{logging} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
     for name, value in conf.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

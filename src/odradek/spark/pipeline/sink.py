@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from pyspark.sql import SparkSession
+
 from odradek.errors import OdradekError
 from odradek.spark.pipeline.batch import Batch
 from odradek.storage.names import TopicPartition
@@ -35,6 +37,9 @@ class Sink(ABC):
     @abstractmethod
     def write(self, batch: Batch) -> None:
         """Write a batch, whose views are defined; what returns is durable."""
+
+    def define_views(self, spark: SparkSession) -> None:  # noqa: B027 - most sinks have none
+        """Define the views that the sinks behind this one may query; also called where nothing was left to write."""
 
     @abstractmethod
     def close(self) -> None:

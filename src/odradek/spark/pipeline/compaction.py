@@ -1,0 +1,123 @@
+"""Merges the small files that many batches leave behind.
+
+    events-0-...000-...120.parquet  events-0-...120-...240.parquet  ...   ->   events-0-...000-...960.parquet
+
+Files of the same partition, folder and columns are merged in the order of their offsets, as long as the sum stays
+within a size. A merged file appears and the files that it replaces go by one commit; a reader that lists the folder in
+that very moment may see both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, footer_ranges, format_ranges
+from odradek.storage.names import TopicPartition
+
+DEFAULT_TARGET_BYTES = 128 << 20
+_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class _Small:
+    path: Path
+    size_bytes: int
+    schema: pa.Schema
+    offsets: tuple[str, int, int] | None
+    """`topic-partition`, first offset, offset behind the last; None for rows that belong to no one record."""
+
+    @property
+    def group(self) -> tuple[str, str]:
+        return str(self.path.parent), self.offsets[0] if self.offsets else ""
+
+
+def compact(path: Path, target_bytes: int = DEFAULT_TARGET_BYTES) -> tuple[int, int]:
+    """Merge the small files of a folder.
+
+    Args:
+        path: The folder of a Parquet sink whose pipeline does not run.
+        target_bytes: About how large a file may become.
+
+    Returns:
+        How many files were merged, and into how many.
+
+    Raises:
+        SinkError: A pipeline writes here, or a file is somebody else's.
+    """
+    folder = ParquetFolder(path)
+    merged, made = 0, 0
+    try:
+        for files in list(_groups(folder, target_bytes)):
+            staging = folder.stage()
+            staged = staging / f"{uuid.uuid4().hex}.staged"
+            _merge(files, staged)
+            final = (files[0].path.parent / _name(files)).relative_to(path)
+            folder.commit(staging, [(staged, str(final))], {}, [file.path for file in files])
+            merged += len(files)
+            made += 1
+    finally:
+        folder.close()
+    return merged, made
+
+
+def _groups(folder: ParquetFolder, target_bytes: int) -> Iterator[list[_Small]]:
+    groups: dict[tuple[str, str], list[_Small]] = {}
+    for path in folder.files():
+        size_bytes = path.stat().st_size
+        if size_bytes < target_bytes:
+            small = _Small(path, size_bytes, pq.read_schema(path).remove_metadata(), _offsets(path.name))
+            groups.setdefault(small.group, []).append(small)
+    for files in groups.values():
+        files.sort(key=lambda file: file.offsets[1] if file.offsets else 0)
+        run: list[_Small] = []
+        for file in files:
+            full = sum(other.size_bytes for other in run) + file.size_bytes > target_bytes
+            if run and (full or file.schema != run[0].schema):
+                if len(run) > 1:
+                    yield run
+                run = []
+            run.append(file)
+        if len(run) > 1:
+            yield run
+
+
+def _offsets(name: str) -> tuple[str, int, int] | None:
+    parts = name.removesuffix(".parquet").rsplit("-", 2)
+    if len(parts) != 3 or not all(len(part) == 20 and part.isdigit() for part in parts[1:]):
+        return None
+    return parts[0], int(parts[1]), int(parts[2])
+
+
+def _name(files: Sequence[_Small]) -> str:
+    first, last = files[0].offsets, files[-1].offsets
+    if first is not None and last is not None:
+        end = max(file.offsets[2] for file in files if file.offsets)
+        return f"{first[0]}-{first[1]:020d}-{end:020d}.parquet"
+    names = "\n".join(file.path.name for file in files)
+    return f"batch-{hashlib.sha256(names.encode()).hexdigest()[:16]}-merged.parquet"
+
+
+def _merge(files: Sequence[_Small], staged: Path) -> None:
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for file in files:
+        for name, start, end in footer_ranges(file.path):
+            held = ranges.get(name, (start, end))
+            ranges[name] = (min(held[0], start), max(held[1], end))
+    compression = pq.read_metadata(files[0].path).row_group(0).column(0).compression.lower()
+    with staged.open("wb") as output:
+        with pq.ParquetWriter(output, files[0].schema, compression=compression) as writer:
+            for file in files:
+                with pq.ParquetFile(file.path) as source:
+                    for batch in source.iter_batches(_ROWS):
+                        writer.write_batch(batch.cast(files[0].schema))
+            writer.add_key_value_metadata({RANGES_KEY: format_ranges(ranges)})
+        output.flush()
+        os.fsync(output.fileno())
