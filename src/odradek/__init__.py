@@ -1,6 +1,8 @@
 """Odradek: Kafka's commit log as a Python library and a folder.
 
-with odradek.open("data") as logs:             # a Kafka log directory
+with odradek.open("data") as logs:             # a Kafka log directory, made if it is missing; mode="r" only reads
+    logs.create_topic("events", partitions=3)
+    logs["events", 0].append([odradek.Record(key=b"tech", value=b"for good")])
     for record in logs["events", 0].read():
         ...
 odradek.scan("data", topics="events")          # a pyarrow.RecordBatchReader
@@ -23,11 +25,14 @@ from odradek.records import Record
 from odradek.storage.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
+from odradek.storage.opening import open_log_directory
+from odradek.storage.writable_log import WritableLog
+from odradek.storage.writable_log_directory import WritableLogDirectory
 
 if TYPE_CHECKING:
     from odradek.columnar.scan import scan
 
-open = LogDirectory  # noqa: A001 - odradek.open is the name that the interface promises
+open = open_log_directory  # noqa: A001 - odradek.open is the name that the interface promises
 
 __all__ = [
     "BrokerError",
@@ -42,6 +47,8 @@ __all__ = [
     "ProtocolError",
     "Record",
     "TopicPartition",
+    "WritableLog",
+    "WritableLogDirectory",
     "consume",
     "open",
     "scan",

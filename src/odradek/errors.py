@@ -86,6 +86,21 @@ class LogDirectoryLockedError(LogError):
         return f"{self.path} is locked: another program writes in it"
 
 
+class LogOfflineError(LogError):
+    """A log whose disk failed: nothing more is written to it, and what was not acknowledged may be lost.
+
+    Only opening the log directory anew, which recovers what is on the disk, brings the log back.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
+        self.path = os.fspath(path)
+        self.reason = reason
+        super().__init__(path, reason)
+
+    def __str__(self) -> str:
+        return f"{self.path} is offline: {self.reason}"
+
+
 class UnknownTopicOrPartitionError(LogError):
     """A topic or partition that the log directory does not hold."""
 

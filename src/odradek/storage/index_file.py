@@ -14,6 +14,7 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
+from typing import Self
 
 from odradek.errors import CorruptIndexError
 from odradek.storage.files import FILES, FileSystem, WritableFile
@@ -40,6 +41,15 @@ class IndexFile:
     def refresh(self) -> None:
         """Look at the file again, which its writer may have appended to."""
         self._map(None)
+
+    @classmethod
+    def shown(cls, path: Path, base_offset: int, count: int, known: Self | None = None) -> Self:
+        """Return an index of which `count` entries are used, with the mapping of a known one if that is long enough."""
+        index = cls.__new__(cls)
+        index.path, index.base_offset, index.count = path, base_offset, 0
+        index._data = b"" if known is None else known._data
+        index.show(count)
+        return index
 
     def show(self, count: int) -> None:
         """Take `count` entries for used; for the program that writes the file, and so knows."""

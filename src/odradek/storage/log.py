@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
@@ -47,6 +47,31 @@ _RETRIES = 20
 
 SLICE_BYTES = 64 << 20
 """About how much a slice holds, unless one batch is larger."""
+
+
+def behind_deleted_records(segments: Sequence[Segment], epochs: Sequence[EpochEntry], start_offset: int) -> int:
+    """Return the log start offset, by what the leaders' terms say of deleted records that no checkpoint knows.
+
+    Deleting records moves the first term's start at once, while the checkpoint follows within a minute and is lost in a
+    crash. Records of that very term before its start are deleted ones; others tell nothing.
+
+    Args:
+        segments: The segments by base offset.
+        epochs: The leaders' terms.
+        start_offset: The log start offset as far as it is known.
+    """
+    if not segments or not epochs or epochs[0].start_offset <= start_offset:
+        return start_offset
+    first = epochs[0].start_offset
+    number = max(0, bisect_right(segments, first - 1, key=lambda segment: segment.base_offset) - 1)
+    before = segments[number].batch_for(first - 1)
+    is_deleted = (
+        before is not None
+        and before.base_offset < first
+        and before.magic == 2
+        and before.partition_leader_epoch == epochs[0].epoch
+    )
+    return first if is_deleted else start_offset
 
 
 class LogSlice(NamedTuple):
@@ -99,7 +124,7 @@ class Log:
         self._start_offset: int | None = None
         self._problems: list[FormatError] = []
         self._transactions = Transactions(self._files)
-        self._largest_timestamps: list[int] = []
+        self._largest_timestamps: tuple[list[Segment], list[int]] = ([], [])
 
     def __repr__(self) -> str:
         return f"<Log {self.path}>"
@@ -146,18 +171,7 @@ class Log:
         except FormatError as error:
             self._problems.append(error)
             epochs = []
-        if epochs and epochs[0].start_offset > start_offset:
-            # Deleting records moves the first term's start at once, while the checkpoint follows within a minute and is
-            # lost in a crash. Records of that very term before its start are deleted ones; others tell nothing.
-            before = self._segment_for(epochs[0].start_offset - 1).batch_for(epochs[0].start_offset - 1)
-            if (
-                before is not None
-                and before.base_offset < epochs[0].start_offset
-                and before.magic == 2
-                and before.partition_leader_epoch == epochs[0].epoch
-            ):
-                start_offset = epochs[0].start_offset
-        return start_offset
+        return behind_deleted_records(self.segments, epochs, start_offset)
 
     @property
     def log_end_offset(self) -> int:
@@ -191,10 +205,6 @@ class Log:
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that have a record in a range."""
         return self._retried(lambda: self._transactions.aborted(start_offset, end_offset))
-
-    def _segment_for(self, offset: int) -> Segment:
-        segments = self.segments
-        return segments[max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)]
 
     def end_offset(self, isolation: Isolation = "read_uncommitted") -> int:
         """Return the end of what a reader is given: the log end offset, or the last stable offset."""
@@ -239,7 +249,7 @@ class Log:
                 return
             try:
                 # Once mapped, the segment may be deleted: its memory stays.
-                parts, next_offset = self._segment_slices(self._segment_for(offset), offset, end, slice_bytes)
+                parts, next_offset = self._segment_slices(offset, end, slice_bytes)
             except FileNotFoundError:
                 self.refresh()
                 continue
@@ -249,14 +259,17 @@ class Log:
     def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset, log=str(self.path))
 
-    def _segment_slices(self, segment: Segment, offset: int, end: int, slice_bytes: int) -> tuple[list[LogSlice], int]:
-        number = self.segments.index(segment)
+    def _segment_slices(self, offset: int, end: int, slice_bytes: int) -> tuple[list[LogSlice], int]:
+        # A writer in this process puts another list in the place of this one where it rolls or deletes.
+        segments = self.segments
+        number = max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
+        segment = segments[number]
         data = segment.data
-        if number + 1 == len(self.segments):
+        if number + 1 == len(segments):
             whole = segment.end()
             segment_end_offset, next_offset, end_position = whole.next_offset, end, whole.position
         else:
-            segment_end_offset = next_offset = self.segments[number + 1].base_offset
+            segment_end_offset = next_offset = segments[number + 1].base_offset
             end_position = len(data)
         position = segment.position_for(offset) if offset > segment.base_offset else 0
         if end < segment_end_offset:
@@ -321,8 +334,9 @@ class Log:
 
     def _find_timestamp(self, timestamp: int, end: int) -> TimestampedOffset | None:
         start = self.log_start_offset
-        for number in range(self._first_segment_at(timestamp), len(self.segments)):
-            segment = self.segments[number]
+        segments = self.segments
+        for number in range(self._first_segment_at(timestamp, segments), len(segments)):
+            segment = segments[number]
             if segment.base_offset >= end:
                 break
             if segment.largest_timestamp() >= timestamp:
@@ -331,12 +345,14 @@ class Log:
                     return found if found.offset < end else None
         return None
 
-    def _first_segment_at(self, timestamp: int) -> int:
+    def _first_segment_at(self, timestamp: int, segments: list[Segment]) -> int:
         """Return the number of the first segment with a timestamp at or above `timestamp`."""
         # The greatest timestamp up to each closed segment never falls, so it can be searched.
-        largest = self._largest_timestamps
-        for segment in self.segments[len(largest) : -1]:
-            largest.append(max(segment.largest_timestamp(), largest[-1] if largest else NO_TIMESTAMP))
+        known_of, largest = self._largest_timestamps
+        if known_of is not segments:
+            closed = (segment.largest_timestamp() for segment in segments[:-1])
+            largest = list(accumulate(closed, max))
+            self._largest_timestamps = segments, largest
         return bisect_left(largest, timestamp)
 
     def find_max_timestamp(self) -> TimestampedOffset | None:
@@ -361,7 +377,7 @@ class Log:
         self._transactions = Transactions(self._files)
         self._start_offset = None
         self._problems = []
-        self._largest_timestamps = []
+        self._largest_timestamps = ([], [])
 
     def close(self) -> None:
         """Let go of the files. What was handed out stays valid."""

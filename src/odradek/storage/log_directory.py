@@ -43,7 +43,7 @@ class LogDirectory:
     def __init__(self, path: str | os.PathLike[str], mode: str = "r") -> None:
         self.path = Path(path)
         if mode != "r":
-            raise LogError(f"a log directory is opened with mode 'r', not {mode!r}")
+            raise LogError(f"a LogDirectory only reads (mode 'r', not {mode!r}); odradek.open also writes")
         self.mode = mode
         self.problems: list[FormatError] = []
         self._opened = OpenSegments()

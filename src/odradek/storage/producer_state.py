@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from typing_extensions import Buffer
+
 from odradek.errors import (
     InvalidProducerEpochError,
     InvalidTransactionStateError,
@@ -26,7 +28,6 @@ from odradek.errors import (
 from odradek.records.batch import read_records
 from odradek.records.control import ControlRecordType, EndTransactionMarker, parse_end_transaction_marker
 from odradek.records.header import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
-from odradek.storage.files import Buffer
 from odradek.storage.producer_snapshot import NONE, ProducerSnapshotEntry
 
 BATCHES_RETAINED = 5

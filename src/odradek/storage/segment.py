@@ -16,6 +16,7 @@ from __future__ import annotations
 import mmap
 import os
 import resource
+import threading
 from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -72,6 +73,7 @@ class OpenSegments:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             limit = max(16, min(4096, soft // 8))
         self._limit = limit
+        self._lock = threading.Lock()
         self._segments: OrderedDict[Segment, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -79,14 +81,19 @@ class OpenSegments:
 
     def touch(self, segment: Segment) -> None:
         """Note that a segment is in use."""
-        self._segments[segment] = None
-        self._segments.move_to_end(segment)
-        while len(self._segments) > self._limit:
-            self._segments.popitem(last=False)[0].close()
+        excess = []
+        with self._lock:
+            self._segments[segment] = None
+            self._segments.move_to_end(segment)
+            while len(self._segments) > self._limit:
+                excess.append(self._segments.popitem(last=False)[0])
+        for unused in excess:
+            unused.close()
 
     def forget(self, segment: Segment) -> None:
         """Note that a segment was closed."""
-        self._segments.pop(segment, None)
+        with self._lock:
+            self._segments.pop(segment, None)
 
 
 class Segment:
@@ -146,18 +153,20 @@ class Segment:
     @property
     def offset_index(self) -> OffsetIndex:
         """The offset index; empty where the file is missing."""
-        if self._offset_index is None:
-            self._offset_index = OffsetIndex(self._sibling(INDEX_SUFFIX), self.base_offset)
+        index = self._offset_index
+        if index is None:
+            index = self._offset_index = OffsetIndex(self._sibling(INDEX_SUFFIX), self.base_offset)
             self._opened.touch(self)
-        return self._offset_index
+        return index
 
     @property
     def time_index(self) -> TimeIndex:
         """The time index; empty where the file is missing."""
-        if self._time_index is None:
-            self._time_index = TimeIndex(self._sibling(TIME_INDEX_SUFFIX), self.base_offset)
+        index = self._time_index
+        if index is None:
+            index = self._time_index = TimeIndex(self._sibling(TIME_INDEX_SUFFIX), self.base_offset)
             self._opened.touch(self)
-        return self._time_index
+        return index
 
     @property
     def transaction_index_path(self) -> Path:
@@ -258,6 +267,10 @@ class Segment:
                 next_offset = header.next_offset
             self._end = SegmentEnd(scan.position, next_offset, scan.damage)
         return self._end
+
+    def assume_end(self, end: SegmentEnd, largest_timestamp: int) -> None:
+        """Take the end and the greatest timestamp from the program that has just written the file."""
+        self._end, self._largest_timestamp = end, largest_timestamp
 
     def largest_timestamp(self) -> int:
         """Return the greatest timestamp of any batch, -1 where none has one."""

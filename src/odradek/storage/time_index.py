@@ -93,14 +93,27 @@ class WritableTimeIndex:
         base_offset: The segment's base offset.
         max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
         files: The way to the disk.
+        count: How many entries are in use, where the caller knows; else where the zeros begin is looked for.
     """
 
-    def __init__(self, path: Path, base_offset: int, max_index_size_bytes: int, files: FileSystem = FILES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        base_offset: int,
+        max_index_size_bytes: int,
+        files: FileSystem = FILES,
+        *,
+        count: int | None = None,
+    ) -> None:
         self.path = path
         self.base_offset = base_offset
         self._reader = TimeIndex(path, base_offset)
+        if count is not None:
+            self._reader.show(count)
         self.last_entry = self._reader.last_entry()
         self._writer = IndexWriter(path, _ENTRY.size, self._reader.count, max_index_size_bytes, files)
+        # Until somebody looks something up, nothing is mapped: a mapping holds a file descriptor.
+        self._reader.close()
 
     @property
     def count(self) -> int:

@@ -67,6 +67,13 @@ class TransactionIndex:
         self.transactions: list[AbortedTransaction] = []
         self.refresh()
 
+    @classmethod
+    def of(cls, path: Path, base_offset: int, transactions: list[AbortedTransaction]) -> TransactionIndex:
+        """Return an index whose entries are known already."""
+        index = TransactionIndex.__new__(TransactionIndex)
+        index.path, index.base_offset, index.transactions = path, base_offset, transactions
+        return index
+
     def refresh(self) -> None:
         """Read the file again."""
         try:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -35,6 +34,7 @@ from odradek.records.kernels.check import check_records
 from odradek.records.kernels.encode import assign, seal
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import Status, damage_at, scan_batches
+from odradek.storage.producer_state import AppendOrigin
 
 MAX_INT64 = (1 << 63) - 1
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -43,13 +43,6 @@ MAX_RECORD_ERRORS = 100
 
 _NO_KEY = 1
 _TIMESTAMP_OUT_OF_RANGE = 2
-
-
-class AppendOrigin(Enum):
-    """Who asks for an append to a leader."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,11 @@ class ClusterMetadata:
         self._bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
         self._files = files
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether topics are recorded at all; else `image` was made up from the names of folders."""
+        return self._bootstrap is not None or self._tail is not None
+
     def create_topic(
         self,
         name: str,

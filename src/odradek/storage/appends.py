@@ -1,0 +1,158 @@
+"""What is appended to a log, and what comes of it: records become batches, and an append is answered with offsets.
+
+    records -> | batch | batch | ...     no batch above max.message.bytes, offsets from the log end offset on
+
+Source in Kafka: `ProducerBatch`, `LogAppendInfo`, `LogValidator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from odradek.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from odradek.records.builder import BatchOptions, encode_rows
+from odradek.records.compression import Codec
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.batches import walk_batches
+from odradek.records.kernels.objects import Record
+from odradek.records.kernels.rows import ObjectRows
+from odradek.records.scan import Status, damage_at
+from odradek.storage.topic_config import TopicConfig
+from odradek.storage.validator import MAX_RECORD_ERRORS, AppendRules
+
+_CODECS = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_SMALLEST_BATCH_BYTES = 26
+
+
+class AppendResult(NamedTuple):
+    """The answer to an append.
+
+    Attributes:
+        first_offset: The offset of the first record.
+        last_offset: The offset of the last record.
+        append_time_ms: The time that the records were stamped with; None where they keep their own.
+        is_duplicate: Whether a producer sent the batch for a second time: nothing was written, and the offsets are
+            those of the first time.
+    """
+
+    first_offset: int
+    last_offset: int
+    append_time_ms: int | None = None
+    is_duplicate: bool = False
+
+
+def append_rules(config: TopicConfig) -> AppendRules:
+    """Return what a topic's settings ask of the batches that are appended to it."""
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    codec = _CODECS[config.compression_type]
+    return AppendRules(
+        codec=codec,
+        level=None if codec is None else levels.get(codec),
+        compacted=config.is_compacted,
+        timestamp_type=config.message_timestamp_type,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        max_message_bytes=config.max_message_bytes,
+    )
+
+
+def headers_of(data: Buffer, *, check_crc: bool = True) -> list[BatchHeader]:
+    """Return the headers of whole batches; a last one that is cut short is left out.
+
+    Raises:
+        CorruptMessageError: Something is no batch.
+    """
+    size = memoryview(data).nbytes
+    table = walk_batches(data, 0, size, size // _SMALLEST_BATCH_BYTES + 1, check_crc)
+    if table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
+        raise CorruptMessageError(str(damage_at(table.stop, data, table.stop_position, size)))
+    return [BatchHeader._make(table.row(number)) for number in range(len(table))]
+
+
+def _check_records(records: list[Record], rules: AppendRules, now_ms: int) -> None:
+    lowest, highest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    errors = []
+    is_time_wrong = False
+    for number, record in enumerate(records):
+        timestamp = record.timestamp
+        if timestamp is not None and not rules.stamps and not lowest <= timestamp <= highest:
+            errors.append((number, f"timestamp {timestamp} is not within [{lowest}, {highest}]"))
+            is_time_wrong = True
+        if rules.compacted and record.key is None:
+            errors.append((number, "a record of a compacted topic needs a key"))
+    if errors:
+        kind = InvalidTimestampError if is_time_wrong else InvalidRecordError
+        reasons = "; ".join(f"record {number}: {reason}" for number, reason in errors[:3])
+        raise kind(f"{len(errors)} records are refused, {reasons}", errors[:MAX_RECORD_ERRORS])
+
+
+def _with_time(record: Record, now_ms: int) -> Record:
+    if record.timestamp is not None:
+        return record
+    return Record(record.key, record.value, record.headers, now_ms)
+
+
+def build_batches(
+    records: Iterable[Record], rules: AppendRules, *, base_offset: int, leader_epoch: int, now_ms: int
+) -> bytes:
+    """Turn records into batches that are ready to be written.
+
+    A record without a timestamp gets the time of the append, as a producer gives it its own.
+
+    Args:
+        records: At least one record; their offsets are not looked at.
+        rules: What the topic asks.
+        base_offset: The offset of the first record.
+        leader_epoch: The leader epoch of the batches.
+        now_ms: The clock.
+
+    Raises:
+        InvalidRecordError: There is no record, or one that the topic does not take.
+        InvalidTimestampError: A timestamp is too far from the clock.
+        RecordTooLargeError: A record does not fit into `max.message.bytes`.
+    """
+    given = [_with_time(record, now_ms) for record in records]
+    if not given:
+        raise InvalidRecordError("there is no record to append")
+    _check_records(given, rules, now_ms)
+    limit = rules.max_message_bytes
+    codec = Codec.NONE if rules.codec is None else Codec(rules.codec)
+    # What cannot be compressed grows a little.
+    uncompressed_limit = limit if codec is Codec.NONE else max(1, limit - limit // 100 - 128)
+    options = BatchOptions(
+        codec=codec,
+        level=rules.level,
+        timestamp_type=rules.timestamp_type,
+        append_time_ms=now_ms if rules.stamps else None,
+        partition_leader_epoch=leader_epoch,
+    )
+    try:
+        blocks = list(
+            encode_rows(ObjectRows(given, False), options, base_offset=base_offset, max_batch_bytes=uncompressed_limit)
+        )
+    except ValueError as error:
+        raise InvalidRecordError(str(error)) from error
+    for block in blocks:
+        # Within the limit that it was given, the encoder lets only a single record be larger.
+        if len(block) > limit:
+            for header in headers_of(block, check_crc=False):
+                if header.size_bytes > limit:
+                    raise RecordTooLargeError(
+                        f"the batch of record {header.base_offset - base_offset} has {header.size_bytes} bytes, "
+                        f"above max.message.bytes of {limit}"
+                    )
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)

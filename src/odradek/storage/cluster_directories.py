@@ -1,0 +1,170 @@
+"""The folders of `log.dirs` as one cluster of one node: their identities, and which partitions the metadata knows.
+
+    log.dirs = a,b      a/meta.properties  b/meta.properties      one cluster.id and node.id, a directory.id each
+                        a/bootstrap.checkpoint or a/__cluster_metadata-0      the topics, also those in b
+
+A new folder is formatted as Kafka's format tool does it. Partitions' folders that are there already, from nobody knows
+where, become topics then.
+
+Source in Kafka: `MetaPropertiesEnsemble`, `Formatter`, `LogManager.isStrayKraftReplica`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import UUID
+
+from odradek.errors import BrokerError, LogError
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.metadata.cluster import ClusterMetadata
+from odradek.storage.metadata.formatting import DEFAULT_NODE_ID, format_log_directory, new_meta_properties
+from odradek.storage.metadata.image import MetadataImage
+from odradek.storage.metadata.log import image_of_folders
+from odradek.storage.names import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    STRAY_DIRECTORY_SUFFIX,
+    TopicPartition,
+    parse_partition_directory,
+)
+from odradek.storage.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.topic_config import TopicConfig
+from odradek.storage.uuids import ZERO_UUID
+
+_INTERNAL_CONFIG = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFolder:
+    """A partition's folder.
+
+    Attributes:
+        path: The folder.
+        topic_partition: Whose it is, by its name.
+        suffix: `-delete` and the like, or empty.
+        is_stray: Whether the metadata does not know it.
+    """
+
+    path: Path
+    topic_partition: TopicPartition
+    suffix: str
+    is_stray: bool
+
+
+class ClusterDirectories:
+    """The identities and the metadata of some log directories, which the caller has locked.
+
+    Args:
+        paths: The folders; the first holds the metadata.
+        files: The way to the disk.
+
+    Attributes:
+        metadata: The topics and settings.
+
+    Raises:
+        LogError: The folders belong to different clusters or nodes.
+        FormatError: A file of the metadata is damaged.
+    """
+
+    def __init__(self, paths: Sequence[Path], files: FileSystem = FILES) -> None:
+        found = [MetaProperties.read(path / META_PROPERTIES) for path in paths]
+        known = next((meta for meta in found if meta is not None), None)
+        self._metas: list[MetaProperties] = []
+        is_new = found[0] is None
+        orphans = [image_of_folders(path) for path in paths] if is_new else []
+        for path, present in zip(paths, found, strict=True):
+            meta = present or self._new_identity(known)
+            known = known or meta
+            if (meta.cluster_id, meta.node_id) != (known.cluster_id, known.node_id):
+                raise LogError(f"{path} belongs to another cluster or node than {paths[0]}")
+            if present is None and path is paths[0]:
+                format_log_directory(path, meta, files=files)
+            elif present is None:
+                meta.write(path / META_PROPERTIES, files)
+            self._metas.append(meta)
+        self._paths = list(paths)
+        self.metadata = ClusterMetadata(paths[0], files=files)
+        if not self.metadata.is_recorded:
+            for path in paths[1:]:
+                self._add_folders(image_of_folders(path))
+        for image in orphans:
+            self._adopt(image)
+
+    @staticmethod
+    def _new_identity(known: MetaProperties | None) -> MetaProperties:
+        if known is None or known.node_id is None:
+            return new_meta_properties(node_id=DEFAULT_NODE_ID)
+        made = new_meta_properties(node_id=known.node_id, cluster_id=known.cluster_id)
+        return made if known.version else replace(made, version=0, directory_id=None)
+
+    def _add_folders(self, image: MetadataImage) -> None:
+        for name, topic in image.topics.items():
+            if name in self.image.topics:
+                self.image.topics[name].partitions.update(topic.partitions)
+            else:
+                self.image.add_topic(topic)
+
+    def _adopt(self, image: MetadataImage) -> None:
+        for name, topic in image.topics.items():
+            total = max(topic.partitions) + 1
+            try:
+                if name not in self.image.topics:
+                    config = _INTERNAL_CONFIG if name in INTERNAL_TOPICS else {}
+                    self.metadata.create_topic(name, total, config, topic_id=topic.topic_id)
+                elif total > len(self.image.topics[name].partitions):
+                    self.metadata.create_partitions(name, total)
+            except BrokerError:
+                # Kafka would not take such a topic; its folder is one of those that nobody knows.
+                continue
+
+    @property
+    def image(self) -> MetadataImage:
+        """The topics and settings as they are now."""
+        return self.metadata.image
+
+    def directory_ids(self, paths: Sequence[Path]) -> list[UUID]:
+        """Return the ids of folders."""
+        by_path = dict(zip(self._paths, self._metas, strict=True))
+        return [by_path[path].directory_id or ZERO_UUID for path in paths]
+
+    def topic_partitions(self) -> Iterator[TopicPartition]:
+        """Give every partition of every topic."""
+        for name, topic in self.image.topics.items():
+            for number in topic.partitions:
+                yield TopicPartition(name, number)
+
+    def topic_config(self, topic: str, broker_config: Mapping[str, str]) -> TopicConfig:
+        """Return the settings of a topic.
+
+        Args:
+            topic: The topic.
+            broker_config: Settings of the broker, over which those of the metadata prevail.
+        """
+        node_id = self._metas[0].node_id
+        return TopicConfig.load(self.image.topic_config(topic), {**broker_config, **self.image.broker_config(node_id)})
+
+    def partition_folders(self, path: Path) -> Iterator[PartitionFolder]:
+        """Give the partitions' folders of one of the directories, but that of the metadata log, by name."""
+        with os.scandir(path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+        for name in names:
+            parsed = parse_partition_directory(name)
+            if parsed is None or parsed.topic_partition.topic == CLUSTER_METADATA_TOPIC:
+                continue
+            folder = path / name
+            is_stray = parsed.suffix == STRAY_DIRECTORY_SUFFIX or (
+                not parsed.suffix and not self._is_known(folder, parsed.topic_partition)
+            )
+            yield PartitionFolder(folder, parsed.topic_partition, parsed.suffix, is_stray)
+
+    def _is_known(self, folder: Path, topic_partition: TopicPartition) -> bool:
+        topic = self.image.topics.get(topic_partition.topic)
+        if topic is None or topic_partition.partition not in topic.partitions:
+            return False
+        # A crash may have come between the making of the folder and that of the file.
+        topic_id = read_partition_metadata(folder / PARTITION_METADATA)
+        return topic_id is None or topic_id == topic.topic_id or not self.metadata.is_recorded

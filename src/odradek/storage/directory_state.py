@@ -1,0 +1,124 @@
+"""What one folder of `log.dirs` says of all its logs: checkpoints and the clean-shutdown marker, behind the lock.
+
+    .lock                                who writes here, held while it is open
+    .kafka_cleanshutdown                 all promises behind it were kept: nothing has to be recovered
+    recovery-point-offset-checkpoint     per log: what is below is on the disk
+    log-start-offset-checkpoint          per log: where it starts, if not with its first segment
+    replication-offset-checkpoint        per log: the high watermark
+
+The marker is removed before anything is done, and the removal is on the disk before anything is written.
+
+Source in Kafka: `LogManager`, `CleanShutdownFileHandler`, `OffsetCheckpointFile`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+from odradek.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
+from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.lock import LogDirectoryLock
+from odradek.storage.names import TopicPartition
+from odradek.storage.owned_log import OwnedLog
+
+CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+_MARKER = b'{"version":0,"brokerEpoch":-1}'
+
+
+class Checkpoint(Enum):
+    """The checkpoints of a log directory that are written from its logs."""
+
+    RECOVERY_POINT = RECOVERY_POINT_CHECKPOINT
+    START_OFFSET = LOG_START_OFFSET_CHECKPOINT
+    HIGH_WATERMARK = REPLICATION_OFFSET_CHECKPOINT
+
+    def offset_of(self, log: OwnedLog) -> int | None:
+        """Return what the checkpoint says of a log, if anything."""
+        if self is Checkpoint.RECOVERY_POINT:
+            return log.recovery_point
+        if self is Checkpoint.HIGH_WATERMARK:
+            return log.high_watermark
+        start_offset = log.log_start_offset
+        return start_offset if start_offset > log.segments[0].base_offset else None
+
+
+class DirectoryState:
+    """One locked folder of `log.dirs`.
+
+    Args:
+        path: The folder, which is made where it is missing.
+        files: The way to the disk.
+
+    Attributes:
+        path: The folder.
+        is_clean: Whether whoever wrote here last closed all logs in order.
+
+    Raises:
+        LogDirectoryLockedError: Another program writes here: a running Kafka, for one.
+        CheckpointError: A checkpoint is not of the form that Kafka reads.
+    """
+
+    def __init__(self, path: Path, files: FileSystem = FILES) -> None:
+        self.path = path
+        self._files = files
+        self._writing = threading.Lock()
+        files.make_directory(path)
+        self._lock = LogDirectoryLock(path)
+        try:
+            self._known = {kind: read_offset_checkpoint(path / kind.value) for kind in Checkpoint}
+            self.is_clean = (path / CLEAN_SHUTDOWN_MARKER).exists()
+            if self.is_clean:
+                files.unlink(path / CLEAN_SHUTDOWN_MARKER)
+                files.sync_directory(path)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def offset(self, kind: Checkpoint, topic_partition: TopicPartition) -> int:
+        """Return what a checkpoint says of a log, or 0."""
+        return self._known[kind].get(topic_partition, 0)
+
+    def checkpoint(self, kind: Checkpoint, logs: Mapping[TopicPartition, OwnedLog | None]) -> None:
+        """Write a checkpoint.
+
+        Args:
+            kind: Which one.
+            logs: All logs of the folder; of one that was not opened, None, what the file says stays.
+        """
+        with self._writing:
+            known = self._known[kind]
+            offsets = {}
+            for topic_partition, log in logs.items():
+                offset = known.get(topic_partition) if log is None else kind.offset_of(log)
+                if offset is not None:
+                    offsets[topic_partition] = offset
+            self._write(kind, offsets)
+
+    def _write(self, kind: Checkpoint, offsets: dict[TopicPartition, int]) -> None:
+        path = self.path / kind.value
+        if offsets != self._known[kind] or not path.exists():
+            write_offset_checkpoint(path, offsets, self._files)
+            self._known[kind] = offsets
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Take a log that was deleted out of the checkpoints, lest one of the same name be taken for it."""
+        with self._writing:
+            for kind, known in self._known.items():
+                self._write(kind, {key: offset for key, offset in known.items() if key != topic_partition})
+
+    def close(self, *, is_clean: bool) -> None:
+        """Give the folder back; with the marker if every log of it was closed in order."""
+        try:
+            if is_clean:
+                write_atomically(self.path / CLEAN_SHUTDOWN_MARKER, _MARKER, self._files)
+        finally:
+            self._lock.release()

@@ -1,0 +1,304 @@
+"""Opens a partition's folder for writing: puts in order what a crash left, and finds out where the log ends.
+
+    1  leftovers     .deleted and .cleaned go; a .swap takes the place of the segments of its range
+    2  segments      an index without a segment goes; a segment without an index is recovered
+    3  recovery      without a clean shutdown: every segment from the recovery point on is recovered, and what follows a
+                     segment that had to be cut is removed
+    4  the ends      log start and log end offset, leader epochs, producers: the newest snapshot and what came after it
+
+Loading a folder that was loaded before changes nothing.
+
+Source in Kafka: `LogLoader`, `UnifiedLog.rebuildProducerState`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.errors import CorruptIndexError
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.leader_epochs import LeaderEpochCache
+from odradek.storage.log import behind_deleted_records
+from odradek.storage.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    SegmentFile,
+    parse_segment_file,
+    segment_file_name,
+)
+from odradek.storage.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, ProducerStateManager
+from odradek.storage.recovery import RecoveryKind, RecoveryReport, recover_segment, replay_producers
+from odradek.storage.segment import OpenSegments, Segment
+
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+
+def now_ms() -> int:
+    """Return the time of the system's clock."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A partition's folder in order.
+
+    Attributes:
+        segments: The segments by base offset; none where the log is new, or lost all of them.
+        log_start_offset: The first offset that readers are given.
+        log_end_offset: Behind the last offset.
+        recovery_point: What is below it is on the disk.
+        producers: The producers at the log end offset.
+        epochs: The leaders' terms.
+        report: What had to be done.
+    """
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    producers: ProducerStateManager
+    epochs: LeaderEpochCache
+    report: RecoveryReport
+
+
+class LogLoader:
+    """Loads one partition's folder.
+
+    Args:
+        directory: The folder.
+        opened: The register of mapped segments.
+        is_clean: Whether whoever wrote it last closed it in order: then its files are believed.
+        recovery_point: The checkpointed recovery point.
+        log_start_offset: The checkpointed log start offset.
+        index_interval_bytes: `index.interval.bytes`.
+        producer_id_expiration_ms: `producer.id.expiration.ms`.
+        files: The way to the disk.
+        clock: The time, in ms.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        opened: OpenSegments,
+        *,
+        is_clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        index_interval_bytes: int = 4096,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        files: FileSystem = FILES,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self._directory = directory
+        self._opened = opened
+        self._is_clean = is_clean
+        self._recovery_point = recovery_point
+        self._log_start_offset = log_start_offset
+        self._index_interval_bytes = index_interval_bytes
+        self._expiration_ms = producer_id_expiration_ms
+        self._files = files
+        self._clock = clock
+        self._report = RecoveryReport()
+        self._segments: list[Segment] = []
+        self._is_folder_changed = False
+        self._epochs = LeaderEpochCache(directory, files)
+
+    def load(self) -> LoadedLog:
+        """Put the folder in order.
+
+        Raises:
+            CheckpointError: `leader-epoch-checkpoint` is not of the form that Kafka reads.
+            BrokerError: A batch contradicts the state of its producer: such a log cannot be recovered.
+            OSError: The disk failed.
+        """
+        self._remove_leftovers()
+        self._complete_swaps()
+        self._load_segments()
+        recovery_point, end_offset = self._recover()
+        start_offset = self._log_start_offset
+        self._epochs.truncate_from_end(end_offset)
+        if self._segments:
+            start_offset = max(start_offset, self._segments[0].base_offset)
+            start_offset = min(behind_deleted_records(self._segments, self._epochs.entries, start_offset), end_offset)
+        self._epochs.truncate_from_start(self._log_start_offset)
+        producers = self._new_producers()
+        producers.remove_stray_snapshots([segment.base_offset for segment in self._segments])
+        self._rebuild(producers, start_offset, end_offset, is_clean=self._is_clean)
+        if self._is_folder_changed:
+            self._files.sync_directory(self._directory)
+        return LoadedLog(
+            self._segments, start_offset, end_offset, recovery_point, producers, self._epochs, self._report
+        )
+
+    # -- leftovers
+
+    def _list(self) -> list[tuple[SegmentFile, Path]]:
+        found = []
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                named = parse_segment_file(entry.name)
+                if named is not None:
+                    found.append((named, self._directory / entry.name))
+        return sorted(found)
+
+    def _remove(self, path: Path, reason: str) -> None:
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            return
+        self._report.add(RecoveryKind.REMOVED, path, 0, size, reason)
+        self._files.unlink(path)
+        self._is_folder_changed = True
+
+    def _remove_leftovers(self) -> None:
+        listed = self._list()
+        for named, path in listed:
+            if named.suffix.endswith(DELETED_SUFFIX):
+                self._remove(path, "it was deleted before")
+        cleaned = [(named, path) for named, path in listed if named.suffix.endswith(CLEANED_SUFFIX)]
+        if not cleaned:
+            return
+        first = min(named.base_offset for named, _ in cleaned)
+        for named, path in listed:
+            if named.suffix.endswith(SWAP_SUFFIX) and named.base_offset >= first:
+                self._remove(path, "it is of a compaction that was not completed")
+        for _, path in cleaned:
+            self._remove(path, "it is of a compaction that was not completed")
+
+    def _complete_swaps(self) -> None:
+        listed = self._list()
+        swapped = [(named, path) for named, path in listed if named.suffix.endswith(SWAP_SUFFIX)]
+        if not swapped:
+            return
+        bases = sorted(named.base_offset for named, _ in swapped if named.suffix == LOG_SUFFIX + SWAP_SUFFIX)
+        if bases:
+            new = [Segment(self._directory, base, self._opened, suffix=SWAP_SUFFIX) for base in bases]
+            replaced = range(bases[0], max(segment.end().next_offset for segment in new))
+            for segment in new:
+                segment.close()
+            for named, path in listed:
+                if not named.suffix.endswith(SWAP_SUFFIX) and named.base_offset in replaced:
+                    self._remove(path, "a compacted segment takes its place")
+        # Were the renames to reach the disk before the removals, segments would overlap after another crash.
+        if self._is_folder_changed:
+            self._files.sync_directory(self._directory)
+        for _, path in sorted(swapped, key=lambda item: item[0].suffix != LOG_SUFFIX + SWAP_SUFFIX):
+            target = path.with_name(path.name.removesuffix(SWAP_SUFFIX))
+            self._report.add(RecoveryKind.SWAPPED, target, 0, path.stat().st_size, "the compaction was complete")
+            self._files.rename(path, target)
+        self._files.sync_directory(self._directory)
+
+    # -- segments
+
+    def _load_segments(self) -> None:
+        listed = self._list()
+        bases = {named.base_offset for named, _ in listed if named.suffix == LOG_SUFFIX}
+        present = {(named.base_offset, named.suffix) for named, _ in listed}
+        for named, path in listed:
+            if named.suffix in SEGMENT_SUFFIXES[1:] and named.base_offset not in bases:
+                self._remove(path, "there is no segment that it belongs to")
+        for base_offset in sorted(bases):
+            segment = Segment(self._directory, base_offset, self._opened)
+            if (base_offset, INDEX_SUFFIX) not in present or self._is_transaction_index_bad(segment):
+                self._recover_segment(segment)
+            elif (base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size:
+                # Kafka makes an empty one, by which it finds nothing any more.
+                self._recover_segment(segment)
+            self._segments.append(segment)
+
+    def _is_transaction_index_bad(self, segment: Segment) -> bool:
+        try:
+            segment.transaction_index().check()
+        except CorruptIndexError:
+            return True
+        return False
+
+    def _new_producers(self) -> ProducerStateManager:
+        return ProducerStateManager(self._directory, files=self._files, producer_id_expiration_ms=self._expiration_ms)
+
+    def _recover_segment(self, segment: Segment) -> int:
+        producers = self._new_producers()
+        self._rebuild(producers, self._log_start_offset, segment.base_offset, is_clean=False)
+        cut = recover_segment(
+            segment,
+            producers,
+            self._epochs,
+            index_interval_bytes=self._index_interval_bytes,
+            report=self._report,
+            files=self._files,
+        )
+        # So that recovering the next segment does not read this one again.
+        producers.take_snapshot()
+        return cut
+
+    def _recover(self) -> tuple[int, int]:
+        """Recover what has to be; return the recovery point and the log end offset."""
+        if not self._is_clean:
+            self._recover_unflushed()
+        elif self._segments and self._segments[-1].end().damage is not None:
+            # The promise behind the marker was not kept; what would be appended behind the damage could not be read.
+            self._recover_segment(self._segments[-1])
+        end_offset = self._segments[-1].end().next_offset if self._segments else self._log_start_offset
+        if self._segments and end_offset < self._log_start_offset:
+            for segment in reversed(self._segments):
+                self._remove_segment(segment, f"the log starts at {self._log_start_offset}, behind its end")
+            self._segments = []
+            self._epochs.clear()
+            self._new_producers().truncate_fully_and_start_at(self._log_start_offset)
+            return self._log_start_offset, self._log_start_offset
+        return end_offset if self._is_clean else min(self._recovery_point, end_offset), end_offset
+
+    def _recover_unflushed(self) -> None:
+        first = 0
+        for number, segment in enumerate(self._segments):
+            if segment.base_offset <= self._recovery_point:
+                first = number
+        for number in range(first, len(self._segments)):
+            if self._recover_segment(self._segments[number]) > 0:
+                for segment in reversed(self._segments[number + 1 :]):
+                    self._remove_segment(segment, "a segment before it had to be cut")
+                del self._segments[number + 1 :]
+                return
+
+    def _remove_segment(self, segment: Segment, reason: str) -> None:
+        segment.close()
+        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
+            self._remove(self._directory / segment_file_name(segment.base_offset, suffix), reason)
+        # One after the other, the last one first, so that another crash leaves no hole.
+        self._files.sync_directory(self._directory)
+
+    # -- producers
+
+    def _rebuild(self, producers: ProducerStateManager, start_offset: int, end_offset: int, *, is_clean: bool) -> None:
+        bases = [segment.base_offset for segment in self._segments]
+        snapshot_at = {*bases[-2:], end_offset}
+        if not producers.snapshot_offsets and is_clean:
+            # Written by a Kafka that knew no producers yet: none is looked for.
+            for offset in sorted(snapshot_at):
+                producers.map_end_offset = offset
+                producers.take_snapshot()
+            return
+        was_empty = not producers.producers and producers.map_end_offset >= end_offset
+        producers.truncate_and_reload(start_offset, end_offset, self._clock())
+        if end_offset > producers.map_end_offset and not was_empty:
+            for number, segment in enumerate(self._segments):
+                following = bases[number + 1] if number + 1 < len(bases) else end_offset
+                if following <= producers.map_end_offset or segment.base_offset >= end_offset:
+                    continue
+                begin = max(segment.base_offset, producers.map_end_offset, start_offset)
+                producers.map_end_offset = begin
+                if segment.base_offset in snapshot_at:
+                    producers.take_snapshot()
+                replay_producers(segment, producers, begin, end_offset)
+        producers.map_end_offset = end_offset
+        producers.take_snapshot()

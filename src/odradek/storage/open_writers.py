@@ -1,0 +1,59 @@
+"""Bounds how many logs have files open for appending: that which was appended to longest ago closes its files.
+
+Of a log of thousands, few are written to at a time; one that was closed here opens its files again at its next append.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections import OrderedDict
+from typing import Protocol
+
+_FILES_PER_LOG = 4
+
+
+class Parkable(Protocol):
+    """Something with open files."""
+
+    def park(self) -> bool:
+        """Close the files, unless they are in use at this moment; return whether they are closed."""
+        ...
+
+
+class OpenWriters:
+    """The logs that have files open for appending.
+
+    Args:
+        limit: How many there are at most; if None, a quarter of the descriptors that the process may have.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        if limit is None:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            limit = max(8, min(2048, soft // 4 // _FILES_PER_LOG))
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._logs: OrderedDict[Parkable, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def touch(self, log: Parkable) -> None:
+        """Note that a log is about to open its files, or uses them."""
+        with self._lock:
+            self._logs[log] = None
+            self._logs.move_to_end(log)
+            excess = len(self._logs) - self._limit
+            oldest = list(self._logs)[: excess + 8] if excess > 0 else []
+        for other in oldest:
+            if excess <= 0:
+                return
+            if other is not log and other.park():
+                self.forget(other)
+                excess -= 1
+
+    def forget(self, log: Parkable) -> None:
+        """Note that a log has closed its files."""
+        with self._lock:
+            self._logs.pop(log, None)

@@ -1,0 +1,256 @@
+"""Recovers one segment: scans it, cuts it where it is torn, and writes its indexes anew.
+
+    before   | batch | batch | batch | torn batch or zeros     .index: missing, padded or stale
+    after    | batch | batch | batch |                         .index, .timeindex, .txnindex: as if appended and rolled
+
+Whatever recovery does to a folder is noted in a report. Files that are as they should be stay untouched.
+
+Source in Kafka: `LogSegment.recover`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from odradek.errors import CorruptRecordError, FormatError
+from odradek.records.header import NO_TIMESTAMP, BatchHeader
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.leader_epochs import LeaderEpochCache
+from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
+from odradek.storage.offset_index import MAX_RELATIVE_OFFSET
+from odradek.storage.producer_state import read_marker
+from odradek.storage.producer_state_manager import ProducerStateManager
+from odradek.storage.segment import Segment
+from odradek.storage.transaction_index import AbortedTransaction, format_transaction
+
+_INDEX_ENTRY = struct.Struct(">ii")
+_TIME_INDEX_ENTRY = struct.Struct(">qi")
+
+
+class RecoveryKind(Enum):
+    """What recovery did."""
+
+    TRUNCATED = "truncated"
+    """Bytes behind the last whole batch were cut off."""
+
+    REMOVED = "removed"
+    """A file that cannot belong to the log any more was removed."""
+
+    SWAPPED = "swapped"
+    """A compaction that was complete but for its renaming was completed."""
+
+    REBUILT = "rebuilt"
+    """An index was written anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryAction:
+    """One thing that recovery did.
+
+    Attributes:
+        kind: What it did.
+        path: To which file.
+        position: From which byte on.
+        size_bytes: To how many bytes.
+        reason: Why, in words.
+    """
+
+    kind: RecoveryKind
+    path: Path
+    position: int
+    size_bytes: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.kind.value} {self.size_bytes} bytes from position {self.position}: {self.reason}"
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery did to a log, or to all logs of a directory, in order; empty where all was well.
+
+    Attributes:
+        actions: What was done.
+        segments_scanned: How many segments were read whole.
+        bytes_scanned: How many bytes they have.
+    """
+
+    actions: list[RecoveryAction] = field(default_factory=list)
+    segments_scanned: int = 0
+    bytes_scanned: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.actions)
+
+    def add(self, kind: RecoveryKind, path: Path, position: int, size_bytes: int, reason: str) -> None:
+        """Note something."""
+        self.actions.append(RecoveryAction(kind, path, position, size_bytes, reason))
+
+    def extend(self, other: RecoveryReport) -> None:
+        """Take over another report."""
+        self.actions += other.actions
+        self.segments_scanned += other.segments_scanned
+        self.bytes_scanned += other.bytes_scanned
+
+
+class _Indexes:
+    """The entries of a segment's indexes, as its batches come."""
+
+    def __init__(self, base_offset: int, interval_bytes: int) -> None:
+        self._base_offset = base_offset
+        self._interval = interval_bytes
+        self._last_indexed = 0
+        self._largest = (NO_TIMESTAMP, base_offset)
+        self._last_time = NO_TIMESTAMP
+        self.offsets = bytearray()
+        self.times = bytearray()
+        self.aborted: list[AbortedTransaction] = []
+
+    def add(self, header: BatchHeader) -> None:
+        if header.max_timestamp > self._largest[0]:
+            self._largest = (header.max_timestamp, header.last_offset)
+        if header.position - self._last_indexed > self._interval:
+            self.offsets += _INDEX_ENTRY.pack(header.last_offset - self._base_offset, header.position)
+            self._add_time()
+            self._last_indexed = header.position
+
+    def _add_time(self) -> None:
+        timestamp, offset = self._largest
+        if timestamp > self._last_time:
+            self.times += _TIME_INDEX_ENTRY.pack(timestamp, offset - self._base_offset)
+            self._last_time = timestamp
+
+    def finish(self) -> None:
+        self._add_time()
+
+
+def recover_segment(
+    segment: Segment,
+    producers: ProducerStateManager,
+    epochs: LeaderEpochCache,
+    *,
+    index_interval_bytes: int,
+    report: RecoveryReport,
+    files: FileSystem = FILES,
+) -> int:
+    """Recover a segment.
+
+    Args:
+        segment: The segment; its file is cut behind the last whole batch.
+        producers: The producers' state at the segment's base offset, which goes on to its end.
+        epochs: The leaders' terms, to which those of the batches are added.
+        index_interval_bytes: `index.interval.bytes`.
+        report: Where it is noted what was done.
+        files: The way to the disk.
+
+    Returns:
+        How many bytes were cut off.
+
+    Raises:
+        BrokerError: A batch contradicts the state of its producer: such a log cannot be recovered.
+        OSError: The disk failed.
+    """
+    size = segment.path.stat().st_size
+    indexes = _Indexes(segment.base_offset, index_interval_bytes)
+    next_offset = segment.base_offset
+    position = 0
+    scan = segment.scan(check_crc=True)
+    damage: FormatError | None = None
+    for header in scan:
+        if header.last_offset < next_offset:
+            # Kafka empties such a segment, since its index cannot take the offset; what is before it is good.
+            damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
+            break
+        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            damage = _misplaced(segment, header, f"offset {header.last_offset} is out of reach of the base offset")
+            break
+        indexes.add(header)
+        _replay(segment, header, producers, epochs, indexes)
+        next_offset, position = header.next_offset, header.end_position
+    else:
+        damage = scan.damage
+    indexes.finish()
+    report.segments_scanned += 1
+    report.bytes_scanned += size
+    cut = size - position
+    segment.close()
+    if cut > 0:
+        reason = damage.reason if damage is not None else "no batch"
+        report.add(RecoveryKind.TRUNCATED, segment.path, position, cut, reason)
+        _truncate(segment.path, position, files)
+    producers.map_end_offset = max(next_offset, producers.map_end_offset)
+    _write_indexes(segment, indexes, report, files)
+    segment.refresh()
+    return cut
+
+
+def _misplaced(segment: Segment, header: BatchHeader, reason: str) -> FormatError:
+    return CorruptRecordError(reason, path=segment.path, position=header.position)
+
+
+def _replay(
+    segment: Segment,
+    header: BatchHeader,
+    producers: ProducerStateManager,
+    epochs: LeaderEpochCache,
+    indexes: _Indexes,
+) -> None:
+    if header.magic < 2:
+        return
+    latest = epochs.latest_epoch
+    if header.partition_leader_epoch >= 0 and (latest is None or header.partition_leader_epoch > latest):
+        epochs.assign(header.partition_leader_epoch, header.base_offset)
+    if header.has_producer_id:
+        marker = read_marker(segment.data, header) if header.is_control else None
+        indexes.aborted += producers.replay(header, marker)
+
+
+def replay_producers(segment: Segment, producers: ProducerStateManager, start_offset: int, end_offset: int) -> None:
+    """Let the batches of a segment from one offset up to another take effect on the producers' state."""
+    for header in segment.scan(segment.position_for(start_offset), segment.end().position):
+        if header.base_offset >= end_offset:
+            break
+        if header.has_producer_id and header.last_offset >= start_offset:
+            producers.replay(header, read_marker(segment.data, header) if header.is_control else None)
+
+
+def _truncate(path: Path, size: int, files: FileSystem) -> None:
+    file = files.open(path)
+    try:
+        file.truncate(size)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _write_indexes(segment: Segment, indexes: _Indexes, report: RecoveryReport, files: FileSystem) -> None:
+    def path(suffix: str) -> Path:
+        return segment.directory / segment_file_name(segment.base_offset, suffix)
+
+    _write_index(path(INDEX_SUFFIX), bytes(indexes.offsets), report, files)
+    _write_index(path(TIME_INDEX_SUFFIX), bytes(indexes.times), report, files)
+    transactions = b"".join(map(format_transaction, indexes.aborted))
+    if transactions or path(TRANSACTION_INDEX_SUFFIX).exists():
+        _write_index(path(TRANSACTION_INDEX_SUFFIX), transactions, report, files)
+
+
+def _write_index(path: Path, entries: bytes, report: RecoveryReport, files: FileSystem) -> None:
+    try:
+        present: bytes | None = path.read_bytes()
+    except FileNotFoundError:
+        present = None
+    file = files.open(path)
+    try:
+        # The last entries of a segment that was appended to may be missing, and that of its end always is.
+        if present is None or not entries.startswith(present.rstrip(b"\0")):
+            reason = "it was missing" if present is None else "its entries were not those that the segment gives"
+            report.add(RecoveryKind.REBUILT, path, 0, len(entries), reason)
+        if present != entries:
+            file.truncate(0)
+            file.write(entries)
+        file.sync()
+    finally:
+        file.close()
