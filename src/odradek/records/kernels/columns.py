@@ -2,18 +2,14 @@
 
     batch header -> checks -> for each record: offset, timestamp, key, value, headers -> growing columns
 
-A column of byte strings is either *plain* (int32 ends and one block of bytes: every value is copied once) or *views*
-(16 bytes a value that point into the mapped segment: nothing is copied, save what was compressed). Sources: Arrow's
-columnar format, "Variable-size Binary Layout" and "Variable-size Binary View Layout"; Kafka's DefaultRecordBatch,
-DefaultRecord, LegacyRecord, AbstractLegacyRecordBatch.
+The memory is that of `arrow_memory`: a value is copied once, or, with views, pointed at where it stands in the mapped
+segment, save what was compressed. Kafka: DefaultRecordBatch, DefaultRecord, LegacyRecord, AbstractLegacyRecordBatch.
 """
 
 import cython
-from cython.cimports.cpython import Py_buffer
-from cython.cimports.cpython.buffer import PyBuffer_FillInfo
-from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
-from cython.cimports.libc.stdlib import free, malloc, realloc
-from cython.cimports.libc.string import memcpy
+from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from cython.cimports.libc.stdlib import free, malloc
+from cython.cimports.odradek.records.kernels.arrow_memory import SLACK, ArrowMemory, VarColumn, append, reserve_rows
 from cython.cimports.odradek.records.kernels.wire import (
     BAD_RECORD,
     COMPRESSED,
@@ -40,145 +36,6 @@ _crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
-# Room behind every block of bytes, so that a short value can be copied as one fixed-size move.
-_SLACK = cython.declare(cython.int, 32)
-
-VarColumn = cython.struct(
-    data=cython.pointer(uint8_t),  # the bytes of the values (plain), or of those that could not be pointed at (views)
-    used=int64_t,
-    data_capacity=int64_t,
-    slots=cython.pointer(uint8_t),  # int32 ends, one more than rows (plain), or 16 bytes a row (views)
-    slots_capacity=int64_t,
-    validity=cython.pointer(uint8_t),
-    validity_capacity=int64_t,
-    nulls=int64_t,
-    views=cython.bint,
-)
-
-
-@cython.final
-@cython.cclass
-class Block:
-    """Bytes that a decoder gave away; whoever holds the buffer keeps them."""
-
-    data: cython.pointer(uint8_t)
-    size: int64_t
-
-    def __cinit__(self):
-        self.data = cython.NULL
-        self.size = 0
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def __getbuffer__(self, view: cython.pointer(Py_buffer), flags: cython.int):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
-
-
-@cython.cfunc
-def _block(data: cython.pointer(uint8_t), size: int64_t) -> Block:
-    block: Block = Block.__new__(Block)
-    block.data = data
-    block.size = size
-    return block
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _reserve(
-    data: cython.pointer(cython.pointer(uint8_t)), capacity: cython.pointer(int64_t), size: int64_t
-) -> cython.bint:
-    """Make room for `size` bytes; False where there is no memory."""
-    wanted: int64_t
-    grown: cython.pointer(uint8_t)
-    if size <= capacity[0]:
-        return True
-    wanted = capacity[0] + capacity[0] // 2
-    if wanted < size:
-        wanted = size
-    if wanted < 4096:
-        wanted = 4096
-    grown = cython.cast(cython.pointer(uint8_t), realloc(data[0], wanted))
-    if grown == cython.NULL:
-        return False
-    data[0] = grown
-    capacity[0] = wanted
-    return True
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _reserve_rows(column: cython.pointer(VarColumn), rows: int64_t, size: int64_t) -> cython.bint:
-    """Make room for `rows` rows in all and `size` more bytes."""
-    slot: int64_t = 16 if column.views else 4
-    fresh: cython.bint = column.slots == cython.NULL
-    if not _reserve(cython.address(column.slots), cython.address(column.slots_capacity), (rows + 1) * slot):
-        return False
-    if fresh and not column.views:
-        cython.cast(cython.pointer(int32_t), column.slots)[0] = 0
-    if not _reserve(cython.address(column.validity), cython.address(column.validity_capacity), rows // 8 + 1):
-        return False
-    return _reserve(cython.address(column.data), cython.address(column.data_capacity), column.used + size + _SLACK)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _append(
-    column: cython.pointer(VarColumn),
-    row: int64_t,
-    p: Bytes,
-    size: int32_t,
-    readable: int64_t,
-    mapped_position: int64_t,
-) -> cython.void:
-    """Append one value; the room was made before.
-
-    Args:
-        column: The column.
-        row: Its row.
-        p: The bytes.
-        size: How many; negative for null.
-        readable: How many bytes may be read from `p`.
-        mapped_position: Where `p` stands in the mapped segment, or -1 where it must be copied.
-    """
-    bit: uint8_t = 1 if size >= 0 else 0
-    shift: cython.int = row & 7
-    byte: cython.pointer(uint8_t) = column.validity + (row >> 3)
-    view: cython.pointer(uint32_t)
-    byte[0] = (byte[0] & ((1 << shift) - 1)) | (bit << shift)
-    if size < 0:
-        column.nulls += 1
-        size = 0
-    if not column.views:
-        if size <= 32 and readable >= 32:
-            memcpy(column.data + column.used, p, 32)
-        else:
-            memcpy(column.data + column.used, p, size)
-        column.used += size
-        cython.cast(cython.pointer(int32_t), column.slots)[row + 1] = cython.cast(int32_t, column.used)
-        return
-    view = cython.cast(cython.pointer(uint32_t), column.slots + row * 16)
-    view[0] = size
-    if size <= 12:
-        view[1] = view[2] = view[3] = 0
-        memcpy(view + 1, p, size)
-        return
-    memcpy(view + 1, p, 4)
-    if 0 <= mapped_position <= INT32_MAX:
-        view[2] = 0
-        view[3] = cython.cast(uint32_t, mapped_position)
-        return
-    memcpy(column.data + column.used, p, size)
-    view[2] = 1
-    view[3] = cython.cast(uint32_t, column.used)
-    column.used += size
-
 
 @cython.final
 @cython.cclass
@@ -188,9 +45,6 @@ class ColumnDecoder:
     A batch is taken whole or not at all: one that contradicts itself leaves the columns as they were.
     """
 
-    wants_key: cython.bint
-    wants_value: cython.bint
-    wants_headers: cython.bint
     check_crc: cython.bint
     include_control: cython.bint
     max_rows: int64_t
@@ -205,22 +59,7 @@ class ColumnDecoder:
     aborted: cython.pointer(int64_t)  # triples: producer id, first offset, offset of the marker
     aborted_count: int64_t
 
-    rows: int64_t
-    offsets: cython.pointer(uint8_t)
-    offsets_capacity: int64_t
-    timestamps: cython.pointer(uint8_t)
-    timestamps_capacity: int64_t
-    types: cython.pointer(uint8_t)
-    types_capacity: int64_t
-    types_met: cython.int
-    timestamp_nulls: int64_t
-    key: VarColumn
-    value: VarColumn
-    header_ends: cython.pointer(uint8_t)
-    header_ends_capacity: int64_t
-    header_count: int64_t
-    header_name: VarColumn
-    header_value: VarColumn
+    memory: ArrowMemory
 
     info: BatchInfo
     next: int64_t
@@ -231,7 +70,6 @@ class ColumnDecoder:
     def __cinit__(self):
         self.aborted = cython.NULL
         self.aborted_count = 0
-        self._forget()
 
     def __init__(
         self,
@@ -250,11 +88,7 @@ class ColumnDecoder:
         timestamp_scale=1,
         aborted=(),
     ):
-        self.wants_key = wants_key
-        self.wants_value = wants_value
-        self.wants_headers = wants_headers
-        self.key.views = views
-        self.value.views = views
+        self.memory = ArrowMemory(wants_key, wants_value, wants_headers, views)
         self.check_crc = check_crc
         self.include_control = include_control
         self.max_rows = max_rows
@@ -279,58 +113,10 @@ class ColumnDecoder:
             self.aborted_count = count
 
     def __dealloc__(self):
-        self._free()
         free(self.aborted)
 
-    @cython.cfunc
-    def _free_column(self, column: cython.pointer(VarColumn)):
-        free(column.data)
-        free(column.slots)
-        free(column.validity)
-
-    @cython.cfunc
-    def _free(self):
-        free(self.offsets)
-        free(self.timestamps)
-        free(self.types)
-        free(self.header_ends)
-        self._free_column(cython.address(self.key))
-        self._free_column(cython.address(self.value))
-        self._free_column(cython.address(self.header_name))
-        self._free_column(cython.address(self.header_value))
-
-    @cython.cfunc
-    def _forget_column(self, column: cython.pointer(VarColumn)):
-        column.data = cython.NULL
-        column.slots = cython.NULL
-        column.validity = cython.NULL
-        column.used = 0
-        column.nulls = 0
-        column.data_capacity = 0
-        column.slots_capacity = 0
-        column.validity_capacity = 0
-
-    @cython.cfunc
-    def _forget(self):
-        self.rows = 0
-        self.offsets = cython.NULL
-        self.offsets_capacity = 0
-        self.timestamps = cython.NULL
-        self.timestamps_capacity = 0
-        self.types = cython.NULL
-        self.types_capacity = 0
-        self.types_met = 0
-        self.timestamp_nulls = 0
-        self.header_ends = cython.NULL
-        self.header_ends_capacity = 0
-        self.header_count = 0
-        self._forget_column(cython.address(self.key))
-        self._forget_column(cython.address(self.value))
-        self._forget_column(cython.address(self.header_name))
-        self._forget_column(cython.address(self.header_value))
-
     def __len__(self):
-        return self.rows
+        return self.memory.rows
 
     @property
     def batch(self):
@@ -375,32 +161,6 @@ class ColumnDecoder:
         return True
 
     @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _used(self) -> int64_t:
-        return self.key.used + self.value.used + self.header_name.used + self.header_value.used
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _make_room(self, rows: int64_t, size: int64_t) -> cython.bint:
-        total: int64_t = self.rows + rows
-        ok: cython.bint = _reserve(
-            cython.address(self.offsets), cython.address(self.offsets_capacity), total * 8
-        ) and _reserve(cython.address(self.timestamps), cython.address(self.timestamps_capacity), total * 8)
-        ok = ok and _reserve(cython.address(self.types), cython.address(self.types_capacity), total)
-        if ok and self.wants_key:
-            ok = _reserve_rows(cython.address(self.key), total, size)
-        if ok and self.wants_value:
-            ok = _reserve_rows(cython.address(self.value), total, size)
-        if ok and self.wants_headers:
-            ok = _reserve(cython.address(self.header_ends), cython.address(self.header_ends_capacity), (total + 1) * 4)
-            if ok and self.rows == 0:
-                cython.cast(cython.pointer(int32_t), self.header_ends)[0] = 0
-        return ok
-
-    @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _refuse(self, at: int64_t, record: int64_t, text: cython.p_const_char) -> Status:
@@ -436,9 +196,9 @@ class ColumnDecoder:
         ends: cython.pointer(int32_t)
         count: int64_t = self.info.records_count
         index: int64_t
-        row: int64_t = self.rows
-        header_row: int64_t = self.header_count
-        nulls: int64_t = self.timestamp_nulls
+        row: int64_t = self.memory.rows
+        header_row: int64_t = self.memory.header_count
+        nulls: int64_t = self.memory.timestamp_nulls
         length: int32_t = 0
         size: int32_t = 0
         headers: int32_t = 0
@@ -451,9 +211,9 @@ class ColumnDecoder:
         append_time: cython.bint = self.info.attributes & 8 != 0
         kind: uint8_t = 1 if append_time else 0
         scale: int64_t = self.timestamp_scale
-        wants_key: cython.bint = self.wants_key
-        wants_value: cython.bint = self.wants_value
-        wants_headers: cython.bint = self.wants_headers
+        wants_key: cython.bint = self.memory.wants_key
+        wants_value: cython.bint = self.memory.wants_value
+        wants_headers: cython.bint = self.memory.wants_headers
         wants_bytes: cython.bint = wants_key or wants_value or wants_headers
         filters: cython.bint = (
             self.filters_time or base_offset < self.start_offset or self.info.last_offset > self.last_offset
@@ -466,16 +226,16 @@ class ColumnDecoder:
 
         if count * 7 > stop - start:
             return self._refuse(0, 0, b"more records than its bytes can hold")
-        if not self._make_room(count, stop - start):
+        if not self.memory.make_room(count, stop - start):
             return NO_MEMORY
-        key = self.key
-        value = self.value
-        name = self.header_name
-        header_value = self.header_value
-        offsets = cython.cast(cython.pointer(int64_t), self.offsets)
-        timestamps = cython.cast(cython.pointer(int64_t), self.timestamps)
-        types = self.types
-        ends = cython.cast(cython.pointer(int32_t), self.header_ends)
+        key = self.memory.key
+        value = self.memory.value
+        name = self.memory.header_name
+        header_value = self.memory.header_value
+        offsets = cython.cast(cython.pointer(int64_t), self.memory.offsets)
+        timestamps = cython.cast(cython.pointer(int64_t), self.memory.timestamps)
+        types = self.memory.types
+        ends = cython.cast(cython.pointer(int32_t), self.memory.header_ends)
 
         for index in range(count):
             record_start = p
@@ -511,7 +271,7 @@ class ColumnDecoder:
             if p == cython.NULL or size > record_end - p:
                 return self._refuse(record_start - start, index, b"a key past the end of its record")
             if wants_key:
-                _append(
+                append(
                     cython.address(key),
                     row,
                     p,
@@ -525,7 +285,7 @@ class ColumnDecoder:
             if p == cython.NULL or size > record_end - p:
                 return self._refuse(record_start - start, index, b"a value past the end of its record")
             if wants_value:
-                _append(
+                append(
                     cython.address(value),
                     row,
                     p,
@@ -541,29 +301,29 @@ class ColumnDecoder:
                 return self._refuse(record_start - start, index, b"more headers than its bytes can hold")
             if not odradek_likely(headers == 0):
                 if wants_headers:
-                    if not _reserve_rows(cython.address(self.header_name), header_row + headers, stop - start):
+                    if not reserve_rows(cython.address(self.memory.header_name), header_row + headers, stop - start):
                         return NO_MEMORY
-                    if not _reserve_rows(cython.address(self.header_value), header_row + headers, stop - start):
+                    if not reserve_rows(cython.address(self.memory.header_value), header_row + headers, stop - start):
                         return NO_MEMORY
                     # The blocks may have moved; what was appended to them has not.
-                    name.data = self.header_name.data
-                    name.slots = self.header_name.slots
-                    name.validity = self.header_name.validity
-                    header_value.data = self.header_value.data
-                    header_value.slots = self.header_value.slots
-                    header_value.validity = self.header_value.validity
+                    name.data = self.memory.header_name.data
+                    name.slots = self.memory.header_name.slots
+                    name.validity = self.memory.header_name.validity
+                    header_value.data = self.memory.header_value.data
+                    header_value.slots = self.memory.header_value.slots
+                    header_value.validity = self.memory.header_value.validity
                 for _ in range(headers):
                     p = read_varint(p, record_end, cython.address(size))
                     if p == cython.NULL or size < 0 or size > record_end - p:
                         return self._refuse(record_start - start, index, b"a header name past the end of its record")
                     if wants_headers:
-                        _append(cython.address(name), header_row, p, size, readable_end - p, -1)
+                        append(cython.address(name), header_row, p, size, readable_end - p, -1)
                     p += size
                     p = read_varint(p, record_end, cython.address(size))
                     if p == cython.NULL or size > record_end - p:
                         return self._refuse(record_start - start, index, b"a header value past the end of its record")
                     if wants_headers:
-                        _append(cython.address(header_value), header_row, p, size, readable_end - p, -1)
+                        append(cython.address(header_value), header_row, p, size, readable_end - p, -1)
                     if size > 0:
                         p += size
                     header_row += 1
@@ -578,17 +338,17 @@ class ColumnDecoder:
             row += 1
         if p != stop:
             return self._refuse(p - start, count, b"bytes left over after the last record")
-        if row > self.rows:
-            self.types_met |= 1 << kind
-        self.key = key
-        self.value = value
-        self.header_name.used = name.used
-        self.header_name.nulls = name.nulls
-        self.header_value.used = header_value.used
-        self.header_value.nulls = header_value.nulls
-        self.header_count = header_row
-        self.timestamp_nulls = nulls
-        self.rows = row
+        if row > self.memory.rows:
+            self.memory.types_met |= 1 << kind
+        self.memory.key = key
+        self.memory.value = value
+        self.memory.header_name.used = name.used
+        self.memory.header_name.nulls = name.nulls
+        self.memory.header_value.used = header_value.used
+        self.memory.header_value.nulls = header_value.nulls
+        self.memory.header_count = header_row
+        self.memory.timestamp_nulls = nulls
+        self.memory.rows = row
         return OK
 
     @cython.cfunc
@@ -626,38 +386,38 @@ class ColumnDecoder:
             or timestamp > self.last_timestamp
         ):
             return OK
-        if not self._make_room(1, info.size_bytes):
+        if not self.memory.make_room(1, info.size_bytes):
             return NO_MEMORY
-        if self.wants_key:
-            _append(
-                cython.address(self.key),
-                self.rows,
+        if self.memory.wants_key:
+            append(
+                cython.address(self.memory.key),
+                self.memory.rows,
                 p + key_at,
                 key_size,
                 stop - (p + key_at),
                 mapped_position + key_at if mapped_position >= 0 else -1,
             )
-        if self.wants_value:
-            _append(
-                cython.address(self.value),
-                self.rows,
+        if self.memory.wants_value:
+            append(
+                cython.address(self.memory.value),
+                self.memory.rows,
                 p + value_at,
                 value_size,
                 stop - (p + value_at),
                 mapped_position + value_at if mapped_position >= 0 else -1,
             )
-        if self.wants_headers:
-            cython.cast(cython.pointer(int32_t), self.header_ends)[self.rows + 1] = cython.cast(
-                int32_t, self.header_count
+        if self.memory.wants_headers:
+            cython.cast(cython.pointer(int32_t), self.memory.header_ends)[self.memory.rows + 1] = cython.cast(
+                int32_t, self.memory.header_count
             )
-        cython.cast(cython.pointer(int64_t), self.offsets)[self.rows] = offset
-        cython.cast(cython.pointer(int64_t), self.timestamps)[self.rows] = cython.cast(
+        cython.cast(cython.pointer(int64_t), self.memory.offsets)[self.memory.rows] = offset
+        cython.cast(cython.pointer(int64_t), self.memory.timestamps)[self.memory.rows] = cython.cast(
             int64_t, cython.cast(uint64_t, timestamp) * self.timestamp_scale
         )
-        self.types[self.rows] = kind
-        self.timestamp_nulls += timestamp == -1
-        self.types_met |= 1 << kind
-        self.rows += 1
+        self.memory.types[self.memory.rows] = kind
+        self.memory.timestamp_nulls += timestamp == -1
+        self.memory.types_met |= 1 << kind
+        self.memory.rows += 1
         return OK
 
     @cython.cfunc
@@ -676,12 +436,12 @@ class ColumnDecoder:
         append_time: cython.bint = self.info.magic == 1 and self.info.attributes & 8 != 0
         kind: uint8_t = 2 if self.info.magic == 0 else (1 if append_time else 0)
         # Undone as a whole where an inner message is bad.
-        rows: int64_t = self.rows
-        key_used: int64_t = self.key.used
-        key_nulls: int64_t = self.key.nulls
-        value_used: int64_t = self.value.used
-        value_nulls: int64_t = self.value.nulls
-        timestamp_nulls: int64_t = self.timestamp_nulls
+        rows: int64_t = self.memory.rows
+        key_used: int64_t = self.memory.key.used
+        key_nulls: int64_t = self.memory.key.nulls
+        value_used: int64_t = self.memory.value.used
+        value_nulls: int64_t = self.memory.value.nulls
+        timestamp_nulls: int64_t = self.memory.timestamp_nulls
         while p < stop:
             status = read_header(p, stop - p, cython.address(inner), cython.NULL, crc32)
             if status != OK:
@@ -705,12 +465,12 @@ class ColumnDecoder:
             timestamp = self.info.max_timestamp if append_time else inner.max_timestamp
             status = self._append_message(p, cython.address(inner), base + inner.base_offset, timestamp, kind, -1)
             if status != OK:
-                self.rows = rows
-                self.key.used = key_used
-                self.key.nulls = key_nulls
-                self.value.used = value_used
-                self.value.nulls = value_nulls
-                self.timestamp_nulls = timestamp_nulls
+                self.memory.rows = rows
+                self.memory.key.used = key_used
+                self.memory.key.nulls = key_nulls
+                self.memory.value.used = value_used
+                self.memory.value.nulls = value_nulls
+                self.memory.timestamp_nulls = timestamp_nulls
                 return status
             p += inner.size_bytes
         return OK
@@ -725,7 +485,7 @@ class ColumnDecoder:
         kind: uint8_t
         while True:
             self.next = position
-            if self.rows >= self.max_rows or self._used() >= self.max_bytes:
+            if self.memory.rows >= self.max_rows or self.memory.used() >= self.max_bytes:
                 return FULL
             if position >= end:
                 return END
@@ -735,7 +495,7 @@ class ColumnDecoder:
                 return status
             if self._wanted(cython.address(self.info)):
                 # Arrow's int32 ends: what is decoded so far goes out before they could overflow.
-                if self.rows > 0 and self.info.size_bytes > INT32_MAX - _SLACK - self.max_bytes:
+                if self.memory.rows > 0 and self.info.size_bytes > INT32_MAX - SLACK - self.max_bytes:
                     return FULL
                 if self.info.attributes & 7:
                     return COMPRESSED
@@ -793,7 +553,7 @@ class ColumnDecoder:
         size: int64_t = payload.shape[0]
         nothing: uint8_t = 0
         base: Bytes = cython.address(nothing)
-        if size > INT32_MAX - self.max_bytes - _SLACK:
+        if size > INT32_MAX - self.max_bytes - SLACK:
             raise ValueError(f"{size} decompressed bytes do not fit one column")
         if size > 0:
             base = cython.cast(Bytes, cython.address(payload[0]))
@@ -808,17 +568,6 @@ class ColumnDecoder:
 
     # -- handing out ---------------------------------------------------------------------------------------------
 
-    @cython.cfunc
-    def _take_column(self, column: cython.pointer(VarColumn), rows: int64_t):
-        slots: int64_t = rows * 16 if column.views else (rows + 1) * 4
-        validity = _block(column.validity, (rows + 7) // 8)
-        return (
-            column.nulls,
-            validity if column.nulls else None,
-            _block(column.slots, slots if column.slots != cython.NULL else 0),
-            _block(column.data, column.used),
-        )
-
     def take(self):
         """Hand out the columns and start anew.
 
@@ -827,46 +576,4 @@ class ColumnDecoder:
             CreateTime, 1 LogAppendTime, 2 none), which types were met (bits), key and value as (nulls, validity or
             None, slots, bytes) or None, header ends (int32) or None, header count, header names, header values.
         """
-        rows: int64_t = self.rows
-        offsets = _block(self.offsets, rows * 8)
-        self.offsets = cython.NULL
-        timestamps = _block(self.timestamps, rows * 8)
-        self.timestamps = cython.NULL
-        types = _block(self.types, rows)
-        self.types = cython.NULL
-        key = self._take_column(cython.address(self.key), rows) if self.wants_key and rows else None
-        value = self._take_column(cython.address(self.value), rows) if self.wants_value and rows else None
-        ends = None
-        names = None
-        values = None
-        if self.wants_headers and rows:
-            ends = _block(self.header_ends, (rows + 1) * 4)
-            self.header_ends = cython.NULL
-            if self.header_count:
-                names = self._take_column(cython.address(self.header_name), self.header_count)
-                values = self._take_column(cython.address(self.header_value), self.header_count)
-        result = (
-            rows,
-            offsets,
-            timestamps,
-            self.timestamp_nulls,
-            types,
-            self.types_met,
-            key,
-            value,
-            ends,
-            self.header_count,
-            names,
-            values,
-        )
-        # What was not handed out stays owned here until it is freed.
-        if not (self.wants_key and rows):
-            self._free_column(cython.address(self.key))
-        if not (self.wants_value and rows):
-            self._free_column(cython.address(self.value))
-        if names is None:
-            self._free_column(cython.address(self.header_name))
-            self._free_column(cython.address(self.header_value))
-        free(self.header_ends)
-        self._forget()
-        return result
+        return self.memory.take()
