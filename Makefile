@@ -1,5 +1,6 @@
 # make install   makes .venv; the other targets call it
-# make test      the quick tests          make test-all   all of them
+# make test      the quick tests
+# make test-all  these, and those with Spark, Apache Kafka, Redis and ZooKeeper themselves
 # make demo      the main job, on what a real Kafka wrote
 # make bench     what it measures on this machine
 # make lint      lint, format, types, the import contract
@@ -10,7 +11,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 KERNELS := $(wildcard src/odradek/records/kernels/*.py src/odradek/records/kernels/*.pxd)
 
-.PHONY: install test test-all demo bench lint check-java clean
+.PHONY: install test test-interop test-all demo bench lint check-java clean
 
 install: $(STAMP)
 
@@ -26,8 +27,10 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(KERNELS)
 test: install
 	$(BIN)/pytest
 
-test-all: install
-	$(BIN)/pytest -m ''
+test-interop: install
+	$(BIN)/pytest -m 'interop or spark or slow'
+
+test-all: test test-interop
 
 lint: install
 	$(BIN)/ruff check .
