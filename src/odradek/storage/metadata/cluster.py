@@ -20,7 +20,7 @@ from odradek.storage.files import FILES, FileSystem
 from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.metadata.bootstrap import BootstrapRecords
 from odradek.storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, TopicImage
-from odradek.storage.metadata.log import append_metadata, load_metadata
+from odradek.storage.metadata.log import append_metadata, load_metadata, metadata_file_sizes
 from odradek.storage.metadata.records import (
     ConfigRecord,
     MetadataRecord,
@@ -53,11 +53,15 @@ class ClusterMetadata:
     def __init__(self, directory: Path, *, files: FileSystem = FILES) -> None:
         self.directory = directory
         self.meta = MetaProperties.read(directory / META_PROPERTIES)
-        loaded = load_metadata(directory)
+        self._files = files
+        self._load()
+
+    def _load(self) -> None:
+        self._seen = metadata_file_sizes(self.directory)
+        loaded = load_metadata(self.directory)
         self.image = loaded.image
         self._tail = loaded.tail
         self._bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
-        self._files = files
 
     @property
     def is_recorded(self) -> bool:
@@ -121,7 +125,7 @@ class ClusterMetadata:
         if total <= present:
             raise InvalidPartitionsError(f"{name} has {present} partitions already and cannot get {total}")
         self._write(self._new_partitions(self._id_of(topic), range(present, total), directory_ids))
-        return topic
+        return self.image.topics[name]
 
     def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> TopicConfig:
         """Set settings of a topic, and let those whose value is None go back to their default.
@@ -222,6 +226,9 @@ class ClusterMetadata:
         if not records:
             return
         self._node_id()
+        if metadata_file_sizes(self.directory) != self._seen:
+            # The lock does not keep Kafka out of here: its controller writes before its broker finds the lock taken.
+            self._load()
         version = self.image.partition_record_version
         values = [
             encode_metadata_record(record, version if isinstance(record, PartitionRecord) else 0) for record in records
@@ -235,4 +242,5 @@ class ClusterMetadata:
             raise LogError("the metadata log ends within a transaction, which only a controller can end")
         else:
             self._tail = append_metadata(self._tail, values, files=self._files)
+        self._seen = metadata_file_sizes(self.directory)
         self.image.apply_all(records)

@@ -28,6 +28,7 @@ from odradek.storage.metadata.image import METADATA_VERSION, MetadataImage, Part
 from odradek.storage.metadata.records import decode_metadata_record
 from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, MAX_BATCH_RECORDS, read_snapshot
 from odradek.storage.names import (
+    CHECKPOINT_SUFFIX,
     CLUSTER_METADATA_TOPIC,
     LOG_SUFFIX,
     TopicPartition,
@@ -156,6 +157,18 @@ def _load_segment(path: Path, start_offset: int, tail: MetadataTail, image: Meta
                 _apply(image, [record.value for record in records], path, header.position)
         next_offset, epoch = max(next_offset, header.next_offset), header.partition_leader_epoch
     return MetadataTail(path, scan.position, next_offset, epoch, voters, scan.damage)
+
+
+def metadata_file_sizes(directory: Path) -> dict[str, int]:
+    """Return the sizes of the segments and snapshots of the metadata log: others when somebody has written to it."""
+    folder = directory / METADATA_DIRECTORY
+    if not folder.is_dir():
+        return {}
+    return {
+        path.name: path.stat().st_size
+        for path in folder.iterdir()
+        if path.name.endswith((LOG_SUFFIX, CHECKPOINT_SUFFIX))
+    }
 
 
 def image_of_folders(directory: Path) -> MetadataImage:

@@ -19,7 +19,7 @@ from odradek.storage.meta_properties import MetaProperties
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties, sole_voter
 from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.log import load_metadata
+from odradek.storage.metadata.log import MetadataTail, append_metadata, load_metadata
 from odradek.storage.metadata.records import UnknownRecord, encode_metadata_record
 from odradek.storage.metadata.snapshot import read_snapshot, write_snapshot
 from peers.kafka_fixture import KafkaFixture
@@ -96,6 +96,23 @@ def test_changes_are_there_when_the_folder_is_opened_again(metadata: ClusterMeta
     assert again.image.broker_config(1)["log.retention.hours"] == "5"
     assert again.image.broker_config(1)["log.cleaner.threads"] == "2"
     assert again.image.next_producer_id == first + 10
+
+
+def test_what_somebody_else_wrote_meanwhile_is_not_lost(metadata: ClusterMetadata) -> None:
+    # A Kafka that is started while the folder is locked moves the bootstrap records into its log, and then gives up.
+    kafka = ClusterMetadata(metadata.directory)
+    if kafka.image.topics:
+        kafka.create_topic("theirs")
+    else:
+        values = read_snapshot(metadata.directory / "bootstrap.checkpoint").values
+        (metadata.directory / METADATA).mkdir()
+        tail = MetadataTail(metadata.directory / METADATA / f"{0:020d}.log", 0, 0, 1)
+        append_metadata(tail, [value for value in values if value is not None])
+    present = set(kafka.image.topics)
+    metadata.create_topic("ours")
+    assert set(metadata.image.topics) == present | {"ours"}
+    again = ClusterMetadata(metadata.directory)
+    assert _content(again.image) == _content(metadata.image)
 
 
 def test_every_record_of_an_appended_batch_has_one_timestamp(writable_log_dir: Path) -> None:
