@@ -64,14 +64,15 @@ class KafkaFixture:
     def records(self, topic_partition: str, isolation: str = "read_uncommitted") -> list[Record]:
         """What a consumer was given of `topic-partition`, as our records."""
         consumed = self.consumed if isolation == "read_uncommitted" else self.consumed_committed
-        return [_record(row) for row in consumed[topic_partition]["records"]]
+        return [consumed_record(row) for row in consumed[topic_partition]["records"]]
 
 
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def _record(row: dict[str, Any]) -> Record:
+def consumed_record(row: dict[str, Any]) -> Record:
+    """A row of what Kafka's consumer was given, as our record."""
     return Record(
         _bytes(row["key"]),
         _bytes(row["value"]),

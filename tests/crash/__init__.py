@@ -1,1 +1,0 @@
-"""The crash laboratory: logs are written at random, cut off anywhere, opened again, and compared with a model."""
