@@ -87,7 +87,7 @@ def test_reads_a_broker_as_its_consumers_do(broker: KafkaBroker, fixture_4_3_1: 
     assert late[0]["offset"] == next(record["offset"] for record in appended if record["timestamp"] >= time)
 
     head = {"subscribe": "truncated-head", "startingOffsets": '{"truncated-head": {"0": 3}}'}
-    with pytest.raises(DataLossError, match="below 777 are deleted"):
+    with pytest.raises(DataLossError, match="deleted by retention"):
         rows(broker, **head)
     assert rows(broker, **head, failOnDataLoss="false")[0]["offset"] == 777
 

@@ -16,6 +16,7 @@ from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
 from odradek.spark.pipeline.sink import SinkError
+from odradek.spark.ranges import DataLossError, Loss
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
 
@@ -233,3 +234,48 @@ def test_what_sql_cannot_do_is_one_line(spark: SparkSession, fixture_4_3_1: Kafk
     with pytest.raises(JobError, match="nothing") as caught:
         Pipeline(broken, spark).run()
     assert "\n" not in str(caught.value)
+
+
+def test_a_topic_made_anew_is_not_gone_on_with(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "log-dir"
+    shutil.copytree(fixture_4_3_1.log_dir / "keyed-0", log_dir / "keyed-0")
+    work = job(tmp_path, log_dir, source={"path": str(log_dir), "subscribe": "keyed", "failOnDataLoss": "false"})
+    assert Pipeline(work, spark).run() == 1
+    metadata = log_dir / "keyed-0" / "partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAEQ")
+    with pytest.raises(DataLossError, match="made anew under the same name") as caught:
+        Pipeline(work, spark).run()
+    assert caught.value.loss is Loss.NEW_TOPIC
+
+
+def test_a_deleted_head_fails_unless_told_otherwise(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    source = {"path": str(fixture_4_3_1.log_dir), "subscribe": "truncated-head"}
+    work = job(tmp_path, fixture_4_3_1.log_dir, source=source)
+    with open_store(work.offset_store) as store:
+        store.commit({TopicPartition("truncated-head", 0): Position(700)}, expected=store.load())
+    with pytest.raises(DataLossError, match=r"\[777, 1200\)") as caught:
+        Pipeline(work, spark).run()
+    assert caught.value.loss is Loss.RETENTION
+    Pipeline(job(tmp_path, fixture_4_3_1.log_dir, source={**source, "failOnDataLoss": "false"}), spark).run()
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "truncated-head-0")
+
+
+def test_compacted_and_transactional_topics_have_no_losses(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    source = {
+        "path": str(fixture_4_3_1.log_dir),
+        "subscribe": "compacted,compacted-zstd,transactional",
+        "isolation.level": "read_committed",
+    }
+    Pipeline(job(tmp_path, fixture_4_3_1.log_dir, source=source, max_offsets_per_batch=1000), spark).run()
+    expected = Counter(
+        (name.rpartition("-")[0], 0, record["offset"])
+        for name in ("compacted-0", "compacted-zstd-0", "transactional-0")
+        for record in fixture_4_3_1.consumed_committed[name]["records"]
+    )
+    assert stored(tmp_path / "out") == expected

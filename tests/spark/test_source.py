@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ def test_an_empty_topic_has_no_rows(spark: SparkSession, fixture_4_3_1: KafkaFix
     [
         ({"subscribe": "v2-none", "startingOfsets": "earliest"}, "unknown option startingofsets"),
         ({"subscribe": "nowhere"}, "topic nowhere does not exist"),
-        ({"subscribe": "truncated-head", "startingOffsets": '{"truncated-head": {"0": 3}}'}, "below 777 are deleted"),
+        ({"subscribe": "truncated-head", "startingOffsets": '{"truncated-head": {"0": 3}}'}, "deleted by retention"),
     ],
 )
 def test_says_what_is_wrong(
@@ -182,3 +183,38 @@ def test_corruption_is_an_error_and_never_a_shorter_answer(spark: SparkSession, 
     segment.write_bytes(content)
     with pytest.raises(PySparkException, match=r"CorruptRecordError|checksum"):
         read(spark, writable_log_dir, subscribe="v2-lz4").count()
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("offset >= 100 AND offset < 130", lambda row: 100 <= row["offset"] < 130),
+        ("partition = 2 AND offset > 300", lambda row: row["partition"] == 2 and row["offset"] > 300),
+        (
+            "topic IN ('keyed') AND partition IN (0, 1) AND offset = 7",
+            lambda row: row["partition"] < 2 and row["offset"] == 7,
+        ),
+        ("topic = 'nowhere'", lambda row: False),
+        (
+            "timestamp >= '2020-09-13 12:31:40.001' AND timestamp < '2020-09-13 12:33:20'",
+            lambda row: 1_600_000_300_001 <= row["timestamp"] < 1_600_000_400_000,
+        ),
+        ("timestamp = '2020-09-13 12:31:40.001'", lambda row: row["timestamp"] == 1_600_000_300_001),
+        ("offset IS NOT NULL AND NOT (partition = 1)", lambda row: row["partition"] != 1),
+    ],
+)
+def test_filters_are_taken_over(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, condition: str, kept: Callable[[dict[str, Any]], bool]
+) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = read(spark, fixture_4_3_1.log_dir, subscribe="keyed", pushDownFilters="true").where(condition)
+        found = {(row.partition, row.offset) for row in frame.select("partition", "offset").collect()}
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert found == {
+        (partition, record["offset"])
+        for partition in range(3)
+        for record in fixture_4_3_1.consumed[f"keyed-{partition}"]["records"]
+        if kept({**record, "partition": partition})
+    }

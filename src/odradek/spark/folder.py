@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from odradek.columnar.decode import decode_slices
+from odradek.errors import FormatError
 from odradek.records.batch import read_records
 from odradek.records.scan import scan_batches
 from odradek.spark.options import Isolation, SourceOptions
@@ -25,6 +26,8 @@ from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
 from odradek.storage.log import Log, LogSlice
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
+from odradek.storage.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.uuids import format_uuid
 
 BATCH_ROWS = 32_768
 _SMALLEST_SPLIT_BYTES = 64 << 10
@@ -92,6 +95,8 @@ class FolderSplit(Split):
             start_offset=self.start_offset,
             end_offset=self.end_offset,
             aborted=self.aborted,
+            start_timestamp=self.start_timestamp,
+            end_timestamp=self.end_timestamp,
             rows=BATCH_ROWS,
         )
 
@@ -145,11 +150,10 @@ class Folder:
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Return the log start offset and the end of partitions; those that do not exist are left out."""
         there = set(self._logs.topic_partitions())
-        return {
-            name: Bounds(self._log(name).log_start_offset, self._log(name).end_offset(self._isolation))
-            for name in partitions
-            if name in there
-        }
+        return {name: self._bounds(self._log(name)) for name in partitions if name in there}
+
+    def _bounds(self, log: Log) -> Bounds:
+        return Bounds(log.log_start_offset, log.end_offset(self._isolation), _topic_id(log))
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at or after a time; None where there is no such record."""
@@ -199,6 +203,15 @@ class Folder:
     def close(self) -> None:
         """Let go of the files."""
         self._logs.close()
+
+
+def _topic_id(log: Log) -> str | None:
+    try:
+        topic_id = read_partition_metadata(log.path / PARTITION_METADATA)
+    except FormatError:
+        # Only a broker that goes on with the folder needs it.
+        return None
+    return None if topic_id is None else format_uuid(topic_id)
 
 
 def _first_offset(part: LogSlice) -> int:

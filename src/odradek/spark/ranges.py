@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from odradek.columnar.decode import MAX_TIMESTAMP, MIN_TIMESTAMP
 from odradek.errors import OdradekError
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptionError, SourceOptions
 from odradek.storage.names import TopicPartition
-
-
-class DataLossError(OdradekError):
-    """Records that were to be read and are not there any more."""
 
 
 class OffsetRange(NamedTuple):
@@ -33,14 +31,85 @@ class OffsetRange(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What a partition has: its log start offset and, exclusive, its end for this isolation level."""
+    """What a partition has.
+
+    Attributes:
+        start_offset: Its log start offset.
+        end_offset: Its end, exclusive, for this isolation level.
+        topic_id: Its topic's id, where there is one: it tells a topic that was made anew under the same name.
+    """
 
     start_offset: int
     end_offset: int
+    topic_id: str | None = None
+
+
+class Loss(Enum):
+    """Why records that were to be read are not there.
+
+    Offsets without a record inside of what is there are no loss: compaction takes records out, and transaction markers
+    have offsets of their own. Readers pass over them.
+    """
+
+    RETENTION = "deleted by retention, or by a request to delete records"
+    TRUNCATION = "truncated, or made anew under the same name"
+    NEW_TOPIC = "made anew under the same name"
+    MISSING = "deleted with its topic"
+
+
+class DataLossError(OdradekError):
+    """Records that were to be read and are not there any more.
+
+    Attributes:
+        loss: Why.
+        wanted: What was to be read.
+        held: What there is; None where there is no such partition.
+    """
+
+    def __init__(self, loss: Loss, wanted: OffsetRange, held: Bounds | None) -> None:
+        self.loss = loss
+        self.wanted = wanted
+        self.held = held
+        super().__init__(loss, wanted, held)
+
+    def __str__(self) -> str:
+        name, start, end = self.wanted
+        held = "it is gone" if self.held is None else f"it holds [{self.held.start_offset}, {self.held.end_offset})"
+        return (
+            f"{name}: wanted are offsets [{start}, {end}), and {held}: {self.loss.value} "
+            "(failOnDataLoss=false goes on with what is left)"
+        )
+
+
+def find_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None) -> DataLossError | None:
+    """Say whether a range can be read, and if not, why.
+
+    Args:
+        wanted: The range.
+        held: What the partition has; None where there is none.
+        topic_id: The id that the topic had when its position was stored.
+    """
+    if held is None:
+        return DataLossError(Loss.MISSING, wanted, held)
+    if topic_id is not None and held.topic_id is not None and topic_id != held.topic_id:
+        return DataLossError(Loss.NEW_TOPIC, wanted, held)
+    if wanted.start_offset < held.start_offset and wanted.start_offset < wanted.end_offset:
+        return DataLossError(Loss.RETENTION, wanted, held)
+    if wanted.end_offset > held.end_offset:
+        return DataLossError(Loss.TRUNCATION, wanted, held)
+    return None
 
 
 class Split(InputPartition):
-    """What one Spark task reads. Small and picklable: places, never data."""
+    """What one Spark task reads. Small and picklable: places, never data.
+
+    Attributes:
+        start_timestamp: The first timestamp wanted, in ms.
+        end_timestamp: Behind the last timestamp wanted, in ms.
+    """
+
+    start_timestamp = MIN_TIMESTAMP
+    end_timestamp = MAX_TIMESTAMP
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Decode the records of the split into batches of a schema."""
@@ -172,23 +241,16 @@ def within(
         DataLossError: Something of them is not, and `fail_on_data_loss` is true.
     """
     kept = []
-    for partition, start, end in ranges:
-        held = bounds.get(partition)
-        lost = None
+    for part in ranges:
+        held = bounds.get(part.topic_partition)
+        loss = find_loss(part, held)
+        if loss is not None and fail_on_data_loss:
+            raise loss
         if held is None:
-            lost, held = "it does not exist any more", Bounds(0, 0)
-        elif start < held.start_offset and start < end:
-            lost = f"offsets below {held.start_offset} are deleted"
-        elif end > held.end_offset:
-            lost = f"it ends at {held.end_offset}: it was truncated, or made anew under the same name"
-        if lost is not None and fail_on_data_loss:
-            raise DataLossError(
-                f"{partition}: offsets [{start}, {end}) are asked for, but {lost} "
-                "(failOnDataLoss=false reads what is left)"
-            )
-        start, end = max(start, held.start_offset), min(end, held.end_offset)
+            continue
+        start, end = max(part.start_offset, held.start_offset), min(part.end_offset, held.end_offset)
         if start < end:
-            kept.append(OffsetRange(partition, start, end))
+            kept.append(OffsetRange(part.topic_partition, start, end))
     return kept
 
 

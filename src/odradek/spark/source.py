@@ -8,12 +8,13 @@ Options and columns are those of Spark's own Kafka source, so that a job moves b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from odradek.spark.filters import Narrowing
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import Split, plan_batch
 from odradek.spark.schema import arrow_schema, nulls_for_no_headers, source_schema
@@ -36,7 +37,9 @@ class OdradekDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        return BatchReader(SourceOptions.parse(self.options), arrow_schema(schema))
+        options = SourceOptions.parse(self.options)
+        kind = FilteringReader if options.push_down else BatchReader
+        return kind(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
@@ -54,17 +57,32 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
+        self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         """Return the splits; one empty one where there is nothing to read, as Spark wants one."""
         topics = open_topics(self._options)
         try:
-            splits = topics.splits(plan_batch(topics, self._options), self._options)
+            ranges = self._narrowing.cut(plan_batch(topics, self._options))
+            splits = topics.splits(ranges, self._options)
         finally:
             topics.close()
+        for split in splits:
+            split.start_timestamp = self._narrowing.start_timestamp
+            split.end_timestamp = self._narrowing.end_timestamp
         return list(splits) or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode the records of one split."""
         if isinstance(partition, Split):
             yield from nulls_for_no_headers(partition.read(self._schema), self._schema)
+
+
+class FilteringReader(BatchReader):
+    """A reader that takes filters over: a class of its own, since Spark refuses one that could where it does not."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Note what filters leave to be read, and give all of them back to be applied again."""
+        for condition in filters:
+            self._narrowing.add(condition)
+            yield condition

@@ -24,10 +24,10 @@ from pyspark.sql.streaming.datasource import (
 from odradek.spark.options import SourceOptions, offsets_by_topic
 from odradek.spark.ranges import (
     Bounds,
-    DataLossError,
     OffsetRange,
     Split,
     Topics,
+    find_loss,
     find_partitions,
     limited,
     resolve,
@@ -149,14 +149,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._options.fail_on_data_loss:
             return
         for name, offset in started.items():
-            held = bounds.get(name)
-            if held is None:
-                raise DataLossError(f"{name}: it was read up to {offset}, and does not exist any more")
-            if held.end_offset < offset:
-                raise DataLossError(
-                    f"{name}: it was read up to {offset}, and ends at {held.end_offset}: it was truncated or made anew "
-                    "under the same name (failOnDataLoss=false goes on from there)"
-                )
+            loss = find_loss(OffsetRange(name, offset, offset), bounds.get(name))
+            if loss is not None:
+                raise loss
 
     def _is_enough(self, ranges: list[OffsetRange]) -> bool:
         least = self._options.min_offsets_per_trigger

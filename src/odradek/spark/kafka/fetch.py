@@ -26,7 +26,7 @@ from odradek.records.scan import scan_batches
 from odradek.spark.kafka.client import EARLIEST_TIMESTAMP, BrokerClient, BrokerUnavailableError, check
 from odradek.spark.kafka.settings import BrokerSettings
 from odradek.spark.options import Isolation
-from odradek.spark.ranges import DataLossError, OffsetRange, Split
+from odradek.spark.ranges import Bounds, DataLossError, Loss, OffsetRange, Split
 
 BATCH_ROWS = 32_768
 MAX_OFFSET = (1 << 63) - 1
@@ -80,6 +80,8 @@ class BrokerSplit(Split):
                     start_offset=start,
                     end_offset=end,
                     aborted=chunk.aborted,
+                    start_timestamp=self.start_timestamp,
+                    end_timestamp=self.end_timestamp,
                     rows=BATCH_ROWS,
                 )
 
@@ -158,10 +160,9 @@ class _Fetcher:
         )
         first = found[partition]
         if self._split.fail_on_data_loss or first <= offset:
-            raise DataLossError(
-                f"{partition}: offset {offset} is out of range, the first one left is {first} "
-                "(failOnDataLoss=false reads what is left)"
-            )
+            end = self._split.wanted.end_offset
+            loss = Loss.RETENTION if first > offset else Loss.TRUNCATION
+            raise DataLossError(loss, OffsetRange(partition, offset, end), Bounds(first, end))
         return Chunk("", b"", 0, 0, first, ())
 
     def _ask(self, offset: int) -> Any:

@@ -44,7 +44,9 @@ class BrokerTopics:
             ]
             first = self._client.list_offsets(dict.fromkeys(there, EARLIEST_TIMESTAMP), 0)
             end = self._client.list_offsets(dict.fromkeys(there, LATEST_TIMESTAMP), ISOLATION_LEVELS[self._isolation])
-            return {name: Bounds(first[name], max(end[name], first[name])) for name in there}
+            return {
+                name: Bounds(first[name], max(end[name], first[name]), topics[name.topic].topic_id) for name in there
+            }
 
         return self._client.attempt("listing offsets", ask)
 

@@ -29,7 +29,7 @@ from odradek.spark.pipeline.job import Job, JobError, ParquetSinkSpec, SinkSpec,
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.session import explain, open_session
 from odradek.spark.pipeline.sink import Sink, SinkError
-from odradek.spark.ranges import Bounds, OffsetRange, Topics, find_partitions, limited, resolve, within
+from odradek.spark.ranges import Bounds, Loss, OffsetRange, Topics, find_loss, find_partitions, limited, resolve, within
 from odradek.spark.topics import open_topics
 from odradek.storage.names import TopicPartition
 
@@ -119,7 +119,11 @@ class Pipeline:
                         self._do(spark, sinks, planned.ranges)
                     except PySparkException as error:
                         raise explain(error) from error
-                    done = {name: Position(end, batch=token(planned.ranges)) for name, _, end in planned.ranges}
+                    batch = token(planned.ranges)
+                    done = {
+                        name: Position(end, topic_id=planned.topic_ids[name], batch=batch)
+                        for name, _, end in planned.ranges
+                    }
                     self._commit(store, done)
                     number += 1
                     if on_batch is not None:
@@ -167,17 +171,22 @@ class Pipeline:
         finally:
             topics.close()
         starts = {name: place.offset for name, place in first.items()}
-        for name in bounds:
-            stored = self.positions.offset(name)
+        for name, held in bounds.items():
+            stored = self.positions.get(name)
             if stored is not None:
-                starts[name] = stored
+                starts[name] = stored.offset
+                loss = find_loss(OffsetRange(name, stored.offset, stored.offset), held, stored.topic_id)
+                if loss is not None and loss.loss is Loss.NEW_TOPIC:
+                    # Going on is no choice: sinks know offsets, and these are others now.
+                    raise loss
         ends = {
             name: held.end_offset if target is None else min(held.end_offset, target[name])
             for name, held in bounds.items()
         }
         asked = [OffsetRange(name, starts[name], max(ends[name], starts[name])) for name in sorted(bounds)]
         kept = within(asked, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
-        return _Plan(limited(kept, self.job.max_offsets_per_batch), ends, first)
+        ids = {name: held.topic_id for name, held in bounds.items()}
+        return _Plan(limited(kept, self.job.max_offsets_per_batch), ends, first, ids)
 
     def _first_positions(
         self, topics: Topics, bounds: Mapping[TopicPartition, Bounds]
@@ -223,11 +232,12 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A batch to do: its ranges, the ends they were cut from, and positions to store before it."""
+    """A batch to do: its ranges, the ends they were cut from, positions to store before it, and the topics' ids."""
 
     ranges: list[OffsetRange]
     end_offsets: dict[TopicPartition, int]
     first: dict[TopicPartition, Position]
+    topic_ids: dict[TopicPartition, str | None]
 
 
 def _open_sink(spec: SinkSpec, job: Job) -> Sink:
