@@ -151,9 +151,9 @@ class ActiveSegment(Segment):
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             files.unlink(directory / segment_file_name(base_offset, suffix))
         segment = cls(directory, base_offset, opened, limits, created_ms=created_ms, jitter_ms=jitter_ms, files=files)
-        opened_files = segment._files()
-        if limits.preallocate:
-            opened_files.log.truncate(limits.segment_bytes)
+        # Preallocated with the first append: an empty segment is to be found as it was left.
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            files.open(directory / segment_file_name(base_offset, suffix)).close()
         return segment
 
     @classmethod
@@ -237,6 +237,8 @@ class ActiveSegment(Segment):
             OSError: The disk failed. What of the batches is in the file is unknown.
         """
         opened = self._files()
+        if self._limits.preallocate and self.position == 0:
+            opened.log.truncate(self._limits.segment_bytes)
         opened.log.write_at(self.position, data)
         interval, since = self._limits.index_interval_bytes, self._bytes_since_index_entry
         position, largest = self.position, self._largest

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.errors import CorruptIndexError
+from odradek.storage.checkpoints import EpochEntry
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.log import behind_deleted_records
@@ -126,7 +127,11 @@ class LogLoader:
         self._load_segments()
         recovery_point, end_offset = self._recover()
         start_offset = self._log_start_offset
+        epochs = self._epochs.entries
         self._epochs.truncate_from_end(end_offset)
+        if self._epochs.entries != epochs and not self._is_clean:
+            # An entry behind the end may have kept out those of the batches.
+            self._derive_epochs(self._segments)
         if self._segments:
             start_offset = max(start_offset, self._segments[0].base_offset)
             start_offset = min(behind_deleted_records(self._segments, self._epochs.entries, start_offset), end_offset)
@@ -263,12 +268,26 @@ class LogLoader:
         for number, segment in enumerate(self._segments):
             if segment.base_offset <= self._recovery_point:
                 first = number
+        if self._epochs.latest_epoch is None:
+            # Else the term would seem to begin where recovery does, and what is before it to be deleted.
+            self._derive_epochs(self._segments[:first])
         for number in range(first, len(self._segments)):
             if self._recover_segment(self._segments[number]) > 0:
                 for segment in reversed(self._segments[number + 1 :]):
                     self._remove_segment(segment, "a segment before it had to be cut")
                 del self._segments[number + 1 :]
                 return
+
+    def _derive_epochs(self, segments: Sequence[Segment]) -> None:
+        """Add the terms that batches tell of and that are later than those that are known."""
+        latest = -1 if self._epochs.latest_epoch is None else self._epochs.latest_epoch
+        found = []
+        for segment in segments:
+            for header in segment.scan(0, segment.end().position):
+                if header.magic >= 2 and header.partition_leader_epoch > latest:
+                    latest = header.partition_leader_epoch
+                    found.append(EpochEntry(latest, header.base_offset))
+        self._epochs.assign_all(found)
 
     def _remove_segment(self, segment: Segment, reason: str) -> None:
         segment.close()

@@ -145,6 +145,8 @@ class OwnedLog(Log):
         else:
             with self._disk_guard():
                 self._active = self._create_segment(loaded.log_start_offset)
+        if self._epochs.latest_epoch is None and loaded.log_end_offset == loaded.log_start_offset:
+            with self._disk_guard():
                 self._epochs.assign(self.leader_epoch, loaded.log_start_offset)
         self._files.segments = [*loaded.segments[:-1], self._active]
 
@@ -196,7 +198,8 @@ class OwnedLog(Log):
         """The end of what `read_committed` gives: where the oldest open transaction begins, or the log end offset."""
         end = self.log_end_offset
         first = self._first_unstable_offset
-        return end if first is None else min(first, end)
+        # Records of an open transaction may have been deleted; Kafka goes up to the log start offset then.
+        return end if first is None else max(min(first, end), self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that have a record in a range."""
@@ -272,13 +275,16 @@ class OwnedLog(Log):
             self._files.segments = [*segments[:-1], self._active]
             return
         sealed = self._active.seal()
+        self._unsynced = [*self._unsynced, sealed]
+        if self._owner is None or not self._owner.rolled(self):
+            # Were the next segment on the disk before the end of this one, a crash could leave a hole between them.
+            self._sync_sealed(self._unsynced)
         self._active = self._create_segment(base_offset)
         self.producers.map_end_offset = base_offset
         self.producers.take_snapshot()
-        self._unsynced = [*self._unsynced, sealed]
         self._files.segments = [*segments[:-1], sealed, self._active]
-        if self._owner is None or not self._owner.rolled(self):
-            self._sync_sealed(self._unsynced)
+        if not self._unsynced:
+            self._recovery_point = base_offset
 
     # -- bringing to the disk
 
@@ -400,14 +406,19 @@ class OwnedLog(Log):
 
     def _remove_oldest(self, count: int) -> None:
         segments = self.segments
+        self._raise_start_offset(segments[count].base_offset)
+        if self._owner is not None:
+            # Only some of the renames may reach the disk: what is left of the deleted head must not be seen again.
+            self._owner.start_moved(self)
         going, self._files.segments = segments[:count], segments[count:]
-        self._raise_start_offset(self.segments[0].base_offset)
         self._unsynced = [segment for segment in self._unsynced if segment not in going]
         for segment in going:
             renamed = rename_segment_files(self.path, segment.base_offset, "", DELETED_SUFFIX, self._disk)
             snapshot = self.producers.mark_snapshot_deleted(segment.base_offset)
             self._delete_later([*renamed, *([] if snapshot is None else [snapshot])])
             segment.close()
+        # The checkpoint leaves out a start that is the first segment's: it must not be written before this.
+        self._disk.sync_directory(self.path)
 
     def remove_deleted_files(self) -> None:
         """Unlink the files of deleted segments whose `file.delete.delay.ms` has passed."""

@@ -271,8 +271,9 @@ class ProducerStateManager:
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
         """Bring the state to what the newest readable snapshot within the log holds; batches behind it are to follow.
 
-        Snapshots outside of the log, and those that cannot be read, are deleted. Where the state belongs to the log
-        end offset already, it stays.
+        Snapshots behind the log, and those that cannot be read, are deleted; unlike Kafka, not those before its start:
+        the segment that they belong to is recovered from them once more. Where the state belongs to the log end offset
+        already, it stays.
 
         Args:
             log_start_offset: Where the log starts.
@@ -280,7 +281,7 @@ class ProducerStateManager:
             now_ms: What expiry is counted against.
         """
         for offset in self.snapshot_offsets:
-            if offset > log_end_offset or offset <= log_start_offset:
+            if offset > log_end_offset:
                 self.delete_snapshot(offset)
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)

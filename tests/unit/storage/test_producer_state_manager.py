@@ -310,11 +310,11 @@ def with_snapshots(directory: Path, count: int) -> Partition:
     return partition
 
 
-def test_snapshots_outside_of_the_log_are_deleted(tmp_path: Path) -> None:
+def test_snapshots_behind_the_log_are_deleted(tmp_path: Path) -> None:
     partition = with_snapshots(tmp_path, 5)
     assert snapshots(tmp_path) == [1, 2, 3, 4, 5]
     partition.manager.truncate_and_reload(1, 3, 0)
-    assert snapshots(tmp_path) == partition.manager.snapshot_offsets == [2, 3]
+    assert snapshots(tmp_path) == partition.manager.snapshot_offsets == [1, 2, 3]
     assert partition.manager.map_end_offset == 3
     assert partition.manager.producers[PID].last_sequence == 2
 

@@ -1,0 +1,83 @@
+"""A log directory, as the laboratory works with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from odradek.errors import LogError
+from odradek.storage.directory_state import CLEAN_SHUTDOWN_MARKER
+from odradek.storage.files import FileSystem
+from odradek.storage.lock import LOCK_FILE_NAME
+from odradek.storage.names import TopicPartition
+from odradek.storage.recovery import RecoveryReport
+from odradek.storage.writable_log import WritableLog
+from odradek.storage.writable_log_directory import WritableLogDirectory
+from odradek.testing.faults import FaultyFileSystem, read_tree
+
+
+class Store:
+    """One log directory, open or not.
+
+    Attributes:
+        was_clean: Whether it was closed in order before it was opened.
+    """
+
+    def __init__(self, root: Path, files: FileSystem, clock: Callable[[], int]) -> None:
+        self.root = root
+        self._files = files
+        self._clock = clock
+        self.was_clean = False
+        self._opened: WritableLogDirectory | None = None
+
+    @property
+    def _logs(self) -> WritableLogDirectory:
+        if self._opened is None:
+            raise LogError("the log directory is not open")
+        return self._opened
+
+    @property
+    def report(self) -> RecoveryReport:
+        return self._logs.report
+
+    def open(self) -> None:
+        self.was_clean = (self.root / CLEAN_SHUTDOWN_MARKER).exists()
+        self._opened = WritableLogDirectory(self.root, files=self._files, clock=self._clock)
+
+    def partitions(self) -> list[TopicPartition]:
+        return self._logs.topic_partitions()
+
+    def log(self, partition: TopicPartition) -> WritableLog:
+        return self._logs[partition]
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        self._logs.create_topic(name, partitions, config)
+
+    def delete_topic(self, name: str) -> None:
+        self._logs.delete_topic(name)
+
+    def maintain(self) -> None:
+        self._logs.maintain()
+
+    def close(self) -> None:
+        opened, self._opened = self._logs, None
+        opened.close()
+
+    def abandon(self) -> None:
+        """Leave everything as it is, as a program does that is killed."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            for log in opened.open_logs:
+                log.discard()
+            for state in opened._states:
+                state._lock.release()
+
+
+def files_of(root: Path) -> dict[str, bytes | None]:
+    """Return what a log directory holds, but for the lock, which is no part of the data."""
+    return {path: data for path, data in read_tree(root).items() if path != LOCK_FILE_NAME}
+
+
+def unrecorded(files: FaultyFileSystem) -> list[str]:
+    """Return what was written past the file system."""
+    return [path for path in files.unrecorded() if path != LOCK_FILE_NAME]

@@ -1,0 +1,99 @@
+"""Logs that were cut off anywhere are recovered: what was acknowledged is there, and nothing else.
+
+A case that fails prints its numbers, which go into `FOUND_BEFORE` once it is understood, and the history of the disk.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crash.case import Case, Judge
+from crash.checks import Wrong
+from crash.store import unrecorded
+from crash.workload import Workload
+from odradek.testing.disk import Kind
+
+STEPS = 60
+CUTS = 25
+BLOCKS = 20
+WORKLOADS_A_BLOCK = 20
+
+FOUND_BEFORE: list[Case] = []
+"""Crashes that once lost or invented something."""
+
+FAULTS: list[Kind] = ["write", "sync", "sync_directory", "rename", "truncate", "create", "unlink"]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory where there is one: nothing of this is meant for a real disk."""
+    memory = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="odradek-crash-", dir=memory if memory.is_dir() else None))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def crash(folder: Path, seed: int, cuts: int, *, fault: Kind | None = None) -> int:
+    """Do the work of a seed, crash it at so many moments, and return how many there were."""
+    work = Workload(folder / "live", seed)
+    rng = random.Random(seed)
+    if fault == "write" and rng.random() < 0.5:
+        work.files.space_bytes = rng.randint(1000, 9000)
+    elif fault is not None:
+        work.files.fail(fault, rng.randint(10, 60))
+    work.run(STEPS)
+    work.store.abandon()
+    if unrecorded(work.files):
+        raise Wrong(f"workload {seed} wrote past the file system: {unrecorded(work.files)}")
+    history = len(work.files.history)
+    points = sorted((rng.randint(0, history) for _ in range(cuts)), reverse=True)
+    judge = Judge(work, folder / "after")
+    for operations, disk in work.files.replays():
+        while points and points[-1] == operations:
+            points.pop()
+            case = Case(seed, STEPS, operations, "kill" if rng.random() < 0.3 else "power", rng.getrandbits(32))
+            judge.judge(case, disk)
+            if rng.random() < 0.1:
+                judge.judge_flips(case, disk)
+    shutil.rmtree(folder / "live")
+    return cuts
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_crashes(folder: Path, seed: int) -> None:
+    assert crash(folder, seed, 25) == 25
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_crashes_after_a_fault(folder: Path, fault: Kind) -> None:
+    assert crash(folder, 1_000_000, 5, fault=fault) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_ten_thousand_crashes(folder: Path, block: int) -> None:
+    seeds = range(block * WORKLOADS_A_BLOCK, (block + 1) * WORKLOADS_A_BLOCK)
+    assert sum(crash(folder, seed, CUTS) for seed in seeds) == WORKLOADS_A_BLOCK * CUTS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_many_crashes_after_a_fault(folder: Path, fault: Kind) -> None:
+    for seed in range(2_000_000, 2_000_020):
+        crash(folder, seed, 10, fault=fault)
+
+
+@pytest.mark.parametrize("case", FOUND_BEFORE, ids=str)
+def test_found_before(folder: Path, case: Case) -> None:
+    work = Workload(folder / "live", case.workload)
+    work.run(case.steps)
+    work.store.abandon()
+    Judge(work, folder / "after").judge(case, work.files.replay(case.operations))

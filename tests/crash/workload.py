@@ -1,0 +1,288 @@
+"""Random work on the logs of a directory: what it did, and what was promised, goes into a model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from crash.model import Event, Marker, PartitionModel, Row, Sent
+from crash.store import Store
+from odradek.errors import LogOfflineError
+from odradek.records.builder import build_batch
+from odradek.records.compression import Codec
+from odradek.records.kernels.objects import Record
+from odradek.storage.names import TopicPartition
+from odradek.storage.writable_log import WritableLog
+from odradek.testing.faults import FaultyFileSystem
+
+START_MS = 1_700_000_000_000
+KEYS = [f"key-{number}".encode() for number in range(6)]
+
+
+class ProducerSide:
+    """What a producer knows of itself, in one partition."""
+
+    def __init__(self, producer_id: int, *, is_transactional: bool) -> None:
+        self.producer_id = producer_id
+        self.is_transactional = is_transactional
+        self.epoch = 0
+        self.next_sequence = 0
+        self.in_transaction = False
+        self.last_batch: bytes | None = None
+        self.last_offset = -1
+
+
+class Workload:
+    """Random work, all of it following from a seed.
+
+    Attributes:
+        files: The file system, with its history.
+        models: What each partition must hold.
+        offline: Whether a fault took a log offline, which ends the work.
+    """
+
+    def __init__(self, root: Path, seed: int) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.files = FaultyFileSystem(root, seed)
+        self.now = START_MS
+        self.models: dict[TopicPartition, PartitionModel] = {}
+        self.producers: dict[TopicPartition, list[ProducerSide]] = {}
+        self.offline = False
+        self.store = Store(root, self.files, self.clock)
+        self._topics = 0
+
+    def clock(self) -> int:
+        return self.now
+
+    @property
+    def moment(self) -> int:
+        return len(self.files.history)
+
+    def run(self, steps: int) -> None:
+        """Do so many things; a fault ends it early."""
+        actions: list[tuple[int, Callable[[], None]]] = [
+            (40, self.append),
+            (30, self.append_as_producer),
+            (12, self.end_transaction),
+            (4, self.send_again),
+            (6, self.flush),
+            (3, self.roll),
+            (4, self.delete_records),
+            (8, self.maintain),
+            (3, self.reopen),
+            (3, self.be_killed),
+            (2, self.create_topic),
+            (1, self.delete_topic),
+        ]
+        weights, choices = [weight for weight, _ in actions], [action for _, action in actions]
+        try:
+            self.store.open()
+            self.create_topic()
+            for _ in range(steps):
+                self.now += self.rng.choice((0, 1, 5, 1000, 60_000))
+                self.rng.choices(choices, weights)[0]()
+        except (LogOfflineError, OSError):
+            self.offline = True
+
+    # -- what is done
+
+    def create_topic(self) -> None:
+        name = f"topic{self._topics}"
+        self._topics += 1
+        compacted = self.rng.random() < 0.35
+        partitions = self.rng.randint(1, 2)
+        for number in range(partitions):
+            partition = TopicPartition(name, number)
+            self.models[partition] = PartitionModel(is_compacted=compacted)
+            self.producers[partition] = [
+                ProducerSide(1000 + self._topics * 10 + index, is_transactional=index > 0) for index in range(3)
+            ]
+        self.store.create_topic(name, partitions, self._config(compacted=compacted))
+        for number in range(partitions):
+            self.models[TopicPartition(name, number)].created = self.moment
+
+    def _config(self, *, compacted: bool) -> dict[str, str]:
+        rng = self.rng
+        config = {
+            "internal.segment.bytes": str(rng.choice((500, 900, 2000))),
+            "segment.index.bytes": str(rng.choice((24, 120, 480))),
+            "index.interval.bytes": str(rng.choice((0, 100, 300))),
+            "file.delete.delay.ms": str(rng.choice((0, 60_000))),
+            "message.timestamp.after.max.ms": str(1 << 50),
+        }
+        if rng.random() < 0.2:
+            config["preallocate"] = "true"
+        if rng.random() < 0.2:
+            config["flush.messages"] = str(rng.randint(1, 10))
+        if rng.random() < 0.3:
+            config["compression.type"] = rng.choice(("gzip", "snappy", "lz4", "zstd", "uncompressed"))
+        if compacted:
+            config |= {
+                "cleanup.policy": "compact",
+                "min.cleanable.dirty.ratio": "0",
+                "delete.retention.ms": str(rng.choice((0, 100_000))),
+            }
+        else:
+            config["retention.bytes"] = str(rng.choice((-1, 1500, 4000)))
+        return config
+
+    def _choose(self) -> tuple[TopicPartition, PartitionModel, WritableLog] | None:
+        alive = [partition for partition, model in self.models.items() if model.deleted > self.moment]
+        if not alive:
+            return None
+        partition = self.rng.choice(alive)
+        return partition, self.models[partition], self.store.log(partition)
+
+    def _rows(self, model: PartitionModel, count: int) -> list[Row]:
+        rng, offset, rows = self.rng, model.end_offset, []
+        for number in range(count):
+            value = None if rng.random() < 0.15 else rng.randbytes(rng.choice((0, 3, 20, 70)))
+            key = rng.choice(KEYS) if model.is_compacted or rng.random() < 0.6 else None
+            headers = ((f"h{number}", rng.choice((None, b"", b"x"))),) if rng.random() < 0.2 else ()
+            timestamp = self.now + rng.choice((0, 0, -3, 7, -2000))
+            rows.append(Row(offset + number, timestamp, key, value, headers))
+        return rows
+
+    def _acknowledge(self, model: PartitionModel, log: WritableLog, *, durable: bool) -> None:
+        end = log.log_end_offset
+        assert end == model.end_offset, "the log has given other offsets than those that come next"
+        (model.durable if durable else model.acknowledged).append(Event(self.moment, end))
+
+    def append(self) -> None:
+        chosen = self._choose()
+        if chosen is None:
+            return
+        _, model, log = chosen
+        rows, durable = self._rows(model, self.rng.randint(1, 4)), self.rng.random() < 0.3
+        model.sent.append(Sent(self.moment, tuple(rows)))
+        first = log.append([Record(row.key, row.value, row.headers, row.timestamp) for row in rows], durable=durable)
+        assert first == rows[0].offset
+        self._acknowledge(model, log, durable=durable)
+
+    def append_as_producer(self) -> None:
+        chosen = self._choose()
+        if chosen is None:
+            return
+        partition, model, log = chosen
+        producer, durable = self.rng.choice(self.producers[partition]), self.rng.random() < 0.3
+        rows = self._rows(model, self.rng.randint(1, 3))
+        batch = build_batch(
+            [Record(row.key, row.value, row.headers, row.timestamp) for row in rows],
+            codec=self.rng.choice(list(Codec)),
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=producer.next_sequence,
+            is_transactional=producer.is_transactional,
+        )
+        model.sent.append(
+            Sent(
+                self.moment,
+                tuple(rows),
+                producer.producer_id,
+                producer.epoch,
+                producer.next_sequence,
+                producer.is_transactional,
+            )
+        )
+        result = log.append_batches(batch, durable=durable)
+        assert (result.first_offset, result.last_offset) == (rows[0].offset, rows[-1].offset)
+        producer.last_batch, producer.last_offset = batch, rows[-1].offset
+        producer.next_sequence += len(rows)
+        producer.in_transaction = producer.is_transactional
+        self._acknowledge(model, log, durable=durable)
+
+    def send_again(self) -> None:
+        chosen = self._choose()
+        if chosen is None:
+            return
+        partition, model, log = chosen
+        producer = self.rng.choice(self.producers[partition])
+        known = log.producers.producers.get(producer.producer_id)
+        if producer.last_batch is None or producer.last_offset < log.log_start_offset or known is None:
+            return
+        result = log.append_batches(producer.last_batch)
+        assert result.is_duplicate
+        assert result.last_offset == producer.last_offset
+        self._acknowledge(model, log, durable=False)
+
+    def end_transaction(self) -> None:
+        chosen = self._choose()
+        if chosen is None:
+            return
+        partition, model, log = chosen
+        producer, durable = self.rng.choice(self.producers[partition]), self.rng.random() < 0.3
+        if not producer.in_transaction:
+            return
+        commit, raised = self.rng.random() < 0.5, self.rng.random() < 0.5
+        if raised:
+            producer.epoch += 1
+            producer.next_sequence = 0
+            producer.last_batch = None
+        kind: Marker = "COMMIT" if commit else "ABORT"
+        row = Row(model.end_offset, self.now, None, None)
+        model.sent.append(Sent(self.moment, (row,), producer.producer_id, producer.epoch, marker=kind))
+        log.end_transaction(producer.producer_id, producer.epoch, commit=commit, durable=durable)
+        producer.in_transaction = False
+        self._acknowledge(model, log, durable=durable)
+
+    def flush(self) -> None:
+        chosen = self._choose()
+        if chosen is not None:
+            _, model, log = chosen
+            log.flush()
+            self._acknowledge(model, log, durable=True)
+
+    def roll(self) -> None:
+        chosen = self._choose()
+        if chosen is not None:
+            chosen[2].roll()
+
+    def delete_records(self) -> None:
+        chosen = self._choose()
+        if chosen is None or chosen[1].is_compacted:
+            return
+        _, model, log = chosen
+        offset = self.rng.randint(log.log_start_offset, log.log_end_offset)
+        model.starts_asked.append(Event(self.moment, offset))
+        log.delete_records(offset)
+        assert log.log_start_offset == offset
+        model.starts_kept.append(Event(self.moment, offset))
+
+    def maintain(self) -> None:
+        for model in self.models.values():
+            if not model.is_compacted and model.deleted > self.moment:
+                model.starts_asked.append(Event(self.moment, model.end_offset))
+        self.store.maintain()
+
+    def reopen(self) -> None:
+        ends = {partition: model.end_offset for partition, model in self.models.items()}
+        starts = {
+            partition: self.store.log(partition).log_start_offset
+            for partition, model in self.models.items()
+            if model.deleted > self.moment
+        }
+        self.store.close()
+        for partition, start in starts.items():
+            self.models[partition].durable.append(Event(self.moment, ends[partition]))
+            self.models[partition].starts_kept.append(Event(self.moment, start))
+        self.store.open()
+
+    def be_killed(self) -> None:
+        self.store.abandon()
+        self.store.open()
+
+    def delete_topic(self) -> None:
+        names = sorted({partition.topic for partition, model in self.models.items() if model.deleted > self.moment})
+        if len(names) < 2:
+            return
+        name = self.rng.choice(names)
+        for partition, model in self.models.items():
+            if partition.topic == name:
+                model.deleted = self.moment
+        self.store.delete_topic(name)
+        for partition, model in self.models.items():
+            if partition.topic == name:
+                model.gone = self.moment
