@@ -5,12 +5,14 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+# Offsets and timestamps of damaged batches overflow, and must do so as in Java: -fwrapv.
+OPTIONS = ["-O3", "-fwrapv"]
 KERNELS = Path("src/odradek/records/kernels")
 
 setup(
     ext_modules=cythonize(
         [
-            Extension(f"odradek.records.kernels.{path.stem}", [str(path)], extra_compile_args=["-O3"])
+            Extension(f"odradek.records.kernels.{path.stem}", [str(path)], extra_compile_args=OPTIONS)
             for path in sorted(KERNELS.glob("[!_]*.py"))
         ],
         include_path=["src"],

@@ -255,9 +255,9 @@ def decode_slices(
         topic: What the column `topic` says.
         partition: What the column `partition` says.
         start_offset: The first offset wanted.
-        end_offset: The offset after the last one wanted.
+        end_offset: The offset after the last one wanted; `MAX_OFFSET` is no end at all.
         start_timestamp: The first timestamp wanted, in ms.
-        end_timestamp: The timestamp after the last one wanted, in ms.
+        end_timestamp: The timestamp after the last one wanted, in ms; `MAX_TIMESTAMP` is no end at all.
         aborted: Transactions to leave out: producer id, first offset, offset of the abort marker.
         include_control: Whether control records are given too.
         check_crc: Whether each batch's checksum is verified.

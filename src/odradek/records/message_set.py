@@ -21,17 +21,18 @@ from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
 
 _LENGTH = struct.Struct(">i")
+MAX_OFFSET = (1 << 63) - 1
 
 
 def _field(view: memoryview, position: int, end: int, what: str) -> tuple[bytes | None, int]:
     if end - position < _LENGTH.size:
-        raise CorruptRecordError(f"the length of the {what} is cut off", position=position)
+        raise CorruptRecordError(f"the length of the {what} is cut off")
     (size,) = _LENGTH.unpack_from(view, position)
     position += _LENGTH.size
     if size < 0:
         return None, position
     if size > end - position:
-        raise CorruptRecordError(f"the {what} claims {size} bytes, {end - position} are left", position=position)
+        raise CorruptRecordError(f"the {what} claims {size} bytes, {end - position} are left")
     return bytes(view[position : position + size]), position + size
 
 
@@ -39,14 +40,15 @@ def message_payload(data: Buffer, header: BatchHeader) -> tuple[bytes | None, by
     """Return key and value of the message at `header.position`.
 
     Raises:
-        CorruptRecordError: A length contradicts the message's size.
+        CorruptRecordError: A length contradicts the message's size. It has no position: `data` may be a decompressed
+            set, whose positions are none of the file.
     """
     view = memoryview(data).cast("B")
     start = header.position + LOG_OVERHEAD + (14 if header.magic == 1 else 6)
     key, position = _field(view, start, header.end_position, "key")
     value, position = _field(view, position, header.end_position, "value")
     if position != header.end_position:
-        raise CorruptRecordError(f"{header.end_position - position} bytes too many in a message", position=start)
+        raise CorruptRecordError(f"{header.end_position - position} bytes too many in a message")
     return key, value
 
 
@@ -60,7 +62,10 @@ def read_message(data: Buffer, header: BatchHeader) -> Record:
     Raises:
         CorruptRecordError: A length contradicts the message's size.
     """
-    key, value = message_payload(data, header)
+    try:
+        key, value = message_payload(data, header)
+    except CorruptRecordError as error:
+        raise error.at(position=header.position) from None
     return Record(key, value, (), _timestamp(header), header.last_offset, header.timestamp_type)
 
 
@@ -90,10 +95,15 @@ def read_inner_messages(payload: Buffer, wrapper: BatchHeader, *, check_crc: boo
         base = wrapper.last_offset - inner[-1].last_offset
         if base < 0:
             raise CorruptRecordError("inner offsets past the offset of their wrapper", position=wrapper.position)
+    if base + max(header.last_offset for header in inner) > MAX_OFFSET:
+        raise CorruptRecordError("inner offsets past the greatest there is", position=wrapper.position)
     append_time = wrapper.attributes & LOG_APPEND_TIME_FLAG and wrapper.magic == 1
     records = []
-    for header in inner:
-        key, value = message_payload(payload, header)
+    for number, header in enumerate(inner):
+        try:
+            key, value = message_payload(payload, header)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"inner message {number}: {error.reason}", position=wrapper.position) from None
         timestamp = _timestamp(wrapper if append_time else header)
         records.append(Record(key, value, (), timestamp, base + header.last_offset, wrapper.timestamp_type))
     return records

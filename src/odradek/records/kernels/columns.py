@@ -7,7 +7,7 @@ segment, save what was compressed. Kafka: DefaultRecordBatch, DefaultRecord, Leg
 """
 
 import cython
-from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from cython.cimports.libc.stdint import INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.odradek.records.kernels.arrow_memory import SLACK, ArrowMemory, VarColumn, append, reserve_rows
 from cython.cimports.odradek.records.kernels.wire import (
@@ -37,6 +37,13 @@ _crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 
+def _bounds(start, end):
+    """Return the first and the last number of [start, end); the largest number as `end` means that there is no end."""
+    if end == (1 << 63) - 1:
+        return start, end
+    return (start, end - 1) if start < end else (0, -1)
+
+
 @cython.final
 @cython.cclass
 class ColumnDecoder:
@@ -49,6 +56,7 @@ class ColumnDecoder:
     include_control: cython.bint
     max_rows: int64_t
     max_bytes: int64_t
+    # The ends are inclusive, so that the largest of all 64-bit numbers is within a range without an end.
     start_offset: int64_t
     last_offset: int64_t
     start_timestamp: int64_t
@@ -93,11 +101,8 @@ class ColumnDecoder:
         self.include_control = include_control
         self.max_rows = max_rows
         self.max_bytes = max_bytes
-        self.start_offset = start_offset
-        # Inclusive, so that the greatest number there is stays within no limit at all.
-        self.last_offset = end_offset - 1 if end_offset != (1 << 63) - 1 else end_offset
-        self.start_timestamp = start_timestamp
-        self.last_timestamp = end_timestamp - 1 if end_timestamp != (1 << 63) - 1 else end_timestamp
+        self.start_offset, self.last_offset = _bounds(start_offset, end_offset)
+        self.start_timestamp, self.last_timestamp = _bounds(start_timestamp, end_timestamp)
         self.timestamp_scale = timestamp_scale
         self.filters_time = start_timestamp != -(1 << 63) or end_timestamp != (1 << 63) - 1
         count: cython.Py_ssize_t = len(aborted)
@@ -430,6 +435,7 @@ class ColumnDecoder:
         status: Status = OK
         p: Bytes = start
         last: int64_t = -1
+        greatest: int64_t = -1
         count: int64_t = 0
         base: int64_t = 0
         timestamp: int64_t
@@ -449,6 +455,8 @@ class ColumnDecoder:
             if inner.magic != self.info.magic or inner.attributes & 7:
                 return self._refuse(p - start, count, b"an inner message of another format than its wrapper")
             last = inner.base_offset
+            if last > greatest:
+                greatest = last
             count += 1
             p += inner.size_bytes
         if count == 0:
@@ -459,6 +467,8 @@ class ColumnDecoder:
                 base = self.info.last_offset - last
             if base < 0:
                 return self._refuse(0, 0, b"inner offsets past the offset of their wrapper")
+            if greatest > INT64_MAX - base:
+                return self._refuse(0, 0, b"inner offsets past the greatest there is")
         p = start
         while p < stop:
             read_header(p, stop - p, cython.address(inner), cython.NULL, cython.NULL)
