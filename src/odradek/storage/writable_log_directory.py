@@ -258,6 +258,12 @@ class WritableLogDirectory(LogDirectory):
                     log.config = config
             return config
 
+    def take_producer_ids(self, count: int = 1) -> range:
+        """Take producer ids that nobody will get again, whoever starts on the folder later."""
+        with self._lock:
+            self._check_open()
+            return self._cluster.metadata.take_producer_ids(count)
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic: its folders are renamed at once, and removed after `file.delete.delay.ms`.
 
