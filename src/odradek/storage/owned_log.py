@@ -1,11 +1,11 @@
-"""A log whose folder this process alone changes: it is loaded, rolled, brought to the disk, shortened and closed.
+"""A log whose folder this process alone changes: it is loaded, rolled, brought to the disk and closed.
 
     | sealed | sealed | sealed        | active |
     0                 ^ recovery point         ^ log end offset       what is below the recovery point is on the disk
              ^ log start offset               ^ last stable offset
 
-What appends is `WritableLog`. A disk that fails takes the log offline: what was not acknowledged is unknown then, and
-only opening the log anew tells.
+What shortens the log is `TrimmableLog`, what appends to it `WritableLog`. A disk that fails takes the log offline: what
+was not acknowledged is unknown then, and only opening the log anew tells.
 
 Source in Kafka: `UnifiedLog`, `LocalLog`.
 """
@@ -21,19 +21,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from odradek.errors import LogError, LogOfflineError, OffsetOutOfRangeError
+from odradek.errors import LogError, LogOfflineError
 from odradek.storage.active_segment import ActiveSegment, SegmentLimits
+from odradek.storage.appends import append_rules
 from odradek.storage.checkpoints import EpochEntry
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.loader import LogLoader, now_ms
 from odradek.storage.log import Log
-from odradek.storage.names import DELETED_SUFFIX, segment_file_name
+from odradek.storage.names import segment_file_name
 from odradek.storage.open_writers import OpenWriters
 from odradek.storage.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, LastRecord
 from odradek.storage.recovery import RecoveryReport
-from odradek.storage.retention import DelayedDeletes, Deletion, deletable_segments
+from odradek.storage.retention import DelayedDeletes
 from odradek.storage.segment import OpenSegments, Segment
-from odradek.storage.segment_swap import SEGMENT_SUFFIXES, rename_segment_files, swap_segments
+from odradek.storage.segment_swap import SEGMENT_SUFFIXES
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.transaction_index import AbortedTransaction
 
@@ -70,7 +71,6 @@ class OwnedLog(Log):
         owner: Who is told of changes; if None, rolled segments are flushed as they are rolled.
 
     Attributes:
-        config: The topic's settings; others may be put in their place.
         leader_epoch: The epoch that batches are written in.
         report: What had to be done when the log was opened.
 
@@ -106,6 +106,7 @@ class OwnedLog(Log):
         self._is_closed = False
         self._is_dirty = False
         self._is_directory_dirty = False
+        self._directory_lock = threading.Lock()
         self.deleted = DelayedDeletes(files)
         self.path = Path(path)
         self.config = config or TopicConfig()
@@ -134,7 +135,7 @@ class OwnedLog(Log):
         self._unsynced: list[Segment] = []
         if loaded.segments:
             self._active = ActiveSegment.resume(
-                loaded.segments[-1], opened, self._limits(), created_ms=clock(), jitter_ms=self._jitter(), files=files
+                loaded.segments[-1], opened, self._limits, created_ms=clock(), jitter_ms=self._jitter(), files=files
             )
             self._unsynced = [
                 segment
@@ -218,6 +219,11 @@ class OwnedLog(Log):
         with self._lock:
             return self.producers.last_records()
 
+    def expire_producers(self) -> None:
+        """Forget the producers that have been silent for `producer.id.expiration.ms`."""
+        with self._lock:
+            self.producers.remove_expired(self._clock())
+
     def refresh(self) -> None:
         """Wait for a change of the segments that is under way; nobody else changes the folder."""
         with self._lock:
@@ -225,12 +231,19 @@ class OwnedLog(Log):
 
     # -- rolling
 
-    def _limits(self) -> SegmentLimits:
-        config = self.config
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings; others may be put in their place."""
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._rules = append_rules(config)
         segment_ms = config.segment_ms
         if config.is_compacted:
             segment_ms = min(segment_ms, config.max_compaction_lag_ms)
-        return SegmentLimits(
+        self._limits = SegmentLimits(
             segment_bytes=config.max_segment_bytes,
             segment_ms=segment_ms,
             segment_index_bytes=config.segment_index_bytes,
@@ -243,16 +256,19 @@ class OwnedLog(Log):
         return random.randrange(bound) if bound > 0 else 0
 
     def _create_segment(self, base_offset: int) -> ActiveSegment:
-        self._is_dirty = self._is_directory_dirty = True
-        return ActiveSegment.create(
+        self._is_dirty = True
+        segment = ActiveSegment.create(
             self.path,
             base_offset,
             self._opened,
-            self._limits(),
+            self._limits,
             created_ms=self._clock(),
             jitter_ms=self._jitter(),
             files=self._disk,
         )
+        # Not before: a sync that comes in between knows nothing of it.
+        self._is_directory_dirty = True
+        return segment
 
     def roll(self) -> None:
         """Begin a new segment, unless the active one is empty.
@@ -305,9 +321,11 @@ class OwnedLog(Log):
                 self._recovery_point = max(self._recovery_point, self._active.base_offset)
 
     def _sync_directory(self) -> None:
-        if self._is_directory_dirty:
-            self._is_directory_dirty = False
-            self._disk.sync_directory(self.path)
+        # Whoever comes second returns when the first one has done it.
+        with self._directory_lock:
+            if self._is_directory_dirty:
+                self._is_directory_dirty = False
+                self._disk.sync_directory(self.path)
 
     def flush_if_due(self) -> None:
         """Flush if `flush.ms` has passed.
@@ -344,120 +362,6 @@ class OwnedLog(Log):
                 self._sync_sealed(self._unsynced)
                 self._active.flush()
                 self._recovery_point = end
-
-    # -- shortening
-
-    def delete_records(self, before_offset: int | None = None) -> int:
-        """Move the log start offset up; segments that lie below it go with the next retention.
-
-        Args:
-            before_offset: The new log start offset; the log end offset if None.
-
-        Returns:
-            The log start offset, which never falls.
-
-        Raises:
-            OffsetOutOfRangeError: It is above the log end offset.
-        """
-        with self._lock, self._disk_guard():
-            end = self.log_end_offset
-            offset = end if before_offset is None else before_offset
-            if not 0 <= offset <= end:
-                raise OffsetOutOfRangeError(offset, self.log_start_offset, end, log=str(self.path))
-            self._raise_start_offset(offset)
-        if self._owner is not None:
-            self._owner.start_moved(self)
-        return self.log_start_offset
-
-    def _raise_start_offset(self, offset: int) -> None:
-        if offset > self.log_start_offset:
-            self._start_offset = offset
-            self._is_dirty = True
-            self._epochs.truncate_from_start(offset)
-            self.producers.on_log_start_offset_incremented(offset)
-
-    def old_segments(self) -> list[Deletion]:
-        """Return the segments that have served their time, as the settings say, and why."""
-        with self._lock:
-            return deletable_segments(
-                self.segments,
-                self.config,
-                log_start_offset=self.log_start_offset,
-                log_end_offset=self.log_end_offset,
-                high_watermark=self.high_watermark,
-                now_ms=self._clock(),
-            )
-
-    def delete_old_segments(self) -> list[Deletion]:
-        """Delete the segments that have served their time; return which, and why.
-
-        Raises:
-            LogOfflineError: The disk failed, now or before.
-        """
-        with self._flush_lock, self._lock, self._disk_guard():
-            found = self.old_segments()
-            if not found:
-                return []
-            if len(found) == len(self.segments):
-                self._writers.touch(self)
-                self._roll(self.log_end_offset)
-            self._remove_oldest(len(found))
-            return found
-
-    def _remove_oldest(self, count: int) -> None:
-        segments = self.segments
-        self._raise_start_offset(segments[count].base_offset)
-        if self._owner is not None:
-            # Only some of the renames may reach the disk: what is left of the deleted head must not be seen again.
-            self._owner.start_moved(self)
-        going, self._files.segments = segments[:count], segments[count:]
-        self._unsynced = [segment for segment in self._unsynced if segment not in going]
-        for segment in going:
-            renamed = rename_segment_files(self.path, segment.base_offset, "", DELETED_SUFFIX, self._disk)
-            snapshot = self.producers.mark_snapshot_deleted(segment.base_offset)
-            self._delete_later([*renamed, *([] if snapshot is None else [snapshot])])
-            segment.close()
-        # The checkpoint leaves out a start that is the first segment's: it must not be written before this.
-        self._disk.sync_directory(self.path)
-
-    def remove_deleted_files(self) -> None:
-        """Unlink the files of deleted segments whose `file.delete.delay.ms` has passed."""
-        with self._lock:
-            if len(self.deleted) and self._failure is None:
-                with self._disk_guard():
-                    self.deleted.run(self._clock())
-
-    def expire_producers(self) -> None:
-        """Forget the producers that have been silent for `producer.id.expiration.ms`."""
-        with self._lock:
-            self.producers.remove_expired(self._clock())
-
-    def _delete_later(self, paths: Sequence[Path]) -> None:
-        self.deleted.schedule(paths, self._clock() + self.config.file_delete_delay_ms)
-
-    def replace_segments(self, new_base_offset: int, old: Sequence[Segment]) -> None:
-        """Put the segment whose `.cleaned` files are complete in the place of others, for the cleaner.
-
-        Raises:
-            LogOfflineError: The disk failed, now or before.
-        """
-        with self._flush_lock, self._lock, self._disk_guard():
-            bases = {segment.base_offset for segment in old}
-            present = [segment for segment in self.segments if segment.base_offset in bases]
-            if len(present) < len(bases) or self._active in present:
-                raise LogError(f"{self.path}: segments that were cleaned are not there any more")
-            self._is_dirty = True
-            renamed = swap_segments(self.path, [new_base_offset], bases, self._disk)
-            for base_offset in bases - {new_base_offset}:
-                snapshot = self.producers.mark_snapshot_deleted(base_offset)
-                renamed += [] if snapshot is None else [snapshot]
-            new = Segment(self.path, new_base_offset, self._opened)
-            kept = [segment for segment in self.segments if segment.base_offset not in bases]
-            self._files.segments = sorted([*kept, new], key=lambda segment: segment.base_offset)
-            self._unsynced = [segment for segment in self._unsynced if segment.base_offset not in bases]
-            self._delete_later(renamed)
-            for segment in present:
-                segment.close()
 
     # -- closing
 

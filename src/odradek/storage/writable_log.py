@@ -25,10 +25,10 @@ from odradek.records.compression import Decompressor
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.objects import Record
-from odradek.storage.appends import AppendResult, append_rules, build_batches, headers_of
-from odradek.storage.owned_log import OwnedLog
+from odradek.storage.appends import AppendResult, build_batches, headers_of
 from odradek.storage.producer_state import AppendOrigin, read_marker
 from odradek.storage.producer_state_manager import AppendCheck
+from odradek.storage.trimmable_log import TrimmableLog
 from odradek.storage.validator import validate_append
 
 
@@ -40,7 +40,7 @@ class _PerThread(threading.local):
 _kept = _PerThread()
 
 
-class WritableLog(OwnedLog):
+class WritableLog(TrimmableLog):
     """One topic-partition, open for appending and reading; see `OwnedLog` for its arguments."""
 
     def append(self, records: Iterable[Record], *, durable: bool = False) -> int:
@@ -59,7 +59,7 @@ class WritableLog(OwnedLog):
             RecordTooLargeError: A record does not fit into `max.message.bytes`; nothing was appended.
             LogOfflineError: The disk failed, now or before: what was appended is unknown.
         """
-        rules = append_rules(self.config)
+        rules = self._rules
         with self._lock:
             self._check_usable()
             first_offset = self.log_end_offset
@@ -109,7 +109,7 @@ class WritableLog(OwnedLog):
             else:
                 validated = validate_append(
                     data,
-                    append_rules(self.config),
+                    self._rules,
                     base_offset=self.log_end_offset,
                     partition_leader_epoch=self.leader_epoch,
                     now_ms=self._clock(),
@@ -182,7 +182,7 @@ class WritableLog(OwnedLog):
         supports_epoch_bump: bool = False,
     ) -> AppendCheck:
         size, last = len(data), headers[-1]
-        limits = self._limits()
+        limits = self._limits
         if size > limits.segment_bytes:
             raise RecordListTooLargeError(f"{size} bytes of batches are above segment.bytes of {limits.segment_bytes}")
         self._writers.touch(self)

@@ -1,4 +1,4 @@
-"""Appending: against the folders that Apache Kafka wrote, byte for byte, and reopened in every way."""
+"""Appending: offsets, splits, rolls, what is refused, and readers meanwhile."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from odradek.errors import (
     RecordListTooLargeError,
     RecordTooLargeError,
 )
-from odradek.records import Record, scan_batches
+from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.log import Log
 from odradek.storage.producer_state import AppendOrigin
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.writable_log import WritableLog
-from peers.kafka_fixture import KafkaFixture
 
 NEVER = (1 << 63) - 1
 
@@ -40,44 +39,6 @@ def values(log: Log, *args: int) -> list[bytes | None]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-# -- byte for byte
-
-KAFKAS_TOPICS = [
-    "v2-none-0",
-    "v2-gzip-0",
-    "v2-snappy-0",
-    "v2-lz4-0",
-    "v2-zstd-0",
-    "v2-append-time-0",
-    "keyed-0",
-    "keyed-1",
-    "keyed-2",
-    "transactional-0",
-    "empty-0",
-]
-
-
-@pytest.mark.parametrize("name", KAFKAS_TOPICS)
-def test_the_files_are_kafkas_own(name: str, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
-    """What Kafka was sent, batch by batch under the same settings, gives the files that Kafka wrote."""
-    source = fixture_4_3_1.log_dir / name
-    config = fixture_4_3_1.topics[name.rpartition("-")[0]]["config"]
-    log = WritableLog(_folder(tmp_path, name), config=TopicConfig.load(config), producer_id_expiration_ms=NEVER)
-    for path in sorted(source.glob("*.log")):
-        data = path.read_bytes()
-        for header in scan_batches(data):
-            log.append_batches(data[header.position : header.end_position], origin=AppendOrigin.REPLICATION)
-    log.close()
-    expected = {key: value for key, value in contents(source).items() if key != "partition.metadata"}
-    assert contents(log.path) == expected
-
-
-def _folder(tmp_path: Path, name: str) -> Path:
-    folder = tmp_path / name
-    folder.mkdir()
-    return folder
 
 
 # -- appending and reading
