@@ -37,6 +37,10 @@ class Store:
         return self._opened
 
     @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    @property
     def report(self) -> RecoveryReport:
         return self._logs.report
 

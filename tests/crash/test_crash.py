@@ -27,7 +27,17 @@ WORKLOADS_A_BLOCK = 20
 FOUND_BEFORE: list[Case] = []
 """Crashes that once lost or invented something."""
 
-FAULTS: list[Kind] = ["write", "sync", "sync_directory", "rename", "truncate", "create", "unlink"]
+FAULTS: list[tuple[Kind, str]] = [
+    ("write", ""),
+    ("sync", ""),
+    ("sync", ".log"),
+    ("sync_directory", ""),
+    ("rename", ""),
+    ("truncate", ""),
+    ("create", ""),
+    ("unlink", ""),
+]
+"""Which operation fails, and what its path contains."""
 
 
 @pytest.fixture
@@ -39,28 +49,46 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def crash(folder: Path, seed: int, cuts: int, *, fault: Kind | None = None) -> int:
+def crash(folder: Path, seed: int, cuts: int) -> int:
     """Do the work of a seed, crash it at so many moments, and return how many there were."""
     work = Workload(folder / "live", seed)
-    rng = random.Random(seed)
-    if fault == "write" and rng.random() < 0.5:
-        work.files.space_bytes = rng.randint(1000, 9000)
-    elif fault is not None:
-        work.files.fail(fault, rng.randint(10, 60))
     work.run(STEPS)
+    assert not work.offline
+    return judge(folder, work, cuts, 0)
+
+
+def crash_after_fault(folder: Path, seed: int, cuts: int, fault: tuple[Kind, str], *, go_on: bool) -> int:
+    """Do the work of a seed until a fault ends it, or go on after it, and crash it then."""
+    kind, path_part = fault
+    work = Workload(folder / "live", seed)
+    rng = random.Random(seed)
+    if kind == "write" and rng.random() < 0.5:
+        work.files.space_bytes = rng.randint(1000, 9000)
+    else:
+        work.files.fail(kind, rng.randint(0, 15 if path_part else 60), at=path_part)
+    work.run(STEPS)
+    since = 0
+    if go_on:
+        work.go_on()
+        since = work.moment
+        work.run(STEPS // 2)
+    return judge(folder, work, cuts, since)
+
+
+def judge(folder: Path, work: Workload, cuts: int, since: int) -> int:
     work.store.abandon()
     if unrecorded(work.files):
-        raise Wrong(f"workload {seed} wrote past the file system: {unrecorded(work.files)}")
-    history = len(work.files.history)
-    points = sorted((rng.randint(0, history) for _ in range(cuts)), reverse=True)
-    judge = Judge(work, folder / "after")
+        raise Wrong(f"workload {work.seed} wrote past the file system: {unrecorded(work.files)}")
+    rng = random.Random(work.seed)
+    points = sorted((rng.randint(since, work.moment) for _ in range(cuts)), reverse=True)
+    judged = Judge(work, folder / "after")
     for operations, disk in work.files.replays():
         while points and points[-1] == operations:
             points.pop()
-            case = Case(seed, STEPS, operations, "kill" if rng.random() < 0.3 else "power", rng.getrandbits(32))
-            judge.judge(case, disk)
+            case = Case(work.seed, STEPS, operations, "kill" if rng.random() < 0.3 else "power", rng.getrandbits(32))
+            judged.judge(case, disk)
             if rng.random() < 0.1:
-                judge.judge_flips(case, disk)
+                judged.judge_flips(case, disk)
     shutil.rmtree(folder / "live")
     return cuts
 
@@ -70,9 +98,10 @@ def test_crashes(folder: Path, seed: int) -> None:
     assert crash(folder, seed, 25) == 25
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_crashes_after_a_fault(folder: Path, fault: Kind) -> None:
-    assert crash(folder, 1_000_000, 5, fault=fault) == 5
+@pytest.mark.parametrize("go_on", [False, True])
+@pytest.mark.parametrize("fault", FAULTS, ids="-".join)
+def test_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: bool) -> None:
+    assert crash_after_fault(folder, 1_000_000, 3, fault, go_on=go_on) == 3
 
 
 @pytest.mark.slow
@@ -85,10 +114,11 @@ def test_ten_thousand_crashes(folder: Path, block: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_many_crashes_after_a_fault(folder: Path, fault: Kind) -> None:
+@pytest.mark.parametrize("go_on", [False, True])
+@pytest.mark.parametrize("fault", FAULTS, ids="-".join)
+def test_many_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: bool) -> None:
     for seed in range(2_000_000, 2_000_020):
-        crash(folder, seed, 10, fault=fault)
+        crash_after_fault(folder, seed, 10, fault, go_on=go_on)
 
 
 @pytest.mark.parametrize("case", FOUND_BEFORE, ids=str)

@@ -6,7 +6,9 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from crash.model import Event, Marker, PartitionModel, Row, Sent
+import pytest
+
+from crash.model import FOREVER, Event, Marker, PartitionModel, Row, Sent
 from crash.store import Store
 from odradek.errors import LogOfflineError
 from odradek.records.builder import build_batch
@@ -79,13 +81,62 @@ class Workload:
         ]
         weights, choices = [weight for weight, _ in actions], [action for _, action in actions]
         try:
-            self.store.open()
-            self.create_topic()
+            if not self.store.is_open:
+                self.store.open()
+                self.create_topic()
             for _ in range(steps):
                 self.now += self.rng.choice((0, 1, 5, 1000, 60_000))
                 self.rng.choices(choices, weights)[0]()
         except (LogOfflineError, OSError):
             self.offline = True
+
+    def go_on(self) -> None:
+        """Open the directory again after a fault, and see what has become of what was not acknowledged.
+
+        Raises:
+            AssertionError: What the kernel still holds is not there.
+        """
+        self._check_offline()
+        self.store.abandon()
+        self.files.repair()
+        self.store.open()
+        self.offline = False
+        present = set(self.store.partitions())
+        for partition, model in list(self.models.items()):
+            if model.created > self.moment and partition not in present:
+                del self.models[partition]
+            elif model.deleted <= self.moment:
+                assert model.gone > self.moment or partition not in present
+                model.gone = self.moment if partition not in present else FOREVER
+                model.deleted = FOREVER if partition in present else model.deleted
+        for partition, model in self.models.items():
+            if model.deleted > self.moment:
+                model.created = min(model.created, self.moment)
+                self._reconcile(partition, model)
+
+    def _check_offline(self) -> None:
+        for partition in self.models:
+            if self.store.is_open and partition in self.store.partitions():
+                log = self.store.log(partition)
+                if log.is_offline:
+                    with pytest.raises(LogOfflineError):
+                        log.append([Record(b"key", b"never", timestamp=self.now)])
+                    with pytest.raises(LogOfflineError):
+                        log.flush()
+
+    def _reconcile(self, partition: TopicPartition, model: PartitionModel) -> None:
+        end = self.store.log(partition).log_end_offset
+        assert end >= model.least_end(self.moment, power_cut=False), "what was acknowledged is not there"
+        model.sent = [batch for batch in model.sent if batch.next_offset <= end]
+        assert end == model.end_offset or end in model.starts(self.moment)
+        known = model.producers(end)
+        for producer in self.producers[partition]:
+            state = known.get(producer.producer_id)
+            producer.last_batch = None
+            producer.epoch, producer.next_sequence, producer.in_transaction = 0, 0, False
+            if state is not None:
+                producer.epoch, producer.next_sequence = state.producer_epoch, state.last_sequence + 1
+                producer.in_transaction = state.transaction_first_offset is not None
 
     # -- what is done
 

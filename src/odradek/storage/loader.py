@@ -239,6 +239,7 @@ class LogLoader:
             producers,
             self._epochs,
             index_interval_bytes=self._index_interval_bytes,
+            recovery_point=self._recovery_point,
             report=self._report,
             files=self._files,
         )

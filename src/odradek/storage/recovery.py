@@ -28,6 +28,7 @@ from odradek.storage.transaction_index import AbortedTransaction, format_transac
 
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_INDEX_ENTRY = struct.Struct(">qi")
+_CHUNK_BYTES = 1 << 20
 
 
 class RecoveryKind(Enum):
@@ -133,6 +134,7 @@ def recover_segment(
     epochs: LeaderEpochCache,
     *,
     index_interval_bytes: int,
+    recovery_point: int = 0,
     report: RecoveryReport,
     files: FileSystem = FILES,
 ) -> int:
@@ -143,6 +145,8 @@ def recover_segment(
         producers: The producers' state at the segment's base offset, which goes on to its end.
         epochs: The leaders' terms, to which those of the batches are added.
         index_interval_bytes: `index.interval.bytes`.
+        recovery_point: What is below it is known to be on the disk; what is not is written once more, since a failed
+            sync may have left it in memory alone, where no later sync would take it from.
         report: Where it is noted what was done.
         files: The way to the disk.
 
@@ -156,7 +160,7 @@ def recover_segment(
     size = segment.path.stat().st_size
     indexes = _Indexes(segment.base_offset, index_interval_bytes)
     next_offset = segment.base_offset
-    position = 0
+    position = flushed_end = 0
     scan = segment.scan(check_crc=True)
     damage: FormatError | None = None
     for header in scan:
@@ -170,6 +174,8 @@ def recover_segment(
         indexes.add(header)
         _replay(segment, header, producers, epochs, indexes)
         next_offset, position = header.next_offset, header.end_position
+        if next_offset <= recovery_point:
+            flushed_end = position
     else:
         damage = scan.damage
     indexes.finish()
@@ -181,6 +187,7 @@ def recover_segment(
         reason = damage.reason if damage is not None else "no batch"
         report.add(RecoveryKind.TRUNCATED, segment.path, position, cut, reason)
         _truncate(segment.path, position, files)
+    _write_again(segment.path, flushed_end, position, files)
     producers.map_end_offset = max(next_offset, producers.map_end_offset)
     _write_indexes(segment, indexes, report, files)
     segment.refresh()
@@ -226,6 +233,21 @@ def _truncate(path: Path, size: int, files: FileSystem) -> None:
         file.close()
 
 
+def _write_again(path: Path, position: int, end: int, files: FileSystem) -> None:
+    if position >= end:
+        return
+    file = files.open(path)
+    try:
+        with path.open("rb") as source:
+            source.seek(position)
+            while position < end:
+                data = source.read(min(_CHUNK_BYTES, end - position))
+                file.write_at(position, data)
+                position += len(data)
+    finally:
+        file.close()
+
+
 def _write_indexes(segment: Segment, indexes: _Indexes, report: RecoveryReport, files: FileSystem) -> None:
     def path(suffix: str) -> Path:
         return segment.directory / segment_file_name(segment.base_offset, suffix)
@@ -248,9 +270,9 @@ def _write_index(path: Path, entries: bytes, report: RecoveryReport, files: File
         if present is None or not entries.startswith(present.rstrip(b"\0")):
             reason = "it was missing" if present is None else "its entries were not those that the segment gives"
             report.add(RecoveryKind.REBUILT, path, 0, len(entries), reason)
-        if present != entries:
+        if present is not None and len(present) != len(entries):
             file.truncate(0)
-            file.write(entries)
+        file.write_at(0, entries)
         file.sync()
     finally:
         file.close()

@@ -132,7 +132,7 @@ class _File:
             return
         if operation.failed:
             # The pages count as clean from now on, whether they are on the disk or not: no later sync writes them.
-            self.synced = self.survivor(random.Random(operation.seed), "scattered")
+            _scatter(self.synced, self.pending, random.Random(operation.seed), keeps_sizes=True)
         else:
             for done in self.pending:
                 self.synced.apply(done)
@@ -151,19 +151,26 @@ class _File:
             if whole < len(self.pending):
                 tear(contents.apply, self.pending[whole], rng)
         elif style == "scattered":
-            chance, sector = rng.choice((0.1, 0.5, 0.9)), rng.choice(_SECTORS)
-            for operation in self.pending:
-                if operation.kind != "write":
-                    if rng.random() < chance:
-                        contents.apply(operation)
-                    continue
-                for position, piece in _sectors(operation, sector):
-                    if rng.random() < chance:
-                        contents.put(position, piece)
+            _scatter(contents, self.pending, rng)
         grown = len(self.cached.data) > len(contents.data)
         if grown and (style == "zeroed" or (style == "scattered" and rng.random() < 0.5)):
             contents.resize(len(self.cached.data))
         return contents
+
+
+def _scatter(
+    contents: _Contents, operations: list[Operation], rng: random.Random, *, keeps_sizes: bool = False
+) -> None:
+    """Apply any sectors of some writes; of the other operations any, or all."""
+    chance, sector = rng.choice((0.1, 0.5, 0.9)), rng.choice(_SECTORS)
+    for operation in operations:
+        if operation.kind != "write":
+            if keeps_sizes or rng.random() < chance:
+                contents.apply(operation)
+            continue
+        for position, piece in _sectors(operation, sector):
+            if rng.random() < chance:
+                contents.put(position, piece)
 
 
 class _Folder:

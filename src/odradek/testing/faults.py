@@ -129,6 +129,11 @@ class FaultyFileSystem(FileSystem):
         self._faults.append(fault)
         return fault
 
+    def repair(self) -> None:
+        """Let nothing fail any more; what was lost stays lost."""
+        self._faults.clear()
+        self.space_bytes = None
+
     def replay(self, operations: int | None = None) -> Disk:
         """Return the disk as it was after the first operations, all of them by default."""
         disk = Disk(self._start)
