@@ -49,7 +49,7 @@ store = "{store}"
 {trigger}
 max_offsets_per_batch = {limit}
 [spark]
-master = "local[2]"
+master = "local[2,4]"
 [spark.conf]
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 [[sink]]
@@ -214,7 +214,8 @@ def test_every_record_arrives_once_whatever_dies(
                 time.sleep(chance.uniform(0, 2.5))
             else:
                 time.sleep(chance.uniform(0, 15))
-            victims = ["driver", "driver", "executor", "worker", "broker"] + (["store"] * 2 if server else [])
+            victims = ["driver", "driver", "executor", "worker", "worker", "worker", "broker", "broker"]
+            victims += ["store"] * 3 if server else []
             victim = chance.choice(victims)
             if victim in ("broker", "store"):
                 peer: Server | None = broker if victim == "broker" else server

@@ -9,6 +9,7 @@ anew.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from odradek.storage.uuids import format_uuid
 
 BATCH_ROWS = 32_768
 _SMALLEST_SPLIT_BYTES = 64 << 10
+_SLICES_A_SPLIT = 8
 
 
 class Piece(NamedTuple):
@@ -162,13 +164,12 @@ class Folder:
     def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
         """Return the tasks that read ranges: each of about `max_split_bytes`, more of them where more are asked for."""
         split_bytes = options.max_split_bytes
+        cut_up = pieces(ranges, None, options.max_split_records)
         if options.min_partitions is not None:
-            total_bytes = sum(part.size_bytes for wanted in ranges for part in self._slices(wanted, split_bytes))
-            split_bytes = min(split_bytes, max(_SMALLEST_SPLIT_BYTES, -(-total_bytes // options.min_partitions)))
-        splits: list[Split] = []
-        for wanted in pieces(ranges, None, options.max_split_records):
-            splits.extend(self._partition_splits(wanted, split_bytes))
-        return splits
+            whole = [list(self._slices(wanted, split_bytes)) for wanted in cut_up]
+            total_bytes = sum(part.size_bytes for parts in whole for part in parts)
+            split_bytes = min(split_bytes, max(_SMALLEST_SPLIT_BYTES, total_bytes // options.min_partitions))
+        return [split for wanted in cut_up for split in self._partition_splits(wanted, split_bytes)]
 
     def _slices(self, wanted: OffsetRange, slice_bytes: int) -> Iterator[LogSlice]:
         log = self._log(wanted.topic_partition)
@@ -182,20 +183,12 @@ class Folder:
                 (entry.producer_id, entry.first_offset, entry.last_offset)
                 for entry in self._log(name).aborted_transactions(start, end)
             )
-        groups: list[list[LogSlice]] = []
-        size_bytes = 0
-        for part in self._slices(wanted, split_bytes):
-            if not groups or size_bytes + part.size_bytes > split_bytes:
-                groups.append([])
-                size_bytes = 0
-            groups[-1].append(part)
-            size_bytes += part.size_bytes
+        groups = _even_groups(list(self._slices(wanted, max(1, split_bytes // _SLICES_A_SPLIT))), split_bytes)
+        if not groups:
+            return
         starts = [start, *(_first_offset(parts[0]) for parts in groups[1:]), end]
-        for parts, first, behind in zip(groups, starts, starts[1:], strict=False):
-            pieces = tuple(
-                Piece(str(part.path), part.path.stat().st_ino, part.position, part.end_position) for part in parts
-            )
-            yield FolderSplit(name, first, behind, pieces, aborted)
+        for parts, (first, behind) in zip(groups, itertools.pairwise(starts), strict=True):
+            yield FolderSplit(name, first, behind, _joined(parts), aborted)
 
     def _log(self, name: TopicPartition) -> Log:
         return self._logs[name.topic, name.partition]
@@ -203,6 +196,33 @@ class Folder:
     def close(self) -> None:
         """Let go of the files."""
         self._logs.close()
+
+
+def _even_groups(parts: list[LogSlice], group_bytes: int) -> list[list[LogSlice]]:
+    """Share consecutive slices out, so that no task has much less to do than the others."""
+    total_bytes = sum(part.size_bytes for part in parts)
+    count = max(1, -(-total_bytes // group_bytes))
+    groups: list[list[LogSlice]] = []
+    shared_bytes = 0
+    for part in parts:
+        # A slice goes where its middle is.
+        number = min(count - 1, (shared_bytes + part.size_bytes // 2) * count // max(1, total_bytes))
+        if not groups or number >= len(groups):
+            groups.append([])
+        groups[-1].append(part)
+        shared_bytes += part.size_bytes
+    return groups
+
+
+def _joined(parts: list[LogSlice]) -> tuple[Piece, ...]:
+    joined: list[Piece] = []
+    for part in parts:
+        path = str(part.path)
+        if joined and joined[-1].path == path and joined[-1].end_position == part.position:
+            joined[-1] = joined[-1]._replace(end_position=part.end_position)
+        else:
+            joined.append(Piece(path, part.path.stat().st_ino, part.position, part.end_position))
+    return tuple(joined)
 
 
 def _topic_id(log: Log) -> str | None:

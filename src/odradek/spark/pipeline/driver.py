@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -117,7 +118,7 @@ class Pipeline:
                     spark = spark or open_session(self.job)
                     try:
                         self._do(spark, sinks, planned.ranges)
-                    except PySparkException as error:
+                    except (Py4JError, PySparkException) as error:
                         raise explain(error) from error
                     batch = token(planned.ranges)
                     done = {
@@ -210,6 +211,8 @@ class Pipeline:
 
     def _do(self, spark: SparkSession, sinks: Sequence[Sink], ranges: Sequence[OffsetRange]) -> None:
         defined: Batch | None = None
+        # One plan for all sinks: planning takes longer than a smaller batch does.
+        whole_partitions = any(sink.wants_whole_partitions for sink in sinks)
         for sink in sinks:
             held = sink.positions()
             for name, start, _ in ranges:
@@ -221,7 +224,7 @@ class Pipeline:
                     )
             left = cut(ranges, held)
             # A sink that holds all of it already still has views, over the ranges that the others write.
-            batch = Batch(self.job, spark, left or ranges, sink.wants_whole_partitions)
+            batch = Batch(self.job, spark, left or ranges, whole_partitions)
             if batch != defined:
                 batch.define_views()
                 defined = batch

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -67,10 +68,13 @@ def open_session(job: Job) -> SparkSession:
     conf["spark.driver.extraJavaOptions"] = f"{logging} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
     for name, value in conf.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        raise explain(error) from error
 
 
-def explain(error: PySparkException) -> JobError:
+def explain(error: Exception) -> JobError:
     """Put into one line why Spark could not do something: what a task of ours said, or Spark's own first line."""
     text = str(error)
     ours = re.findall(r"^(?:\S+: )*odradek\.[\w.]+Error: (.+)$", text, re.MULTILINE)
