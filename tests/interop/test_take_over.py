@@ -261,7 +261,7 @@ def wait_for_cleaner(broker: KafkaBroker, ledger: Ledger) -> None:
 def write_and_be_killed(log_dir: Path, ledger: Ledger, number: int, source: random.Random) -> None:
     """Let a process of its own write a round, and kill it while it goes on appending."""
     command = [sys.executable, str(Path(log_writer.__file__)), str(log_dir), str(number)]
-    environment = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
+    environment = {"PYTHONPATH": ":".join(str(Path(path).absolute()) for path in sys.path if path)}
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert writer.stdout is not None
