@@ -44,7 +44,9 @@ check-java:
 
 demo: check-java install
 	@[ -d demo/log-dir ] || { mkdir -p demo && $(BIN)/python -m tarfile -e tests/vectors/kafka-4.3.1.tar.xz demo; }
-	$(BIN)/odradek pipeline run examples/wordcount.toml
+	@echo "Somebody appends to the log while the job runs (examples/feed.py) ..."
+	@$(BIN)/python examples/feed.py demo/log-dir v2-none --seconds 600 & feeder=$$!; trap "kill $$feeder 2> /dev/null" EXIT; \
+	$(BIN)/odradek pipeline run examples/wordcount.toml --follow 10
 
 bench: install
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done

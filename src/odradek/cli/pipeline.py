@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -16,6 +18,8 @@ from rich.table import Table
 if TYPE_CHECKING:
     from odradek.spark.pipeline import BatchReport, Pipeline
 
+FOLLOW_INTERVAL_MS = 1000
+
 
 @click.group()
 def command() -> None:
@@ -24,17 +28,25 @@ def command() -> None:
 
 @command.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def run(file: Path) -> None:
+@click.option(
+    "--follow", type=click.IntRange(min=1), metavar="SECONDS", help="Go on for so long after the first batch."
+)
+def run(file: Path, follow: int | None) -> None:
     """Run the job that FILE describes.
 
-    Ctrl-C and SIGTERM finish the batch that is being done; a second one does not wait for it.
+    Without a trigger interval in FILE it ends when what is there now is done; --follow goes on with what is added
+    meanwhile. Ctrl-C and SIGTERM finish the batch that is being done; a second one does not wait for it.
     """
     from odradek.spark.pipeline import Job, Pipeline
     from odradek.spark.pipeline.job import ParquetSinkSpec
 
     console = Console()
     job = Job.read(file)
+    if follow is not None:
+        job = replace(job, trigger_interval_ms=job.trigger_interval_ms or FOLLOW_INTERVAL_MS)
     pipeline = Pipeline(job)
+    end = threading.Timer(follow or 0, pipeline.stop)
+    end.daemon = True
 
     def stop(number: int, frame: FrameType | None) -> None:
         console.print(f"{signal.Signals(number).name}: stopping after this batch")
@@ -48,14 +60,20 @@ def run(file: Path) -> None:
 
     def report(batch: BatchReport) -> None:
         console.print(
-            f"batch {batch.number}: {batch.offsets:,} offsets of {len(batch.ranges)} partition(s) "
-            f"in {batch.seconds:.1f} s, {batch.offsets / batch.seconds:,.0f}/s, {batch.lag:,} left"
+            f"batch {batch.number}: {batch.offsets:,} offsets of {_ranges(batch)} in {batch.seconds:.1f} s, "
+            f"{batch.offsets / batch.seconds:,.0f}/s, {batch.lag:,} left",
+            soft_wrap=True,
         )
         if isinstance(live, Live):
             live.update(_progress(pipeline, batch))
+        if follow is not None and batch.number == 1:
+            end.start()
 
-    with live:
-        batches = pipeline.run(report)
+    try:
+        with live:
+            batches = pipeline.run(report)
+    finally:
+        end.cancel()
     if not batches:
         console.print("nothing new: every partition is read up to its end")
     for sink in job.sinks:
@@ -67,6 +85,13 @@ def run(file: Path) -> None:
     for (topic, partition), position in sorted(pipeline.positions.items()):
         table.add_row(topic, str(partition), str(position.offset))
     console.print(table)
+
+
+def _ranges(batch: BatchReport) -> str:
+    if len(batch.ranges) > 1:
+        return f"{len(batch.ranges)} partitions"
+    name, start, end = batch.ranges[0]
+    return f"{name} [{start}, {end})"
 
 
 def _progress(pipeline: Pipeline, batch: BatchReport) -> Table:

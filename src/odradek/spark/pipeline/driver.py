@@ -118,7 +118,7 @@ class Pipeline:
                     spark = spark or open_session(self.job)
                     try:
                         self._do(spark, sinks, planned.ranges)
-                    except (Py4JError, PySparkException) as error:
+                    except (Py4JError, PySparkException, ConnectionError) as error:
                         raise explain(error) from error
                     batch = token(planned.ranges)
                     done = {

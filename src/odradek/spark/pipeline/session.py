@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -76,6 +76,8 @@ def open_session(job: Job) -> SparkSession:
 
 def explain(error: Exception) -> JobError:
     """Put into one line why Spark could not do something: what a task of ours said, or Spark's own first line."""
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return JobError(f"Spark has ended while it was at work ({error})")
     text = str(error)
     ours = re.findall(r"^(?:\S+: )*odradek\.[\w.]+Error: (.+)$", text, re.MULTILINE)
     lines = [line for line in text.splitlines() if line.strip()]
