@@ -49,6 +49,14 @@ def words(error: FormatError) -> str:
     return f"{type(error).__name__}{place}: {error.reason}"
 
 
+def difference(found: list[Row], wanted: list[Row]) -> str:
+    """Return the first rows that differ, for people."""
+    for number, (one, other) in enumerate(zip(found, wanted, strict=False)):
+        if one != other:
+            return f"row {number} is {str(one)[:300]} instead of {str(other)[:300]}"
+    return f"{len(found)} rows instead of {len(wanted)}"
+
+
 def sums_hold(data: memoryview, header: BatchHeader) -> bool:
     """Compute the checksum of a batch by other means than its reader."""
     batch = bytes(data[header.position : header.end_position])

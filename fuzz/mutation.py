@@ -40,6 +40,8 @@ MESSAGE_FIELDS = ((0, ">q"), (8, ">i"), (16, ">b"), (17, ">b"), (18, ">q"), (18,
 
 def number(rng: random.Random, bits: int = 64) -> int:
     """Return an integer that is likely to be at an edge."""
+    if rng.random() < 0.06:
+        return -1
     value = rng.choice(INTERESTING) if rng.random() < 0.6 else rng.choice(LARGE)
     value += rng.choice((-1, 0, 0, 0, 1))
     if rng.random() < 0.3:

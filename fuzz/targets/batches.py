@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Hashable
 
-from decoders import Row, by_columns, by_objects
+from decoders import Row, by_columns, by_objects, difference
 from guard import GuardedMemory
 from mutation import MAX_INPUT, mutate_batches
 from odradek.errors import FormatError
@@ -27,7 +27,7 @@ def _check(data: bytes) -> Hashable:
     for views in (False, True):
         columns = by_columns(view, views=views)
         assert columns[1] == error, f"views={views}: {columns[1]!r}, objects: {error!r}"
-        assert columns[0] == rows, f"views={views}: {columns[0]!r}, objects: {rows!r}"
+        assert columns[0] == rows, f"views={views}: {difference(columns[0], rows)}"
     rng = dice(data)
     unchecked = None
     match rng.randrange(5):
@@ -81,7 +81,7 @@ def _filtered(
         and (until == most or (-1 if row[1] is None else row[1]) < until)
     ]
     assert plain_error is None, f"filtered: {plain_error}"
-    assert plain == wanted, f"filtered by {options}: {plain!r} instead of {wanted!r}"
+    assert plain == wanted, f"filtered by {options}: {difference(plain, wanted)}"
 
 
 def _is_truthful(view: memoryview, header: BatchHeader) -> bool:

@@ -170,9 +170,8 @@ def decode_records(
         record.offset = base_offset + offset_delta
         timestamp = base_timestamp + timestamp_delta
         if append_timestamp is not None:
-            record.timestamp = append_timestamp
-        else:
-            record.timestamp = None if timestamp == -1 else timestamp
+            timestamp = append_timestamp
+        record.timestamp = None if timestamp == -1 else timestamp
         record.timestamp_type = timestamp_type
         records.append(record)
     if p != stop:
