@@ -42,6 +42,10 @@ FREQUENT = {
     # Ours are verified by nobody: the coordinator never heard of them.
     "transaction.max.timeout.ms": "900000",
 }
+TIMESTAMP_TYPES = {
+    confluent_kafka.TIMESTAMP_CREATE_TIME: "CreateTime",
+    confluent_kafka.TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime",
+}
 LIBRDKAFKA = {"log_level": 0, "socket.timeout.ms": 30_000}
 
 
@@ -92,11 +96,8 @@ def by_librdkafka(broker: KafkaBroker, isolation: str) -> dict[TopicPartition, l
 
 def as_record(message: confluent_kafka.Message) -> Record:
     kind, timestamp = message.timestamp()
-    kinds = {
-        confluent_kafka.TIMESTAMP_CREATE_TIME: "CreateTime",
-        confluent_kafka.TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime",
-    }
-    return Record(message.key(), message.value(), message.headers() or (), timestamp, message.offset(), kinds[kind])
+    given = (timestamp, message.offset(), TIMESTAMP_TYPES[kind])
+    return Record(message.key(), message.value(), message.headers() or (), *given)
 
 
 def check_reader(ledger: Ledger, isolation: str, found: dict[TopicPartition, list[Record]]) -> None:
@@ -148,11 +149,12 @@ def check_topics(tools: KafkaTools, broker: KafkaBroker, ids: dict[str, str]) ->
 
 def send(producer: confluent_kafka.Producer, topic: str, partition: int, records: Sequence[Record]) -> list[Record]:
     """Send records, and return them with the offsets that the broker gave them."""
-    offsets: list[int] = []
+    delivered_at: list[tuple[int, int, str]] = []
 
     def delivered(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
         assert error is None, error
-        offsets.append(message.offset())
+        kind, timestamp = message.timestamp()
+        delivered_at.append((timestamp, message.offset(), TIMESTAMP_TYPES[kind]))
 
     for record in records:
         producer.produce(
@@ -165,10 +167,9 @@ def send(producer: confluent_kafka.Producer, topic: str, partition: int, records
             headers=list(record.headers),
         )
     assert producer.flush(60) == 0
-    assert len(offsets) == len(records)
     return [
-        Record(record.key, record.value, record.headers, record.timestamp, offset, "CreateTime")
-        for record, offset in zip(records, offsets, strict=True)
+        Record(record.key, record.value, record.headers, *given)
+        for record, given in zip(records, delivered_at, strict=True)
     ]
 
 
@@ -221,6 +222,18 @@ def append_transactions(settings: dict[str, object], ledger: Ledger, number: int
             producer.abort_transaction(60)
         if outcome != "open":
             ledger.ended(name, outcome == "committed")
+
+
+def check_group(broker: KafkaBroker, number: int) -> None:
+    """Look whether a group's position is what it was the round before, and move it on."""
+    place = ("codecs", 0)
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "kept", "enable.auto.commit": False, **LIBRDKAFKA}
+    )
+    with closing(consumer):
+        (found,) = consumer.committed([confluent_kafka.TopicPartition(*place)], 30)
+        assert found.offset == (number or confluent_kafka.OFFSET_INVALID)
+        consumer.commit(offsets=[confluent_kafka.TopicPartition(*place, number + 1)], asynchronous=False)
 
 
 def delete_by_kafka(tools: KafkaTools, broker: KafkaBroker, ledger: Ledger, folder: Path) -> None:
@@ -371,6 +384,78 @@ def write_by_us(logs: WritableLogDirectory, ledger: Ledger, number: int) -> None
         records = [Record(b"noise", b"quiet", (), now_ms())]
         ledger.acknowledged("noise", partition, with_offsets(records, logs["noise", partition].append(records)))
     check_ours(ledger, logs)
+
+
+def test_topics_come_grow_and_go_on_either_side(kafka_tools: KafkaTools, tmp_path: Path) -> None:
+    paths = [tmp_path / "first", tmp_path / "second"]
+    broker = KafkaBroker(kafka_tools, paths[0], FREQUENT, more_log_dirs=paths[1:])
+    ledger = Ledger()
+
+    def append(logs: WritableLogDirectory) -> None:
+        for place in logs.topic_partitions():
+            if not place.topic.startswith("__"):
+                records = [Record(b"k", b"%d" % number, (), now_ms()) for number in range(5)]
+                ledger.acknowledged(*place, with_offsets(records, logs[place].append(records)))
+
+    def check(logs: WritableLogDirectory, partitions: dict[str, int]) -> None:
+        topics = {topic: len(logs.topic_partitions(topic)) for topic in logs.topics() if not topic.startswith("__")}
+        assert topics == partitions
+        for topic, count in partitions.items():
+            for number in range(count):
+                place = TopicPartition(topic, number)
+                ledger.check(place, READ_COMMITTED, list(logs[place].read()))
+
+    def check_kafka(partitions: dict[str, int]) -> None:
+        consumed = kafka_tools.consume(broker.bootstrap_servers, partitions)
+        for topic, count in partitions.items():
+            for number in range(count):
+                rows = consumed[f"{topic}-{number}"]["records"]
+                ledger.check(TopicPartition(topic, number), READ_COMMITTED, [consumed_record(row) for row in rows])
+
+    def ask_kafka(*flags: str) -> None:
+        kafka_tools.topics(broker.bootstrap_servers, *flags).check()
+
+    with odradek.open(paths) as logs:
+        for topic, count in {"grows": 2, "goes": 2, "goes-there": 2, "stays": 3}.items():
+            logs.create_topic(topic, count, {"segment.ms": "100000"})
+        append(logs)
+    assert all(len(list(path.glob("*-[0-9]"))) > 3 for path in paths)
+    with odradek.open(paths) as logs:
+        # What comes after this is behind what was there when it was closed.
+        logs.delete_topic("goes")
+        logs.create_partitions("grows", 3)
+        logs.alter_topic_config("stays", {"segment.ms": None, "retention.ms": "-1"})
+        append(logs)
+    left = {"grows": 3, "goes-there": 2, "stays": 3}
+    try:
+        broker.start()
+        check_kafka(left)
+        ask_kafka("--delete", "--topic", "goes-there")
+        ask_kafka("--alter", "--topic", "grows", "--partitions", "5")
+        ask_kafka("--create", "--topic", "comes", "--partitions", "2", "--config", "compression.type=gzip")
+        left = {"grows": 5, "comes": 2, "stays": 3}
+        wait_for(lambda: all(list(path.glob("comes-*")) for path in paths), 30, "the new topic's folders")
+        broker.kill()
+        with odradek.open(paths) as logs:
+            check(logs, left)
+            assert logs.topic_config("comes").compression_type == "gzip"
+            assert logs.topic_config("stays").overrides == {"retention.ms": "-1"}
+            append(logs)
+            # The name is free, and what was under it before does not come back.
+            ledger.forget("goes-there")
+            logs.create_topic("goes-there", 1)
+            logs.delete_topic("comes")
+            append(logs)
+        left = {"grows": 5, "goes-there": 1, "stays": 3}
+        broker.start()
+        check_kafka(left)
+        broker.stop()
+    finally:
+        broker.kill()
+    assert not [path for folder in paths for path in folder.glob("*-stray")]
+    with odradek.open(paths) as logs:
+        assert not logs.report
+        check(logs, left)
 
 
 def test_only_one_of_us_writes_at_a_time(kafka_tools: KafkaTools, broker: KafkaBroker) -> None:

@@ -55,6 +55,11 @@ class Ledger:
         """Note that the head of a log was deleted."""
         self._starts[TopicPartition(topic, partition)] = offset
 
+    def forget(self, topic: str) -> None:
+        """Note that a topic was deleted."""
+        for place in [place for place in self._records if place.topic == topic]:
+            del self._records[place]
+
     def start(self, place: TopicPartition) -> int:
         """Return where a log starts."""
         return self._starts.get(place, 0)

@@ -33,8 +33,10 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "compacted": (1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", **SMALL_SEGMENTS}),
     "headless": (1, dict(SMALL_SEGMENTS)),
     "noise": (2, dict(SMALL_SEGMENTS)),
+    "preallocated": (1, {"preallocate": "true", **SMALL_SEGMENTS}),
     "rewritten": (1, {"compression.type": "zstd", **SMALL_SEGMENTS}),
     "sequences": (1, dict(SMALL_SEGMENTS)),
+    "stamped": (1, {"message.timestamp.type": "LogAppendTime", **SMALL_SEGMENTS}),
     "transactions": (1, dict(SMALL_SEGMENTS)),
 }
 SEQUENCES_PRODUCER_ID = 700_000
@@ -57,9 +59,17 @@ def some_records(source: random.Random, count: int, *, keys: int = 10, size: int
     return made
 
 
-def with_offsets(records: Sequence[Record], first_offset: int) -> list[Record]:
+def with_offsets(records: Sequence[Record], first_offset: int, append_time_ms: int | None = None) -> list[Record]:
+    kind = "CreateTime" if append_time_ms is None else "LogAppendTime"
     return [
-        Record(record.key, record.value, record.headers, record.timestamp, first_offset + number, "CreateTime")
+        Record(
+            record.key,
+            record.value,
+            record.headers,
+            record.timestamp if append_time_ms is None else append_time_ms,
+            first_offset + number,
+            kind,
+        )
         for number, record in enumerate(records)
     ]
 
@@ -75,10 +85,14 @@ def write_round(logs: WritableLogDirectory, number: int, tell: Tell) -> None:
         records = some_records(source, 50)
         result = logs["codecs", codec].append_batches(build_batch(records, codec=codec), durable=number % 2 == 0)
         tell("acknowledged", "codecs", int(codec), with_offsets(records, result.first_offset))
+    records = some_records(source, 100)
+    result = logs["stamped", 0].append_batches(build_batch(records, codec=Codec.LZ4))
+    tell("acknowledged", "stamped", 0, with_offsets(records, result.first_offset, result.append_time_ms))
     for _ in range(20):
         append("rewritten", some_records(source, 40))
         append("compacted", some_records(source, 30), durable=True)
         append("headless", some_records(source, 20))
+        append("preallocated", some_records(source, 10))
     if number % 2 == 0:
         log = logs["headless", 0]
         tell("started", "headless", 0, log.delete_records(log.log_end_offset - 50))
@@ -169,7 +183,9 @@ def show(name: str, *arguments: Any) -> None:
 
     def plain(value: Any) -> Any:
         if isinstance(value, list):
-            return [(one.key, one.value, tuple(one.headers), one.timestamp, one.offset) for one in value]
+            return [
+                (one.key, one.value, tuple(one.headers), one.timestamp, one.offset, one.timestamp_type) for one in value
+            ]
         return value
 
     # In one write, so that a kill leaves no half of a line among the whole ones.
@@ -186,9 +202,7 @@ def shown(lines: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield (
             name,
             *(
-                [Record(key, value, headers, ms, offset, "CreateTime") for key, value, headers, ms, offset in argument]
-                if isinstance(argument, list)
-                else argument
+                [Record(*fields) for fields in argument] if isinstance(argument, list) else argument
                 for argument in arguments
             ),
         )
