@@ -9,6 +9,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,25 @@ CUTS = 25
 BLOCKS = 20
 WORKLOADS_A_BLOCK = 20
 
-FOUND_BEFORE: list[Case] = []
-"""Crashes that once lost or invented something."""
+FOUND_BEFORE = [
+    # A segment lost its end and the next one was there: a hole.
+    Case(19, 60, 523, "power", 3581173236),
+    Case(13, 60, 333, "power", 1527879415),
+    Case(8, 60, 379, "power", 462692163),
+    # Records of an open transaction were deleted, and the last stable offset lay below the log start.
+    Case(2, 60, 441, "kill", 759006542),
+    Case(6, 60, 293, "power", 1441313771),
+    # A log without records was found otherwise than it was left.
+    Case(0, 60, 41, "power", 1418186270),
+    # A deleted head came back, or left a hole.
+    Case(17, 60, 513, "power", 1609878352),
+    Case(9, 60, 567, "power", 3820700083),
+    # The snapshot at the log start was deleted, and recovering twice gave another state of the producers.
+    Case(26, 60, 514, "power", 3639307402),
+    # The leaders' terms began behind the end of the log, and hid those of its batches.
+    Case(9, 60, 627, "power", 3914344192),
+]
+"""Crashes that lost or invented something, as the log was written then; what it does at each step has changed since."""
 
 FAULTS: list[tuple[Kind, str]] = [
     ("write", ""),
@@ -93,9 +111,9 @@ def judge(folder: Path, work: Workload, cuts: int, since: int) -> int:
     return cuts
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_crashes(folder: Path, seed: int) -> None:
-    assert crash(folder, seed, 25) == 25
+    assert crash(folder, seed, 20) == 20
 
 
 @pytest.mark.parametrize("go_on", [False, True])
@@ -126,4 +144,6 @@ def test_found_before(folder: Path, case: Case) -> None:
     work = Workload(folder / "live", case.workload)
     work.run(case.steps)
     work.store.abandon()
-    Judge(work, folder / "after").judge(case, work.files.replay(case.operations))
+    judged = Judge(work, folder / "after")
+    for operations in range(case.operations - 2, min(case.operations + 3, work.moment + 1)):
+        judged.judge(replace(case, operations=operations), work.files.replay(operations))
