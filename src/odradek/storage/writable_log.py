@@ -205,6 +205,8 @@ class WritableLog(TrimmableLog):
             self._active.append(data, headers)
             for transaction in self.producers.apply(check, last.next_offset):
                 self._active.add_aborted(transaction)
+                # The index's file may be new: were its name lost, what was aborted would be read.
+                self._is_directory_dirty = True
         # Nobody is to take for stable what has only now begun.
         self._first_unstable_offset = self.producers.first_unstable_offset
         self._active.publish(last.next_offset)
