@@ -135,8 +135,8 @@ def test_ten_thousand_crashes(folder: Path, block: int) -> None:
 @pytest.mark.parametrize("go_on", [False, True])
 @pytest.mark.parametrize("fault", FAULTS, ids="-".join)
 def test_many_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: bool) -> None:
-    for seed in range(2_000_000, 2_000_020):
-        crash_after_fault(folder, seed, 10, fault, go_on=go_on)
+    for seed in range(2_000_000, 2_000_010):
+        crash_after_fault(folder, seed, 8, fault, go_on=go_on)
 
 
 @pytest.mark.parametrize("case", FOUND_BEFORE, ids=str)
