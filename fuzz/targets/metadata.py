@@ -10,6 +10,7 @@ import random
 import re
 import struct
 from collections.abc import Callable, Hashable, Sequence
+from uuid import UUID
 
 from decoders import words
 from mutation import mutate_bytes
@@ -20,7 +21,20 @@ from odradek.storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPT
 from odradek.storage.coordinators.records import encode
 from odradek.storage.metadata.control import control_record_json, decode_control_record, encode_control_record
 from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.records import decode_metadata_record, encode_metadata_record, metadata_record_json
+from odradek.storage.metadata.records import (
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode_metadata_record,
+    encode_metadata_record,
+    metadata_record_json,
+)
 from seeds import broker_files
 from targets import Target
 
@@ -103,6 +117,21 @@ def _seeds() -> Sequence[bytes]:
                     values.append(record.value)
     for start in range(0, len(values), 6):
         found.append(_pack(3, b"", b"".join(_LENGTH.pack(len(v)) + v for v in values[start : start + 6])))
+    first, second = UUID(int=1), UUID(int=2)
+    lives: list[MetadataRecord] = [
+        BeginTransactionRecord("a"),
+        TopicRecord("t", first),
+        PartitionRecord(0, first, (1,), (1,), 1),
+        PartitionChangeRecord(0, first, isr=(1,)),
+        ConfigRecord(2, "t", "retention.ms", "5"),
+        EndTransactionRecord(),
+        RemoveTopicRecord(first),
+        TopicRecord("t", second),
+        FeatureLevelRecord("metadata.version", 20),
+        FeatureLevelRecord("metadata.version", 0),
+    ]
+    life = [encode_metadata_record(record) for record in lives]
+    found.append(_pack(3, b"", b"".join(_LENGTH.pack(len(value)) + value for value in life)))
     subscription = bytes.fromhex("0003 0000 0001 0001 61 ffffffff 00000001 0001 61 00000001 00000000 00000005 ffff")
     assignment = bytes.fromhex("0000 0000 0001 0001 61 00000002 00000000 00000001 ffffffff")
     found += [_pack(4, b"", subscription.replace(b" ", b"")), _pack(4, b"", assignment)]

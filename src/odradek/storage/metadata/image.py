@@ -189,6 +189,9 @@ class MetadataImage:
     def _replay(self, record: MetadataRecord) -> None:
         match record:
             case TopicRecord():
+                known = self.topics.get(record.name)
+                if known is not None and known.topic_id != record.topic_id:
+                    raise FormatError(f"topic {record.name} is made as {record.topic_id}, but is {known.topic_id}")
                 self.add_topic(TopicImage(record.name, record.topic_id))
             case PartitionRecord():
                 self._topic_of(record.topic_id).partitions[record.partition_id] = PartitionImage(
