@@ -9,7 +9,7 @@ import click
 
 from odradek.cli.app import ExitCode, printable, report
 from odradek.cli.log_files import is_partition_directory, partition_directories
-from odradek.errors import LogError
+from odradek.errors import FormatError, LogError
 from odradek.storage.salvage import SalvagedLog, salvage_partition, salvage_root
 
 
@@ -22,6 +22,7 @@ def command(source: Path, target: Path, form: str) -> int:
 
     SRC is a log directory or the folder of a partition, and is only read. Every batch whose checksum holds keeps its
     offset; indexes are made anew. What is lost goes to stdout, a line each; the exit code is 1 where something is.
+    A checkpoint that cannot be read is left out, and named on stderr.
     """
     if target.exists() and any(target.iterdir()):
         raise LogError(f"{target} is not empty")
@@ -31,14 +32,19 @@ def command(source: Path, target: Path, form: str) -> int:
     target.mkdir(parents=True, exist_ok=True)
     code = ExitCode.CLEAN
     batches = 0
+    left_out: list[FormatError] = []
     for partition in partitions:
         salvaged = salvage_partition(partition, target)
         batches += salvaged.batches
+        left_out += salvaged.left_out
         if salvaged.losses:
             code = ExitCode.FINDINGS
             _show(salvaged, jsonl=form == "jsonl")
     if partitions != [source]:
-        salvage_root(source, target)
+        left_out += salvage_root(source, target)
+    for error in left_out:
+        code = ExitCode.FINDINGS
+        report(f"{error}: the file is left out")
     if form == "text":
         click.echo(f"{len(partitions)} partitions, {batches} batches written to {printable(str(target))}", err=True)
     return code

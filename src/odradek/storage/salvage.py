@@ -10,6 +10,7 @@ rebuilds them then.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +18,16 @@ from odradek.errors import FormatError, LogError
 from odradek.records import BatchHeader
 from odradek.records.control import ControlRecordType
 from odradek.storage.batch_reader import BatchReader, Damage, mapped
-from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
+from odradek.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    read_leader_epochs,
+    read_offset_checkpoint,
+)
 from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.log import Log
+from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.names import (
     CHECKPOINT_SUFFIX,
     INDEX_SUFFIX,
@@ -29,6 +37,7 @@ from odradek.storage.names import (
     segment_file_name,
 )
 from odradek.storage.offset_index import WritableOffsetIndex
+from odradek.storage.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.producer_state import read_marker
 from odradek.storage.time_index import WritableTimeIndex
 from odradek.storage.transaction_index import AbortedTransaction, WritableTransactionIndex
@@ -36,8 +45,15 @@ from odradek.storage.transaction_index import AbortedTransaction, WritableTransa
 INDEX_INTERVAL_BYTES = 4096
 """Kafka's default of `index.interval.bytes`."""
 
-_ROOT_FILES = ("meta.properties", "bootstrap.checkpoint", LOG_START_OFFSET_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)
-_PARTITION_FILES = ("partition.metadata", LEADER_EPOCH_CHECKPOINT, "quorum-state")
+_ROOT_FILES = (META_PROPERTIES, "bootstrap.checkpoint", LOG_START_OFFSET_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)
+_PARTITION_FILES = (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT, "quorum-state")
+_READERS: dict[str, Callable[[Path], object]] = {
+    META_PROPERTIES: MetaProperties.read,
+    LOG_START_OFFSET_CHECKPOINT: read_offset_checkpoint,
+    CLEANER_OFFSET_CHECKPOINT: read_offset_checkpoint,
+    PARTITION_METADATA: read_partition_metadata,
+    LEADER_EPOCH_CHECKPOINT: read_leader_epochs,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +95,8 @@ class SalvagedLog:
         losses: What was lost.
         open_transactions: By producer id, where a transaction begins whose marker is missing; as long as it is open,
             `read_committed` consumers stop before it.
+        left_out: What is wrong with the files beside the segments that were not copied: Kafka refuses a whole log
+            directory for one that it cannot read, and does without one that is missing.
     """
 
     path: Path
@@ -86,6 +104,7 @@ class SalvagedLog:
     size_bytes: int = 0
     losses: list[Loss] = field(default_factory=list)
     open_transactions: dict[int, int] = field(default_factory=dict)
+    left_out: list[FormatError] = field(default_factory=list)
 
 
 class _SegmentWriter:
@@ -220,18 +239,31 @@ def salvage_partition(source: Path, log_dir: Path, files: FileSystem = FILES) ->
         files.make_directory(target)
         result = _Salvage(log, target, files).run()
     snapshots = [path.name for path in source.glob(f"*{CHECKPOINT_SUFFIX}")]
-    _copy(source, target, [*_PARTITION_FILES, *snapshots], files)
+    result.left_out = _copy(source, target, [*_PARTITION_FILES, *snapshots], files)
     files.sync_directory(target)
     return result
 
 
-def salvage_root(source: Path, log_dir: Path, files: FileSystem = FILES) -> None:
-    """Copy the files of a log directory's root that say whose it is, where its logs begin and which were compacted."""
-    _copy(source, log_dir, _ROOT_FILES, files)
+def salvage_root(source: Path, log_dir: Path, files: FileSystem = FILES) -> list[FormatError]:
+    """Copy the files of a log directory's root that say whose it is, where its logs begin and which were compacted.
+
+    Returns:
+        What is wrong with those that were left out.
+    """
+    return _copy(source, log_dir, _ROOT_FILES, files)
 
 
-def _copy(source: Path, target: Path, file_names: list[str] | tuple[str, ...], files: FileSystem) -> None:
+def _copy(source: Path, target: Path, file_names: list[str] | tuple[str, ...], files: FileSystem) -> list[FormatError]:
+    left_out = []
     for name in file_names:
         path = source / name
-        if path.is_file():
+        if not path.is_file():
+            continue
+        try:
+            if name in _READERS:
+                _READERS[name](path)
+        except FormatError as error:
+            left_out.append(error)
+        else:
             write_atomically(target / name, path.read_bytes(), files)
+    return left_out

@@ -101,6 +101,20 @@ def test_a_segment_of_which_nothing_is_left(writable_log_dir: Path, tmp_path: Pa
         assert log.log_end_offset == int(last.stem)
 
 
+def test_a_checkpoint_that_cannot_be_read_is_left_out(writable_log_dir: Path, tmp_path: Path) -> None:
+    """Apache Kafka takes a log directory offline for one, and does without one that is missing."""
+    broken = ("keyed-0/leader-epoch-checkpoint", "keyed-1/partition.metadata", "log-start-offset-checkpoint")
+    for name in broken:
+        (writable_log_dir / name).write_bytes(b"0\n5\n\xff")
+    result = run("salvage", writable_log_dir, tmp_path / "out")
+    assert result.exit_code == 1
+    for name in broken:
+        assert f"{writable_log_dir / name}" in result.stderr
+        assert not (tmp_path / "out" / name).exists()
+    assert (tmp_path / "out" / "keyed-2" / "leader-epoch-checkpoint").exists()
+    assert run("verify", tmp_path / "out").exit_code == 0
+
+
 def test_nothing_is_written_over(writable_log_dir: Path) -> None:
     result = run("salvage", writable_log_dir / "keyed-0", writable_log_dir)
     assert result.exit_code == 3
