@@ -126,8 +126,9 @@ class LeaderEpochCache:
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the epochs that end at or below an offset; the one that holds it now begins there."""
         number = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
-        if number:
-            self._entries[:number] = [EpochEntry(self._entries[number - 1].epoch, start_offset)]
+        first = EpochEntry(self._entries[number - 1].epoch, start_offset) if number else None
+        if first is not None and self._entries[:number] != [first]:
+            self._entries[:number] = [first]
             self.write()
 
     def clear(self) -> None:

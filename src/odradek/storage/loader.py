@@ -112,6 +112,7 @@ class LogLoader:
         self._report = RecoveryReport()
         self._segments: list[Segment] = []
         self._is_folder_changed = False
+        self._listed: list[tuple[SegmentFile, str]] | None = None
         self._epochs = LeaderEpochCache(directory, files)
 
     def load(self) -> LoadedLog:
@@ -147,16 +148,15 @@ class LogLoader:
 
     # -- leftovers
 
-    def _list(self) -> list[tuple[SegmentFile, Path]]:
-        found = []
-        with os.scandir(self._directory) as entries:
-            for entry in entries:
-                named = parse_segment_file(entry.name)
-                if named is not None:
-                    found.append((named, self._directory / entry.name))
-        return sorted(found)
+    def _list(self) -> list[tuple[SegmentFile, str]]:
+        if self._listed is None:
+            with os.scandir(self._directory) as entries:
+                named = [(parse_segment_file(entry.name), entry.name) for entry in entries]
+            self._listed = sorted((file, name) for file, name in named if file is not None)
+        return self._listed
 
-    def _remove(self, path: Path, reason: str) -> None:
+    def _remove(self, name: str, reason: str) -> None:
+        path = self._directory / name
         try:
             size = path.stat().st_size
         except FileNotFoundError:
@@ -164,25 +164,26 @@ class LogLoader:
         self._report.add(RecoveryKind.REMOVED, path, 0, size, reason)
         self._files.unlink(path)
         self._is_folder_changed = True
+        self._listed = None
 
     def _remove_leftovers(self) -> None:
         listed = self._list()
-        for named, path in listed:
+        for named, name in listed:
             if named.suffix.endswith(DELETED_SUFFIX):
-                self._remove(path, "it was deleted before")
-        cleaned = [(named, path) for named, path in listed if named.suffix.endswith(CLEANED_SUFFIX)]
+                self._remove(name, "it was deleted before")
+        cleaned = [(named, name) for named, name in listed if named.suffix.endswith(CLEANED_SUFFIX)]
         if not cleaned:
             return
         first = min(named.base_offset for named, _ in cleaned)
-        for named, path in listed:
+        for named, name in listed:
             if named.suffix.endswith(SWAP_SUFFIX) and named.base_offset >= first:
-                self._remove(path, "it is of a compaction that was not completed")
-        for _, path in cleaned:
-            self._remove(path, "it is of a compaction that was not completed")
+                self._remove(name, "it is of a compaction that was not completed")
+        for _, name in cleaned:
+            self._remove(name, "it is of a compaction that was not completed")
 
     def _complete_swaps(self) -> None:
         listed = self._list()
-        swapped = [(named, path) for named, path in listed if named.suffix.endswith(SWAP_SUFFIX)]
+        swapped = [(named, name) for named, name in listed if named.suffix.endswith(SWAP_SUFFIX)]
         if not swapped:
             return
         bases = sorted(named.base_offset for named, _ in swapped if named.suffix == LOG_SUFFIX + SWAP_SUFFIX)
@@ -191,17 +192,19 @@ class LogLoader:
             replaced = range(bases[0], max(segment.end().next_offset for segment in new))
             for segment in new:
                 segment.close()
-            for named, path in listed:
+            for named, name in listed:
                 if not named.suffix.endswith(SWAP_SUFFIX) and named.base_offset in replaced:
-                    self._remove(path, "a compacted segment takes its place")
+                    self._remove(name, "a compacted segment takes its place")
         # Were the renames to reach the disk before the removals, segments would overlap after another crash.
         if self._is_folder_changed:
             self._files.sync_directory(self._directory)
-        for _, path in sorted(swapped, key=lambda item: item[0].suffix != LOG_SUFFIX + SWAP_SUFFIX):
+        for _, name in sorted(swapped, key=lambda item: item[0].suffix != LOG_SUFFIX + SWAP_SUFFIX):
+            path = self._directory / name
             target = path.with_name(path.name.removesuffix(SWAP_SUFFIX))
             self._report.add(RecoveryKind.SWAPPED, target, 0, path.stat().st_size, "the compaction was complete")
             self._files.rename(path, target)
         self._files.sync_directory(self._directory)
+        self._listed = None
 
     # -- segments
 
@@ -209,12 +212,14 @@ class LogLoader:
         listed = self._list()
         bases = {named.base_offset for named, _ in listed if named.suffix == LOG_SUFFIX}
         present = {(named.base_offset, named.suffix) for named, _ in listed}
-        for named, path in listed:
+        for named, name in listed:
             if named.suffix in SEGMENT_SUFFIXES[1:] and named.base_offset not in bases:
-                self._remove(path, "there is no segment that it belongs to")
+                self._remove(name, "there is no segment that it belongs to")
         for base_offset in sorted(bases):
             segment = Segment(self._directory, base_offset, self._opened)
-            if (base_offset, INDEX_SUFFIX) not in present or self._is_transaction_index_bad(segment):
+            if (base_offset, INDEX_SUFFIX) not in present or (
+                (base_offset, TRANSACTION_INDEX_SUFFIX) in present and self._is_transaction_index_bad(segment)
+            ):
                 self._recover_segment(segment)
             elif (base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size:
                 # Kafka makes an empty one, by which it finds nothing any more.
@@ -293,7 +298,7 @@ class LogLoader:
     def _remove_segment(self, segment: Segment, reason: str) -> None:
         segment.close()
         for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
-            self._remove(self._directory / segment_file_name(segment.base_offset, suffix), reason)
+            self._remove(segment_file_name(segment.base_offset, suffix), reason)
         # One after the other, the last one first, so that another crash leaves no hole.
         self._files.sync_directory(self._directory)
 

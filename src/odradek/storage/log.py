@@ -104,6 +104,7 @@ class Log:
         path: Its folder.
         log_start_offset: The checkpointed log start offset; looked up in the folder above where it is not given.
         opened: The register of open segments, shared by the logs of a log directory.
+        segments: The segments, where the caller keeps account of them.
 
     Attributes:
         path: Its folder.
@@ -111,7 +112,12 @@ class Log:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, log_start_offset: int | None = None, opened: OpenSegments | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        log_start_offset: int | None = None,
+        opened: OpenSegments | None = None,
+        segments: list[Segment] | None = None,
     ) -> None:
         self.path = Path(path)
         named = parse_partition_directory(self.path.resolve().name)
@@ -120,7 +126,7 @@ class Log:
         self.topic_partition: TopicPartition = named.topic_partition
         self._given_start_offset = log_start_offset
         self._opened = OpenSegments() if opened is None else opened
-        self._files = LogFiles(self.path, self.topic_partition, self._opened)
+        self._files = LogFiles(self.path, self.topic_partition, self._opened, segments=segments)
         self._start_offset: int | None = None
         self._problems: list[FormatError] = []
         self._transactions = Transactions(self._files)

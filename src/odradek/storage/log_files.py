@@ -32,6 +32,12 @@ _MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 class LogFiles:
     """The files of one partition, as they were when the folder was listed.
 
+    Args:
+        path: The folder.
+        topic_partition: Whose it is.
+        opened: The register of mapped segments.
+        segments: The segments, where the caller knows them and keeps account of them; else the folder is listed.
+
     Attributes:
         path: The folder.
         segments: The segments, by base offset.
@@ -39,14 +45,24 @@ class LogFiles:
         transaction_indexes: The base offsets of the segments that have a transaction index.
     """
 
-    def __init__(self, path: Path, topic_partition: TopicPartition, opened: OpenSegments) -> None:
+    def __init__(
+        self,
+        path: Path,
+        topic_partition: TopicPartition,
+        opened: OpenSegments,
+        *,
+        segments: list[Segment] | None = None,
+    ) -> None:
         self.path = path
         self._topic_partition = topic_partition
         self._opened = opened
         self.segments: list[Segment] = []
         self.snapshots: list[int] = []
         self.transaction_indexes: set[int] = set()
-        self.refresh()
+        if segments is None:
+            self.refresh()
+        else:
+            self.segments = segments
 
     def refresh(self) -> None:
         """List the folder again.

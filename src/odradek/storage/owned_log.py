@@ -122,7 +122,7 @@ class OwnedLog(Log):
                 files=files,
                 clock=clock,
             ).load()
-        super().__init__(path, log_start_offset=loaded.log_start_offset, opened=opened)
+        super().__init__(path, log_start_offset=loaded.log_start_offset, opened=opened, segments=loaded.segments)
         self.report: RecoveryReport = loaded.report
         self.producers = loaded.producers
         self._epochs = loaded.epochs

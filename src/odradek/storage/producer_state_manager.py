@@ -13,6 +13,7 @@ Source in Kafka: `ProducerStateManager`, `UnifiedLog.analyzeAndValidateProducerS
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -361,9 +362,8 @@ class ProducerStateManager:
         return target
 
     def _list_snapshots(self) -> list[int]:
-        found = []
-        for path in self.directory.glob("*" + SNAPSHOT_SUFFIX):
-            name = parse_segment_file(path.name)
-            if name is not None and name.suffix == SNAPSHOT_SUFFIX:
-                found.append(name.base_offset)
-        return sorted(found)
+        if not self.directory.is_dir():
+            return []
+        with os.scandir(self.directory) as entries:
+            named = [parse_segment_file(entry.name) for entry in entries if entry.name.endswith(SNAPSHOT_SUFFIX)]
+        return sorted(name.base_offset for name in named if name is not None)
