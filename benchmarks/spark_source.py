@@ -1,11 +1,14 @@
 """Measures Spark over a log directory beside Spark reading the same rows from Parquet.
 
-    python benchmarks/spark_source.py [--records 2000000] [--rounds 3] [--value-bytes 200]
+    python benchmarks/spark_source.py [--records 2000000] [--rounds 3] [--value-bytes 200] [--kafka]
 
 One session, `local[2]`, one run; the log is made here. Every timing plans a new DataFrame (Spark reuses what an old one
 has shuffled), the sources take turns, and the best round counts: what else the machine does can only slow one down. A
 ratio is the time in relation to Parquet's in the same run. `narrowed` is the same source with a `.schema(...)` of the
-columns that the job needs, as Parquet prunes them by itself.
+columns that the job needs, as Parquet prunes them by itself. With `--kafka`, Apache Kafka 4.3.1 serves the same folder
+(it needs Maven), and the source reads from there too.
+
+Last comes what a micro-batch costs that has nothing to do: one of a pipeline, and one of Spark's `rate` source.
 """
 
 from __future__ import annotations
@@ -16,17 +19,23 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+import odradek
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.spark.pipeline import Job, Pipeline
+from odradek.spark.pipeline.job import ConsoleSinkSpec
+from odradek.storage.producer_state import AppendOrigin
 
 BATCH_RECORDS = 80
 TEMPLATES = 256
 SEGMENT_BYTES = 128 << 20
+EMPTY_BATCHES = 50
 BASE_TIMESTAMP = 1_700_000_000_000
 
 
@@ -49,20 +58,18 @@ def make_log(path: Path, records: int, value_bytes: int) -> int:
         )
         for _ in range(TEMPLATES)
     ]
-    folder = path / "bench-0"
-    folder.mkdir(parents=True)
-    size_bytes, offset, file = 0, 0, None
-    while offset < records:
-        if file is None or file.tell() >= SEGMENT_BYTES:
-            if file is not None:
-                file.close()
-            file = (folder / f"{offset:020d}.log").open("wb")
-        # The checksum does not cover the base offset.
-        batch = offset.to_bytes(8, "big") + templates[offset // BATCH_RECORDS % TEMPLATES][8:]
-        size_bytes += file.write(batch)
-        offset += BATCH_RECORDS
-    if file is not None:
-        file.close()
+    size_bytes = 0
+    with odradek.open(path) as logs:
+        logs.create_topic("bench", config={"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"})
+        log = logs["bench", 0]
+        for first in range(0, records, BATCH_RECORDS * TEMPLATES):
+            # The checksum covers neither the base offset nor the leader epoch.
+            data = b"".join(
+                offset.to_bytes(8, "big") + template[8:]
+                for offset, template in zip(range(first, records, BATCH_RECORDS), templates, strict=False)
+            )
+            log.append_batches(data, origin=AppendOrigin.REPLICATION)
+            size_bytes += len(data)
     return size_bytes
 
 
@@ -71,15 +78,29 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--value-bytes", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kafka", action="store_true")
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder), arguments.records, arguments.value_bytes, arguments.rounds)
+        log_dir = Path(folder) / "log-dir"
+        size_bytes = make_log(log_dir, arguments.records, arguments.value_bytes)
+        with serving(log_dir) if arguments.kafka else nullcontext() as servers:
+            measure(Path(folder), size_bytes, arguments.value_bytes, arguments.rounds, servers)
 
 
-def measure(folder: Path, records: int, value_bytes: int, rounds: int) -> None:
+@contextmanager
+def serving(log_dir: Path) -> Iterator[str]:
+    """Let Apache Kafka serve a log directory."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from peers.kafka import KafkaBroker
+    from peers.kafka_tools import KafkaTools
+
+    with KafkaTools() as tools, KafkaBroker(tools, log_dir, heap="1g", jvm_options=()) as broker:
+        yield broker.bootstrap_servers
+
+
+def measure(folder: Path, size_bytes: int, value_bytes: int, rounds: int, servers: str | None) -> None:
     log_dir, parquet = folder / "log-dir", folder / "parquet"
-    size_bytes = make_log(log_dir, records, value_bytes)
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -92,6 +113,10 @@ def measure(folder: Path, records: int, value_bytes: int, rounds: int) -> None:
     def log(schema: str | None = None) -> DataFrame:
         reader = spark.read.format("odradek").option("subscribe", "bench")
         return (reader.schema(schema) if schema else reader).load(str(log_dir))
+
+    def broker(schema: str | None = None) -> DataFrame:
+        reader = spark.read.format("odradek").option("subscribe", "bench").option("minPartitions", "2")
+        return (reader.schema(schema) if schema else reader).option("kafka.bootstrap.servers", servers).load()
 
     log().write.parquet(str(parquet))
     count = log().count()
@@ -114,6 +139,9 @@ def measure(folder: Path, records: int, value_bytes: int, rounds: int) -> None:
             "parquet, narrowed": lambda columns=columns: spark.read.parquet(str(parquet)).select(*columns),
             "odradek, narrowed": lambda schema=schema: log(schema),
         }
+        if servers is not None:
+            sources["kafka"] = broker
+            sources["kafka, narrowed"] = lambda schema=schema: broker(schema)
         best: dict[str, float] = {}
         for _ in range(rounds):
             for name, source in sources.items():
@@ -127,7 +155,43 @@ def measure(folder: Path, records: int, value_bytes: int, rounds: int) -> None:
                 f"{job:20} {name:22} {count / seconds:12,.0f} {count * value_bytes / seconds / 1e6:8,.0f} "
                 f"{seconds / yardstick:15.2f}"
             )
+    print(f"an empty batch of a pipeline: {1000 * empty_pipeline_batch(spark, folder):.1f} ms")
+    print(f"an empty batch of Spark's rate source: {1000 * empty_rate_batch(spark, folder):.1f} ms")
     spark.stop()
+
+
+def empty_pipeline_batch(spark: SparkSession, folder: Path) -> float:
+    """Return the seconds that a pipeline takes to find that there is nothing new."""
+    job = Job(
+        source={"path": str(folder / "log-dir"), "subscribe": "bench"},
+        offset_store=(folder / "offsets.json").as_uri(),
+        sinks=(ConsoleSinkSpec("SELECT 1"),),
+        reset="latest",
+    )
+    Pipeline(job, spark).run()
+    started = time.perf_counter()
+    for _ in range(EMPTY_BATCHES):
+        Pipeline(job, spark).run()
+    return (time.perf_counter() - started) / EMPTY_BATCHES
+
+
+def empty_rate_batch(spark: SparkSession, folder: Path) -> float:
+    """Return the seconds of the shortest micro-batch of one row."""
+    query = (
+        spark.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", 1)
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(folder / "rate"))
+        .start()
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(query.recentProgress) < 20 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return min(progress.batchDuration for progress in query.recentProgress) / 1000
+    finally:
+        query.stop()
 
 
 if __name__ == "__main__":

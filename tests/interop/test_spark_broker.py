@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import odradek
 from odradek.spark.kafka.client import BrokerUnavailableError
 from odradek.spark.options import SourceOptionError, SourceOptions
 from odradek.spark.ranges import DataLossError
@@ -18,6 +19,7 @@ from odradek.spark.stream import StreamReader
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
+from peers.process import free_port
 
 pytestmark = pytest.mark.interop
 TIMESTAMP_TYPES = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
@@ -125,3 +127,39 @@ def test_a_broker_that_is_not_there_is_one_line() -> None:
     assert said.startswith("127.0.0.1:1: listing topics")
     # kafka-python leaves the socket of a refused connection to the collector.
     gc.collect()
+
+
+def test_speaks_sasl(kafka_broker: BrokerFactory, tmp_path: Path) -> None:
+    log_dir = tmp_path / "log-dir"
+    with odradek.open(log_dir) as logs:
+        logs.create_topic("secret", config={"retention.ms": "-1"})
+        logs["secret", 0].append([odradek.Record(value=b"%d" % number, timestamp=number) for number in range(100)])
+    port = free_port()
+    controller = free_port()
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    broker = kafka_broker(
+        log_dir,
+        {
+            "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"SASL_PLAINTEXT://127.0.0.1:{port}",
+            "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "inter.broker.listener.name": "SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+                f'{module} username="admin" password="a" user_admin="a" user_reader="r";'
+            ),
+        },
+        port=port,
+    )
+    options = {
+        "subscribe": "secret",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": f'{module} username="reader" password="r";',
+    }
+    assert [row["value"] for row in rows(broker, **options)] == [b"%d" % number for number in range(100)]
+    wrong = {"kafka.sasl.jaas.config": f'{module} username="reader" password="x";'}
+    with pytest.raises(BrokerUnavailableError, match="listing topics"):
+        rows(broker, **{**options, **wrong, "kafka.default.api.timeout.ms": "3000"})

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from odradek.spark.options import OffsetSpec, SourceOptionError
+from odradek.spark.pipeline.batch import cut, token
+from odradek.spark.ranges import (
+    Bounds,
+    DataLossError,
+    Loss,
+    OffsetRange,
+    Topics,
+    find_loss,
+    limited,
+    pieces,
+    resolve,
+    within,
+)
+from odradek.storage.names import TopicPartition
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+BOUNDS = {A: Bounds(10, 100), B: Bounds(0, 5)}
+NOBODY: Topics = None  # type: ignore[assignment]  # only times need somebody to ask
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held", "topic_id", "loss"),
+    [
+        (OffsetRange(A, 10, 100), Bounds(10, 100), None, None),
+        (OffsetRange(A, 5, 5), Bounds(10, 100), None, None),
+        (OffsetRange(A, 5, 20), Bounds(10, 100), None, Loss.RETENTION),
+        (OffsetRange(A, 50, 101), Bounds(10, 100), None, Loss.TRUNCATION),
+        (OffsetRange(A, 50, 60), Bounds(10, 100, "x"), "x", None),
+        (OffsetRange(A, 50, 60), Bounds(10, 100, "x"), "y", Loss.NEW_TOPIC),
+        (OffsetRange(A, 50, 60), Bounds(10, 100), "y", None),
+        (OffsetRange(A, 50, 60), None, None, Loss.MISSING),
+    ],
+)
+def test_names_a_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None, loss: Loss | None) -> None:
+    found = find_loss(wanted, held, topic_id)
+    assert (found.loss if found else None) is loss
+
+
+def test_a_loss_is_an_error_or_what_is_left_is_read() -> None:
+    wanted = [OffsetRange(A, 5, 20), OffsetRange(B, 3, 9), OffsetRange(TopicPartition("c", 0), 0, 1)]
+    with pytest.raises(DataLossError, match=r"a-0: wanted are offsets \[5, 20\), and it holds \[10, 100\)"):
+        within(wanted, BOUNDS, fail_on_data_loss=True)
+    assert within(wanted, BOUNDS, fail_on_data_loss=False) == [OffsetRange(A, 10, 20), OffsetRange(B, 3, 5)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "offsets"),
+    [
+        (OffsetSpec(-2), {A: 10, B: 0}),
+        (OffsetSpec(-1), {A: 100, B: 5}),
+        (OffsetSpec(offsets={A: 50, B: -1}), {A: 50, B: 5}),
+    ],
+)
+def test_resolves_rules(spec: OffsetSpec, offsets: dict[TopicPartition, int]) -> None:
+    assert resolve(spec, "starting", NOBODY, BOUNDS, end_for_later_times=False) == offsets
+
+
+@pytest.mark.parametrize(
+    ("offsets", "said"), [({A: 1}, "missing: b-0"), ({A: 1, B: 1, TopicPartition("c", 3): 1}, "not read: c-3")]
+)
+def test_offsets_name_every_partition_and_no_other(offsets: dict[TopicPartition, int], said: str) -> None:
+    with pytest.raises(SourceOptionError, match=said):
+        resolve(OffsetSpec(offsets=offsets), "starting", NOBODY, BOUNDS, end_for_later_times=False)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 50, 94, 95, 96, 1000])
+def test_a_limit_is_shared_out(limit: int) -> None:
+    ranges = [OffsetRange(A, 10, 100), OffsetRange(B, 0, 5)]
+    cut_down = limited(ranges, limit)
+    spans = [end - start for _, start, end in cut_down]
+    # Each gets its turn, so no limit is below the number of partitions.
+    assert sum(spans) == min(95, max(limit, 2))
+    assert min(spans) >= 1
+    assert [part.start_offset for part in cut_down] == [10, 0]
+
+
+@pytest.mark.parametrize(("least", "most"), [(None, None), (2, None), (7, None), (None, 20), (3, 4)])
+def test_pieces_join_to_the_whole(least: int | None, most: int | None) -> None:
+    ranges = [OffsetRange(A, 10, 100), OffsetRange(B, 0, 5)]
+    found = pieces(ranges, least, most)
+    assert len(found) >= max(least or 0, 2)
+    assert most is None or max(end - start for _, start, end in found) <= most
+    for name, start, end in ranges:
+        own = [part for part in found if part.topic_partition == name]
+        assert own[0].start_offset == start
+        assert own[-1].end_offset == end
+        assert all(one.end_offset == other.start_offset for one, other in itertools.pairwise(own))
+
+
+def test_what_is_done_is_cut_off() -> None:
+    ranges = [OffsetRange(A, 10, 100), OffsetRange(B, 0, 5)]
+    assert cut(ranges, {}) == ranges
+    assert cut(ranges, {A: 50, B: 5}) == [OffsetRange(A, 50, 100)]
+    assert cut(ranges, {A: 200, B: 0}) == [OffsetRange(B, 0, 5)]
+
+
+def test_the_same_ranges_have_the_same_token() -> None:
+    ranges = [OffsetRange(A, 10, 100), OffsetRange(B, 0, 5)]
+    assert token(ranges) == token(ranges[::-1])
+    assert token(ranges) != token([OffsetRange(A, 10, 100), OffsetRange(B, 0, 6)])
