@@ -22,7 +22,7 @@ def test_takes_several_addresses() -> None:
         ({"ssl.keystore.location": "/me.pem", "ssl.key.password": "x", "ssl.keystore.type": "PEM"},
          {"ssl_certfile": "/me.pem", "ssl_keyfile": "/me.pem", "ssl_password": "x"}),
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl_check_hostname": False}),
-        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": 'a.b.PlainLoginModule required username="me" password="p\\"w";'},
+        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": 'a.b.C required username="me" password="p\\"w";'},
          {"sasl_mechanism": "PLAIN", "sasl_plain_username": "me", "sasl_plain_password": 'p"w'}),
         ({"request.timeout.ms": "5000", "group.id": "mine"}, {"request_timeout_ms": 5000}),
     ],
