@@ -28,7 +28,7 @@ from peers.process import wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 KILLS = 200
-KILLS_A_FOLDER = 20
+KILLS_A_FOLDER = 10
 LONGEST_START_S = 0.03
 LONGEST_LIFE_BYTES = 2400
 # Of each of the four threads one append may be written and not yet told.
