@@ -17,6 +17,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
 from odradek.errors import OdradekError
+from odradek.spark.kafka.connection import BareConnection
 from odradek.spark.kafka.settings import BrokerSettings
 from odradek.storage.names import TopicPartition
 from odradek.storage.uuids import format_uuid
@@ -24,6 +25,10 @@ from odradek.storage.uuids import format_uuid
 CLIENT_ID = "odradek-spark"
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
+EARLIEST_LOCAL_TIMESTAMP = -4
+"""The first offset on the broker's own disk; those below it, if there are any, lie in a remote store (KIP-405)."""
+
+_LIST_OFFSETS_LOCAL = 8
 _RETRY_S = 0.1
 _WORTH_WAITING_FOR = (
     OSError,
@@ -69,6 +74,7 @@ class BrokerClient:
         self._manager: Any = None
         self._topics: dict[str, TopicMetadata] = {}
         self._coordinators: dict[tuple[str, CoordinatorType], int] = {}
+        self._idle: dict[int, list[BareConnection]] = {}
 
     def attempt(self, what: str, action: Callable[[], T]) -> T:
         """Do something, again and again while a broker may yet be able to.
@@ -108,6 +114,8 @@ class BrokerClient:
         if self._connected().broker_version_data.api_version(MetadataRequest) >= 10:
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=10, max_version=12)
         response = self.ask(request)
+        # So that nodes that came since can be found.
+        self._manager.cluster.update_metadata(response)
         found = {}
         for topic in response.topics:
             if topic.error_code == errors.UnknownTopicOrPartitionError.errno:
@@ -118,6 +126,11 @@ class BrokerClient:
             found[topic.name] = TopicMetadata(topic_id, leaders)
         self._topics.update(found)
         return found
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the id of a topic as `topics` has seen it last; None where it has not, or where there are no ids."""
+        known = self._topics.get(topic)
+        return None if known is None else known.topic_id
 
     def leader(self, partition: TopicPartition) -> int:
         """Return the node that leads a partition."""
@@ -146,7 +159,7 @@ class BrokerClient:
         """Return the first offset at or after a time of each partition, -1 where there is none.
 
         Args:
-            times: The time in ms, or `EARLIEST_TIMESTAMP` or `LATEST_TIMESTAMP`.
+            times: The time in ms, or `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` or `EARLIEST_LOCAL_TIMESTAMP`.
             isolation_level: 1 ends at the last stable offset.
         """
         by_node: dict[int, dict[str, list[int]]] = {}
@@ -170,7 +183,11 @@ class BrokerClient:
                 for topic, numbers in topics.items()
             ]
             request = ListOffsetsRequest(
-                replica_id=-1, isolation_level=isolation_level, topics=asked, min_version=2, max_version=7
+                replica_id=-1,
+                isolation_level=isolation_level,
+                topics=asked,
+                min_version=_LIST_OFFSETS_LOCAL if EARLIEST_LOCAL_TIMESTAMP in times.values() else 2,
+                max_version=_LIST_OFFSETS_LOCAL,
             )
             for topic in self.ask(request, node_id).topics:
                 for part in topic.partitions:
@@ -178,8 +195,37 @@ class BrokerClient:
                     found[TopicPartition(topic.name, part.partition_index)] = part.offset
         return found
 
+    def take_connection(self, node_id: int) -> BareConnection:
+        """Return a connection for large responses, which nobody else has until it is given back."""
+        idle = self._idle.get(node_id)
+        if idle:
+            return idle.pop()
+        manager = self._connected()
+
+        async def connect() -> Any:
+            return await manager.get_connection(node_id)
+
+        connection = manager.run(connect)
+        transport = connection.transport
+        taken, transport._sock = transport._sock, None
+        # Without a socket the transport only stops listening, and its manager forgets it.
+        transport.close()
+        timeout_s = manager.config["request_timeout_ms"] / 1000
+        return BareConnection(taken, node_id, connection.broker_version_data, CLIENT_ID, timeout_s)
+
+    def give_back(self, connection: BareConnection) -> None:
+        """Keep a connection for whoever needs the next one; close it if an answer is still to come."""
+        if connection.awaited:
+            connection.close()
+        else:
+            self._idle.setdefault(connection.node_id, []).append(connection)
+
     def close(self) -> None:
         """Close the connections."""
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.close()
+        self._idle.clear()
         if self._manager is not None:
             self._manager.close()
             self._net.close()

@@ -1,237 +1,191 @@
-"""Fetching: batches as the broker's segments hold them, ahead of whoever decodes them.
+"""Fetch, as bytes: the batches of one partition from a broker, without an object for any record.
 
-    thread   Fetch [offset, ...)  ->  | batch | batch | torn |        two answers wait at most
-    task     decodes the whole batches; the next fetch begins behind them
+    FetchResponse v4..v11, one topic and one partition
+    throttle_time_ms int32 | error_code int16 session_id int32 (v7) | 1 | topic string | 1 | partition_index int32
+    error_code int16 | high_watermark int64 | last_stable_offset int64 | log_start_offset int64 (v5)
+    aborted_transactions [producer_id int64, first_offset int64] | preferred_read_replica int32 (v11)
+    records int32, then | batch | batch | batch | torn batch
 
-For `read_committed` the broker says which producers have aborted transactions in what it sends, by producer and first
-offset. Where one ends, its abort marker says, so the headers are looked through for that.
+A response is a view of the connection's buffer: it is decoded before the next one is read.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import suppress
+import struct
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-from kafka import errors
 from kafka.protocol.consumer import FetchRequest
 
-from odradek.columnar.decode import decode_slices
+from odradek.errors import ProtocolError
+from odradek.records.batch import read_records
+from odradek.records.control import ControlRecordType, parse_control_key
+from odradek.records.header import BatchHeader
 from odradek.records.kernels.batches import walk_batches
-from odradek.records.scan import scan_batches
-from odradek.spark.kafka.client import EARLIEST_TIMESTAMP, BrokerClient, BrokerUnavailableError, check
-from odradek.spark.kafka.settings import BrokerSettings
+from odradek.records.scan import Status, damage_at, scan_batches
 from odradek.spark.options import Isolation
-from odradek.spark.ranges import Bounds, DataLossError, Loss, OffsetRange, Split
+from odradek.storage.names import TopicPartition
 
-BATCH_ROWS = 32_768
-MAX_OFFSET = (1 << 63) - 1
 ISOLATION_LEVELS: dict[Isolation, int] = {"read_uncommitted": 0, "read_committed": 1}
-_WALK_BATCHES = 1 << 16
-_AHEAD = 2
+MAX_OFFSET = (1 << 63) - 1
+_CONSUMER_REPLICA_ID = -1
+_OLDEST_FETCH, _NEWEST_FETCH = 4, 11
+_WALK_BATCHES = 1 << 20
 
 
-class Chunk(NamedTuple):
-    """What one fetch brought: whole batches, as the decoder takes them.
+class FetchAnswer(NamedTuple):
+    """What a response says of its partition.
 
     Attributes:
-        path: Where they come from, for errors.
-        data: The bytes.
+        error_code: Kafka's, or 0.
+        high_watermark: Where the log ends for a consumer.
+        last_stable_offset: Where it ends for one that reads committed records only.
+        log_start_offset: Where it starts; -1 where the version does not say.
+        aborted: Producer id and first offset of aborted transactions.
+        throttled: Whether the broker holds this client back.
+        data: The response.
         position: Where the first batch starts.
-        end_position: Where the last whole one ends.
-        next_offset: The offset to fetch from next.
-        aborted: Transactions to leave out: producer id, first offset, last offset.
+        end_position: Where the bytes of batches end, be the last one whole or not.
     """
 
-    path: str
-    data: Any
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]]
+    throttled: bool
+    data: memoryview
     position: int
     end_position: int
-    next_offset: int
-    aborted: tuple[tuple[int, int, int], ...]
 
 
-class BrokerSplit(Split):
-    """A range of offsets of one partition of a broker."""
-
-    def __init__(
-        self, wanted: OffsetRange, settings: BrokerSettings, isolation: Isolation, fail_on_data_loss: bool
-    ) -> None:
-        super().__init__(str(wanted.topic_partition))
-        self.wanted = wanted
-        self.settings = settings
-        self.isolation = isolation
-        self.fail_on_data_loss = fail_on_data_loss
-
-    def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Fetch and decode the records of the split into batches of a schema."""
-        (topic, partition), start, end = self.wanted
-        with _Fetcher(self) as fetcher:
-            for chunk in fetcher:
-                yield from decode_slices(
-                    [chunk],
-                    schema,
-                    topic=topic,
-                    partition=partition,
-                    start_offset=start,
-                    end_offset=end,
-                    aborted=chunk.aborted,
-                    start_timestamp=self.start_timestamp,
-                    end_timestamp=self.end_timestamp,
-                    rows=BATCH_ROWS,
-                )
+def fetch_request(
+    name: TopicPartition, offset: int, isolation: Isolation, *, max_bytes: int, max_wait_ms: int
+) -> FetchRequest:
+    """Return a request for the batches of one partition from an offset on."""
+    topic_type = FetchRequest.FetchTopic
+    partition = topic_type.FetchPartition(
+        partition=name.partition,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        partition_max_bytes=max_bytes,
+    )
+    return FetchRequest(
+        replica_id=_CONSUMER_REPLICA_ID,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=ISOLATION_LEVELS[isolation],
+        session_id=0,
+        session_epoch=-1,
+        topics=[topic_type(topic=name.topic, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+        min_version=_OLDEST_FETCH,
+        max_version=_NEWEST_FETCH,
+    )
 
 
-class _Fetcher:
-    """Fetches a split in a thread of its own; iterating gives the chunks."""
+def parse_response(body: memoryview, version: int, name: TopicPartition) -> FetchAnswer | None:
+    """Take a response apart; None where it says nothing of the partition (a broker that throttles answers so).
 
-    def __init__(self, split: BrokerSplit) -> None:
-        self._split = split
-        self._client = BrokerClient(split.settings)
-        self._chunks: queue.Queue[Chunk | BaseException | None] = queue.Queue(_AHEAD)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"fetch {split.wanted.topic_partition}", daemon=True)
-
-    def __enter__(self) -> _Fetcher:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stopping.set()
-        while self._thread.is_alive():
-            # The thread may be waiting for room.
-            with suppress(queue.Empty):
-                self._chunks.get(timeout=0.05)
-        self._thread.join()
-
-    def __iter__(self) -> Iterator[Chunk]:
-        while True:
-            chunk = self._chunks.get()
-            if chunk is None:
-                return
-            if isinstance(chunk, BaseException):
-                raise chunk
-            yield chunk
-
-    def _run(self) -> None:
-        try:
-            try:
-                offset = self._split.wanted.start_offset
-                while offset < self._split.wanted.end_offset and not self._stopping.is_set():
-                    chunk = self._fetch(offset)
-                    offset = chunk.next_offset
-                    if chunk.end_position > chunk.position:
-                        self._chunks.put(chunk)
-                self._chunks.put(None)
-            finally:
-                self._client.close()
-        except BaseException as error:
-            self._chunks.put(error)
-
-    def _fetch(self, offset: int) -> Chunk:
-        """Fetch until there are whole batches behind an offset, or the offset is behind a gap."""
-        partition = self._split.wanted.topic_partition
-        what = f"fetching {partition} from offset {offset}"
-        deadline = time.monotonic() + self._split.settings.timeout_ms / 1000
-        while not self._stopping.is_set():
-            try:
-                response = self._client.attempt(what, lambda: self._ask(offset))
-            except BrokerUnavailableError as error:
-                if not isinstance(error.__cause__, errors.OffsetOutOfRangeError):
-                    raise
-                return self._behind_the_gap(offset)
-            chunk = self._chunk(response, offset)
-            if chunk.end_position > chunk.position:
-                return chunk
-            if time.monotonic() > deadline:
-                raise BrokerUnavailableError(
-                    f"{self._client.name}: {what}: no records came, though it does not end there"
-                )
-        return Chunk("", b"", 0, 0, offset, ())
-
-    def _behind_the_gap(self, offset: int) -> Chunk:
-        partition = self._split.wanted.topic_partition
-        found = self._client.attempt(
-            f"offsets of {partition}", lambda: self._client.list_offsets({partition: EARLIEST_TIMESTAMP}, 0)
-        )
-        first = found[partition]
-        if self._split.fail_on_data_loss or first <= offset:
-            end = self._split.wanted.end_offset
-            loss = Loss.RETENTION if first > offset else Loss.TRUNCATION
-            raise DataLossError(loss, OffsetRange(partition, offset, end), Bounds(first, end))
-        return Chunk("", b"", 0, 0, first, ())
-
-    def _ask(self, offset: int) -> Any:
-        (topic, number), _, _ = self._split.wanted
-        settings = self._split.settings
-        kind = FetchRequest.FetchTopic
-        wanted = kind.FetchPartition(
-            partition=number,
-            current_leader_epoch=-1,
-            fetch_offset=offset,
-            last_fetched_epoch=-1,
-            log_start_offset=-1,
-            partition_max_bytes=settings.fetch_bytes,
-        )
-        request = FetchRequest(
-            replica_id=-1,
-            max_wait_ms=settings.fetch_wait_ms,
-            min_bytes=1,
-            max_bytes=settings.fetch_bytes,
-            isolation_level=ISOLATION_LEVELS[self._split.isolation],
-            session_id=0,
-            session_epoch=-1,
-            topics=[kind(topic=topic, partitions=[wanted])],
-            forgotten_topics_data=[],
-            rack_id="",
-            min_version=4,
-            max_version=12,
-        )
-        response = self._client.ask(request, self._client.leader(self._split.wanted.topic_partition))
-        check(getattr(response, "error_code", 0) or 0, "fetch")
-        part = response.responses[0].partitions[0]
-        check(part.error_code, f"fetch of {self._split.wanted.topic_partition}")
-        return part
-
-    def _chunk(self, part: Any, offset: int) -> Chunk:
-        path = f"{self._split.wanted.topic_partition} of {self._client.name}"
-        data = part.records
-        if not data:
-            return Chunk(path, b"", 0, 0, offset, ())
-        position, next_offset = 0, offset
-        while True:
-            table = walk_batches(data, position, len(data), _WALK_BATCHES, False)
-            if not len(table):
-                break
-            last = table.row(len(table) - 1)
-            position, next_offset = table.stop_position, _next_offset(last)
-        aborted = _aborted(part.aborted_transactions or (), data, position)
-        return Chunk(path, data, 0, position, next_offset, aborted)
+    Raises:
+        ProtocolError: It is not of the form above.
+    """
+    try:
+        return _parse(body, version, name)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a Fetch response (version {version}) that ends too early: {error}") from error
 
 
-def _next_offset(row: tuple[int, ...]) -> int:
-    from odradek.records.header import BatchHeader
+def _parse(body: memoryview, version: int, name: TopicPartition) -> FetchAnswer | None:
+    position = 0
 
-    return BatchHeader._make(row).next_offset
+    def take(layout: str) -> Any:
+        nonlocal position
+        (value,) = struct.unpack_from(layout, body, position)
+        position += struct.calcsize(layout)
+        return value
+
+    throttled = take(">i") > 0
+    error_code = take(">h") if version >= 7 else 0
+    if version >= 7:
+        take(">i")
+    topics = take(">i")
+    if error_code:
+        return FetchAnswer(error_code, -1, -1, -1, [], throttled, body, 0, 0)
+    if topics == 0:
+        return None
+    length = take(">h")
+    topic = bytes(body[position : position + max(length, 0)]).decode()
+    position += max(length, 0)
+    partitions, partition = take(">i"), take(">i")
+    if (topics, partitions) != (1, 1) or (topic, partition) != name:
+        raise ProtocolError(f"a Fetch response for {topic}-{partition}, {name} was asked for")
+    error_code = take(">h")
+    high_watermark, last_stable_offset = take(">q"), take(">q")
+    log_start_offset = take(">q") if version >= 5 else -1
+    count = take(">i")
+    if count * 16 > len(body) - position:
+        raise ProtocolError(f"a Fetch response that claims {count} aborted transactions")
+    aborted = [(take(">q"), take(">q")) for _ in range(count)]
+    if version >= 11:
+        take(">i")
+    size = max(0, take(">i"))
+    if size > len(body) - position:
+        raise ProtocolError(f"a Fetch response that claims {size} bytes of records and has {len(body) - position}")
+    return FetchAnswer(
+        error_code,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        aborted,
+        throttled,
+        body,
+        position,
+        position + size,
+    )
 
 
-def _aborted(entries: Any, data: Any, end: int) -> tuple[tuple[int, int, int], ...]:
-    """Find where aborted transactions end; one whose marker is further on ends nowhere in these bytes."""
-    if not entries:
+def whole_batches(data: memoryview, position: int, end: int) -> tuple[int, int]:
+    """Return where the last whole batch ends, and the offset behind it (-1 if there is none).
+
+    Raises:
+        FormatError: What comes first is no batch, not even a torn one.
+    """
+    next_offset = -1
+    start = position
+    while position < end:
+        table = walk_batches(data, position, end, _WALK_BATCHES, False)
+        if len(table):
+            next_offset = BatchHeader._make(table.row(len(table) - 1)).next_offset
+        stopped = table.stop_position == position
+        position = table.stop_position
+        if position == start and table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
+            raise damage_at(table.stop, data, position, end)
+        if stopped or table.stop not in (Status.OK, Status.END):
+            break
+    return position, next_offset
+
+
+def aborted_ranges(
+    data: memoryview, position: int, end: int, transactions: list[tuple[int, int]]
+) -> tuple[tuple[int, int, int], ...]:
+    """Return producer id, first and last offset of aborted transactions, as far as these batches go.
+
+    A response names where each starts; its abort marker, here or in a later response, says where it ends.
+    """
+    if not transactions:
         return ()
+    producers = {producer_id for producer_id, _ in transactions}
     markers: dict[int, list[int]] = {}
-    for header in scan_batches(data, 0, end, check_crc=False):
-        if header.is_control:
-            markers.setdefault(header.producer_id, []).append(header.base_offset)
+    for header in scan_batches(data, position, end, check_crc=False):
+        if header.is_control and header.producer_id in producers:
+            (record,) = read_records(data, header)
+            if parse_control_key(record.key) == ControlRecordType.ABORT:
+                markers.setdefault(header.producer_id, []).append(header.last_offset)
     return tuple(
-        (
-            entry.producer_id,
-            entry.first_offset,
-            next((offset for offset in markers.get(entry.producer_id, ()) if offset >= entry.first_offset), MAX_OFFSET),
-        )
-        for entry in entries
+        (producer_id, first, next((offset for offset in markers.get(producer_id, ()) if offset >= first), MAX_OFFSET))
+        for producer_id, first in sorted(transactions, key=lambda entry: entry[1])
     )

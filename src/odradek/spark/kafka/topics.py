@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from odradek.spark.kafka.client import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, BrokerClient
-from odradek.spark.kafka.fetch import ISOLATION_LEVELS, BrokerSplit
+from odradek.spark.kafka.fetch import ISOLATION_LEVELS
 from odradek.spark.kafka.settings import BrokerSettings
+from odradek.spark.kafka.split import GUESSED_RECORD_BYTES, BrokerSplit, sample_record_bytes
 from odradek.spark.options import Isolation, SourceOptions
 from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
 from odradek.storage.names import TopicPartition
+
+_LONG_RANGE = 50_000
+"""Offsets from which on it is worth a fetch to know how large records are."""
 
 
 class BrokerTopics:
@@ -57,11 +61,37 @@ class BrokerTopics:
         return {name: None if offset < 0 else offset for name, offset in found.items()}
 
     def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
-        """Return the tasks that read ranges: one a partition, more where more are asked for."""
-        return [
-            BrokerSplit(piece, self._settings, self._isolation, options.fail_on_data_loss)
-            for piece in pieces(ranges, options.min_partitions, options.max_split_records)
-        ]
+        """Return the tasks that read ranges: each of about `max_split_bytes`, more of them where more are asked for."""
+        splits: list[Split] = []
+        for wanted in ranges:
+            record_bytes = self._record_bytes(wanted)
+            most = max(1, int(options.max_split_bytes / record_bytes))
+            if options.max_split_records is not None:
+                most = min(most, options.max_split_records)
+            if options.min_partitions is not None:
+                total = sum(part.end_offset - part.start_offset for part in ranges)
+                most = min(most, -(-total // options.min_partitions))
+            splits.extend(self._split(piece, options, record_bytes) for piece in pieces([wanted], None, most))
+        return splits
+
+    def _split(self, wanted: OffsetRange, options: SourceOptions, record_bytes: float) -> BrokerSplit:
+        return BrokerSplit(
+            wanted,
+            self._settings,
+            self._isolation,
+            fail_on_data_loss=options.fail_on_data_loss,
+            topic_id=self._client.topic_id(wanted.topic_partition.topic),
+            record_bytes=record_bytes,
+        )
+
+    def _record_bytes(self, wanted: OffsetRange) -> float:
+        """Return about how many bytes an offset of a range takes; only of long ranges is that looked at."""
+        name, start, end = wanted
+        if end - start < _LONG_RANGE:
+            return GUESSED_RECORD_BYTES
+        sample = OffsetRange(name, start, start + 1)
+        split = BrokerSplit(sample, self._settings, self._isolation, fail_on_data_loss=False)
+        return sample_record_bytes(self._client, split)
 
     def close(self) -> None:
         """Close the connections."""
