@@ -10,6 +10,7 @@ and the tasks need not wait for each other. A partition without rows in the batc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ CODECS = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4":
 _SENT = "topic string, partition int, records bigint"
 _SENT_SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("records", pa.int64())])
 _POSITION = ("topic", "partition", "offset")
+_NEW_TOPIC_S = 5
 
 
 class TopicSink(Sink):
@@ -55,6 +57,11 @@ class TopicSink(Sink):
         client = BrokerClient(self._settings)
         try:
             found = client.attempt("looking for the target topic", lambda: client.topics([spec.topic]))
+            # A broker learns of a topic a moment after the controller has answered that it was created.
+            deadline = time.monotonic() + _NEW_TOPIC_S
+            while spec.topic not in found and time.monotonic() < deadline:
+                time.sleep(0.2)
+                found = client.attempt("looking for the target topic", lambda: client.topics([spec.topic]))
         finally:
             client.close()
         if spec.topic not in found:
