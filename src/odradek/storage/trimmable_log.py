@@ -117,6 +117,8 @@ class TrimmableLog(OwnedLog):
             present = [segment for segment in self.segments if segment.base_offset in bases]
             if len(present) < len(bases) or self._active in present:
                 raise LogError(f"{self.path}: segments that were cleaned are not there any more")
+            # A power cut must not take the markers by which the cleaner judged what it left out.
+            self.flush()
             self._is_dirty = True
             renamed = swap_segments(self.path, [new_base_offset], bases, self._disk)
             for base_offset in bases - {new_base_offset}:
