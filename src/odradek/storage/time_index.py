@@ -125,6 +125,10 @@ class WritableTimeIndex:
         """Whether only the place is left that is kept for the entry at the roll."""
         return self._writer.count >= self._writer.max_entries - 1
 
+    @property
+    def _is_out_of_room(self) -> bool:
+        return self._writer.count >= self._writer.max_entries
+
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
         """Add an entry where the timestamp is above the last one.
 
@@ -136,7 +140,8 @@ class WritableTimeIndex:
         Raises:
             LogError: The index is full, or the timestamp or the offset is below the last one.
         """
-        if self._writer.count >= self._writer.max_entries - (0 if at_roll else 1):
+        # What recovery wrote may have taken the kept place: at the roll there is nothing left to add then.
+        if self.is_full if not at_roll else timestamp > self.last_entry.timestamp and self._is_out_of_room:
             raise LogError(f"{self.path}: the index is full at {self.count} entries")
         last = self.last_entry
         if self.count and (offset < last.offset or timestamp < last.timestamp):

@@ -173,6 +173,10 @@ def test_a_time_index_keeps_a_place_for_the_roll(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="full"):
         index.maybe_append(1002, 104)
     index.maybe_append(1002, 104, at_roll=True)
+    # Recovery takes the kept place too; the roll that follows adds nothing then.
+    index.maybe_append(1002, 104, at_roll=True)
+    with pytest.raises(LogError, match="full"):
+        index.maybe_append(1003, 105, at_roll=True)
     assert index.lookup(1001) == TimestampOffset(1001, 103)
     index.truncate_to(104)
     for timestamp, offset in ((1000, 105), (1003, 100)):
