@@ -75,7 +75,10 @@ def _timestamps(array: pa.Array) -> Integers | None:
 def _offsets(array: pa.Array) -> Integers:
     if not pa.types.is_integer(array.type) or array.null_count:
         raise TypeError("the column 'offset' is no column of integers without nulls")
-    return _integers(array.cast(pa.int64()))
+    array = array.cast(pa.int64())
+    if len(array) and pc.min(array).as_py() < 0:
+        raise ValueError("the column 'offset' has a negative number; the first offset of a log is 0")
+    return _integers(array)
 
 
 def _headers(array: pa.Array) -> Headers | None:

@@ -188,3 +188,11 @@ def test_ends_outside_of_the_data_are_refused() -> None:
     array = pa.Array.from_buffers(pa.binary(), 2, [None, pa.py_buffer(ends), pa.py_buffer(b"four")])
     with pytest.raises(ValueError, match=r"record 0 .* outside of its column"):
         list(encode_batches(pa.record_batch({"value": array})))
+
+
+def test_a_negative_offset_is_no_offset() -> None:
+    batch = pa.record_batch({"offset": pa.array([-1, 4], pa.int64()), "value": [b"a", b"b"]})
+    with pytest.raises(ValueError, match="negative"):
+        list(encode_batches(batch, BatchOptions(), keep_offsets=True))
+    with pytest.raises(ValueError, match="the offset -1"):
+        build_batch([Record(value=b"a", offset=-1)], keep_offsets=True)

@@ -86,6 +86,8 @@ class ObjectRows(Rows):
                 if record.offset is None:
                     raise ValueError(f"record {index} has no offset to be kept")
                 row.offset = record.offset
+                if row.offset < 0:
+                    raise ValueError(f"record {index} has the offset {record.offset}; the first one of a log is 0")
             self._bytes(record.key, "key", cython.address(row.key), cython.address(row.key_size))
             self._bytes(record.value, "value", cython.address(row.value), cython.address(row.value_size))
             row.header_count = len(record.headers)
