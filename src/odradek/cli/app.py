@@ -21,6 +21,7 @@ from odradek.errors import FormatError, OdradekError
 
 COMMANDS = {
     "dump": "Show what the files of a log hold.",
+    "offsets": "Show and set where readers keep their place.",
     "pipeline": "Run Spark pipelines over topics.",
     "salvage": "Write what is sound in a damaged log into a new one.",
     "topics": "List the partitions of a log directory.",

@@ -1,0 +1,155 @@
+"""`odradek offsets`: where readers keep their place, seen and set in any store."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odradek.storage.names import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.offsets.store import Position
+
+_COLUMNS = ("topic", "partition", "offset", "leader_epoch", "topic_id", "batch")
+_FORMAT = click.option(
+    "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines."
+)
+
+
+class _Place(click.ParamType[Any]):
+    """`TOPIC-PARTITION=OFFSET`."""
+
+    name = "TOPIC-PARTITION=OFFSET"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a partition and an offset."""
+        match = re.fullmatch(r"(.+)-([0-9]{1,10})=([0-9]{1,18})", value, re.ASCII)
+        if match is None:
+            self.fail(f"{value!r} is not of the form events-0=1200", param, ctx)
+        return TopicPartition(match[1], int(match[2])), int(match[3])
+
+
+@click.group()
+def command() -> None:
+    """Show and set where readers keep their place.
+
+    ADDRESS is that of a store: file:///path/offsets.json, kafka://host:port/group, zookeeper://host:port/group or
+    redis://host:port/db?group=name.
+    """
+
+
+@command.command()
+@click.argument("address")
+@_FORMAT
+def show(address: str, form: str) -> None:
+    """List the positions at ADDRESS, a store or the checkpoint of a Spark stream."""
+    _print(_read(address), form)
+
+
+@command.command("set")
+@click.argument("address")
+@click.argument("places", nargs=-1, required=True, type=_Place())
+@_FORMAT
+def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], form: str) -> None:
+    """Set positions at ADDRESS, forwards or back, and list all that it has then.
+
+    A place is the next offset to read: events-0=1200. What runs on the store and commits after that is refused, so
+    stop it first. The other partitions keep their positions.
+    """
+    from odradek.offsets.store import Position, open_store
+
+    if len(dict(places)) < len(places):
+        raise click.UsageError("a partition is named twice")
+    with open_store(address) as store:
+        stored = store.load()
+        changed = {
+            # The topic is the same as before; which batch ended there is no longer known.
+            name: replace(stored.get(name, Position(offset)), offset=offset, leader_epoch=None, batch=None)
+            for name, offset in places
+        }
+        _print(store.commit(changed, expected=stored), form)
+
+
+@command.command()
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option("--overwrite", is_flag=True, help="Also where TO has positions already.")
+@_FORMAT
+def copy(source: str, target: str, overwrite: bool, form: str) -> None:
+    """Copy the positions at FROM to the store at TO, and list all that it has then."""
+    _store(_read(source), target, overwrite, form)
+
+
+@command.command("from-checkpoint")
+@click.argument("checkpoint", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("address")
+@click.option("--overwrite", is_flag=True, help="Also where ADDRESS has positions already.")
+@_FORMAT
+def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) -> None:
+    """Put how far a Spark stream is, as its CHECKPOINT says, into the store at ADDRESS.
+
+    What counts is the last batch that is done.
+    """
+    from odradek.offsets.spark_checkpoint import read_checkpoint
+
+    _store(read_checkpoint(checkpoint), address, overwrite, form)
+
+
+@command.command("to-starting-offsets")
+@click.argument("address")
+def to_starting_offsets(address: str) -> None:
+    """Print the positions at ADDRESS, a store or a checkpoint, as Spark's option startingOffsets takes them."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), position in sorted(_read(address).items()):
+        topics.setdefault(topic, {})[str(partition)] = position.offset
+    click.echo(json.dumps(topics, separators=(",", ":")))
+
+
+def _read(address: str) -> Mapping[TopicPartition, Position]:
+    from odradek.offsets.spark_checkpoint import read_checkpoint
+    from odradek.offsets.store import open_store
+
+    if Path(address).is_dir():
+        return read_checkpoint(Path(address))
+    with open_store(address) as store:
+        return store.load()
+
+
+def _store(positions: Mapping[TopicPartition, Position], address: str, overwrite: bool, form: str) -> None:
+    from odradek.errors import OffsetStoreError
+    from odradek.offsets.store import open_store
+
+    with open_store(address) as store:
+        stored = store.load()
+        held = sorted(stored.keys() & positions.keys())
+        if held and not overwrite:
+            raise OffsetStoreError(f"{store.address} has a position of {held[0]} already (--overwrite sets it anew)")
+        _print(store.commit(positions, expected=stored), form)
+
+
+def _print(positions: Mapping[TopicPartition, Position], form: str) -> None:
+    rows = [
+        dict(zip(_COLUMNS, (*name, held.offset, held.leader_epoch, held.topic_id, held.batch), strict=True))
+        for name, held in sorted(positions.items())
+    ]
+    if form == "jsonl":
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False, separators=(",", ":")))
+        return
+    # What no position has is no column.
+    shown = [name for name in _COLUMNS if name in _COLUMNS[:3] or any(row[name] is not None for row in rows)]
+    lines = [[name.upper() for name in shown]]
+    lines.extend(["" if row[name] is None else str(row[name]) for name in shown] for row in rows)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(shown))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if name in ("partition", "offset", "leader_epoch") else cell.ljust(width)
+            for name, cell, width in zip(shown, line, widths, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())

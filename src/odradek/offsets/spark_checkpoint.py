@@ -1,0 +1,80 @@
+"""The offsets in the checkpoint of a Spark stream: how far a job is that keeps its place there, and nowhere else.
+
+    checkpoint/offsets/17     v1                                                   what batch 17 reads up to
+                              {"batchWatermarkMs":0, ...}
+                              {"events":{"0":1200,"1":900}}                        a line for each source, or "-"
+    checkpoint/commits/17     v1 ...                                               batch 17 is done
+
+A batch is done when its file in `commits` is there; one that only `offsets` knows is done again by Spark. So the
+positions are those of the last batch in both. Spark: OffsetSeqLog, CommitLog, JsonUtils. Sources that count otherwise
+(a Kafka source's offsets, and this package's, are of the form above) are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from odradek.errors import OffsetStoreError
+from odradek.offsets.store import Position
+from odradek.storage.names import TopicPartition
+
+_VERSION = "v1"
+_LINES_BEFORE_SOURCES = 2
+_NO_OFFSETS = "-"
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Return whether a folder looks like the checkpoint of a stream."""
+    return (path / "offsets").is_dir() and (path / "commits").is_dir()
+
+
+def read_checkpoint(path: Path) -> dict[TopicPartition, Position]:
+    """Return the positions behind the last batch that is done, each with the batch's number.
+
+    Raises:
+        OffsetStoreError: It is no checkpoint, no batch of it is done, or its sources do not read topics.
+    """
+    if not is_checkpoint(path):
+        raise OffsetStoreError(f"{path}: not a checkpoint: there are no folders offsets and commits")
+    done = _batches(path / "commits") & _batches(path / "offsets")
+    if not done:
+        raise OffsetStoreError(f"{path}: no batch is done, so there are no positions")
+    batch = max(done)
+    file = path / "offsets" / str(batch)
+    try:
+        version, *lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise OffsetStoreError(f"{file}: cannot be read: {error}") from error
+    if version != _VERSION:
+        raise OffsetStoreError(f"{file}: the format {version!r:.20} is not known, {_VERSION} is")
+    positions: dict[TopicPartition, Position] = {}
+    for line in lines[_LINES_BEFORE_SOURCES - 1 :]:
+        for name, offset in _topic_offsets(line, file).items():
+            if positions.setdefault(name, Position(offset, batch=str(batch))).offset != offset:
+                raise OffsetStoreError(f"{file}: two sources read {name}, and are not equally far")
+    if not positions:
+        raise OffsetStoreError(f"{file}: none of its sources reads topics")
+    return positions
+
+
+def _batches(folder: Path) -> set[int]:
+    # Beside the batches lie checksums (`.17.crc`) and what a crash left of a file being written.
+    return {int(entry.name) for entry in folder.iterdir() if entry.name.isascii() and entry.name.isdecimal()}
+
+
+def _topic_offsets(line: str, file: Path) -> dict[TopicPartition, int]:
+    """Return the offsets of a source; nothing where it does not read topics."""
+    if line == _NO_OFFSETS:
+        return {}
+    try:
+        content = json.loads(line)
+    except ValueError as error:
+        raise OffsetStoreError(f"{file}: the offsets of a source are no JSON: {error}") from error
+    found: dict[TopicPartition, int] = {}
+    for topic, partitions in content.items() if isinstance(content, dict) else ():
+        for number, offset in partitions.items() if isinstance(partitions, dict) else ():
+            if not (number.isascii() and number.isdecimal() and type(offset) is int and offset >= 0):
+                return {}
+            found[TopicPartition(topic, int(number))] = offset
+    return found

@@ -1,0 +1,46 @@
+"""The offsets in a checkpoint that Spark itself wrote, read without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from odradek.offsets.spark_checkpoint import read_checkpoint
+from odradek.storage.names import TopicPartition
+from peers.kafka_fixture import KafkaFixture
+
+
+def test_a_batch_that_failed_is_not_done(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    seen: list[tuple[int, int]] = []
+
+    def fail_in_the_third(frame: object, batch: int) -> None:
+        if batch == 2:
+            raise RuntimeError("no further")
+        seen.append((batch, frame.count()))  # type: ignore[attr-defined]
+
+    stream = (
+        spark.readStream.format("odradek")
+        .options(subscribe="keyed", startingOffsets="earliest", maxOffsetsPerTrigger="450")
+        .load(str(fixture_4_3_1.log_dir))
+    )
+    query = (
+        stream.writeStream.foreachBatch(fail_in_the_third)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        with pytest.raises(StreamingQueryException, match="no further"):
+            query.awaitTermination(240)
+    finally:
+        query.stop()
+    assert [batch for batch, _ in seen] == [0, 1]
+    assert (checkpoint / "offsets" / "2").exists()
+    positions = read_checkpoint(checkpoint)
+    assert set(positions) == {TopicPartition("keyed", number) for number in range(3)}
+    assert sum(position.offset for position in positions.values()) == sum(rows for _, rows in seen)
+    assert {position.batch for position in positions.values()} == {"1"}

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from odradek.cli.app import ExitCode, main
+from odradek.offsets.store import Position, open_store
+from odradek.storage.names import TopicPartition
+
+EVENTS_0, EVENTS_1 = TopicPartition("events", 0), TopicPartition("my-events", 1)
+
+
+def run(*arguments: str | Path, code: int = ExitCode.CLEAN) -> str:
+    result = CliRunner().invoke(main, ["offsets", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def rows(*arguments: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*arguments, "--format", "jsonl").splitlines()]
+
+
+def row(name: TopicPartition, offset: int, **known: Any) -> dict[str, Any]:
+    none = {"leader_epoch": None, "topic_id": None, "batch": None}
+    return {"topic": name.topic, "partition": name.partition, "offset": offset, **none, **known}
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return (tmp_path / "offsets.json").as_uri()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Two batches done, and a third one begun."""
+    path = tmp_path / "checkpoint"
+    for folder in ("offsets", "commits"):
+        (path / folder).mkdir(parents=True)
+    for batch, offset in ((8, 20), (9, 30), (10, 40)):
+        lines = ["v1", '{"batchWatermarkMs":0}', json.dumps({"events": {"0": offset}}), "-", '{"logOffset":7}']
+        (path / "offsets" / str(batch)).write_text("\n".join(lines))
+        (path / "offsets" / f".{batch}.crc").write_bytes(b"")
+    for batch in (8, 9):
+        (path / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return path
+
+
+def test_set_and_show(address: str) -> None:
+    assert rows("show", address) == []
+    assert rows("set", address, "events-0=20", "my-events-1=4") == [row(EVENTS_0, 20), row(EVENTS_1, 4)]
+    assert rows("set", address, "events-0=3") == [row(EVENTS_0, 3), row(EVENTS_1, 4)]
+    assert run("show", address).splitlines() == [
+        "TOPIC      PARTITION  OFFSET",
+        "events             0       3",
+        "my-events          1       4",
+    ]
+
+
+def test_set_keeps_the_topic_and_forgets_the_batch(address: str) -> None:
+    with open_store(address) as store:
+        store.commit({EVENTS_0: Position(20, 3, "topic-id", "17")}, expected=store.load())
+    assert rows("show", address) == [row(EVENTS_0, 20, leader_epoch=3, topic_id="topic-id", batch="17")]
+    assert rows("set", address, "events-0=5") == [row(EVENTS_0, 5, topic_id="topic-id")]
+
+
+def test_set_fences_what_runs(address: str) -> None:
+    with open_store(address) as store:
+        claimed = store.claim()
+        run("set", address, "events-0=5")
+        with pytest.raises(Exception, match="another reader"):
+            store.commit({EVENTS_0: Position(9)}, expected=claimed)
+
+
+@pytest.mark.parametrize("place", ["events=3", "events-0", "events-0=-1", "events-x=1", "events-0=1.5"])
+def test_place_that_is_none(address: str, place: str) -> None:
+    run("set", address, place, code=ExitCode.USAGE)
+    run("set", address, "events-0=1", "events-0=2", code=ExitCode.USAGE)
+    assert rows("show", address) == []
+
+
+def test_copy_keeps_all_that_is_known(address: str, tmp_path: Path) -> None:
+    target = (tmp_path / "copied.json").as_uri()
+    with open_store(address) as store:
+        store.commit({EVENTS_0: Position(20, 3, "topic-id", "17")}, expected=store.load())
+    run("set", target, "other-0=1")
+    copied = rows("copy", address, target)
+    assert [found["topic"] for found in copied] == ["events", "other"]
+    assert copied[0] == row(EVENTS_0, 20, leader_epoch=3, topic_id="topic-id", batch="17")
+    assert "--overwrite" in run("copy", address, target, code=ExitCode.INPUT_OUTPUT)
+    run("set", address, "events-0=2")
+    assert rows("copy", address, target, "--overwrite")[0]["offset"] == 2
+
+
+def test_checkpoint_counts_what_is_done(checkpoint: Path, address: str) -> None:
+    expected = [row(EVENTS_0, 30, batch="9")]
+    assert rows("show", checkpoint) == expected
+    assert rows("from-checkpoint", checkpoint, address) == expected
+    assert run("to-starting-offsets", checkpoint) == run("to-starting-offsets", address) == '{"events":{"0":30}}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("commits/8", None, ""),
+        ("offsets/9", "v7\n{}\n{}", "v7"),
+        ("offsets/9", "v1\n{}\n{", "no JSON"),
+        ("offsets/9", "v1\n{}\n-\n7", "none of its sources"),
+        ("offsets/9", "", "cannot be read"),
+        ("offsets/9", 'v1\n{}\n{"events":{"0":3}}\n{"events":{"0":4}}', "two sources read events-0"),
+    ],
+)
+def test_checkpoint_that_says_something_else(checkpoint: Path, name: str, content: str | None, said: str) -> None:
+    if content is None:
+        for file in (checkpoint / "commits").iterdir():
+            file.unlink()
+        said = "no batch is done"
+    else:
+        (checkpoint / name).write_text(content)
+    assert said in run("show", checkpoint, code=ExitCode.INPUT_OUTPUT)
+
+
+def test_addresses_that_are_none(tmp_path: Path) -> None:
+    assert "not a checkpoint" in run("show", tmp_path, code=ExitCode.INPUT_OUTPUT)
+    assert "starts with one of" in run("show", "nowhere://host/group", code=ExitCode.INPUT_OUTPUT)
