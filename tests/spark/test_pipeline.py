@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from odradek.spark.pipeline.sink import SinkError
 from odradek.spark.ranges import DataLossError, Loss
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
+
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def job(path: Path, log_dir: Path, **changes: object) -> Job:
@@ -135,9 +139,6 @@ def test_a_driver_that_was_replaced_stores_nothing(
 
 def test_two_pipelines_cannot_write_to_one_folder(tmp_path: Path) -> None:
     # Locks do not exclude their own process: another one asks.
-    import subprocess
-    import sys
-
     held = ParquetFolder(tmp_path / "out")
     code = (
         "import sys; from pathlib import Path; "
@@ -279,3 +280,49 @@ def test_compacted_and_transactional_topics_have_no_losses(
         for record in fixture_4_3_1.consumed_committed[name]["records"]
     )
     assert stored(tmp_path / "out") == expected
+
+
+def test_sigterm_finishes_the_batch(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(
+        f"""
+        [source]
+        path = "{fixture_4_3_1.log_dir}"
+        subscribe = "keyed"
+        [offsets]
+        store = "file:offsets.json"
+        [trigger]
+        interval = "10ms"
+        max_offsets_per_batch = 100
+        [spark]
+        master = "local[1]"
+        conf = {{ "spark.driver.extraJavaOptions" = "{QUICK_JAVA}" }}
+        [[sink]]
+        type = "parquet"
+        path = "out"
+        """
+    )
+    command = [sys.executable, "-m", "odradek.cli", "pipeline", "run", str(tmp_path / "job.toml")]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert job.stdout is not None
+    try:
+        lines = []
+        for line in job.stdout:
+            lines.append(line)
+            if line.startswith("batch 1:"):
+                job.terminate()
+        assert job.wait(60) == 0
+    finally:
+        job.kill()
+        job.wait()
+        job.stdout.close()
+    assert any(line.startswith("SIGTERM: stopping after this batch") for line in lines)
+    with open_store((tmp_path / "offsets.json").as_uri()) as store:
+        places = store.load()
+    assert stored(tmp_path / "out") == Counter(
+        {
+            entry: 1
+            for entry in consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+            if entry[2] < places[TopicPartition(entry[0], entry[1])].offset
+        }
+    )
+    assert not any("Traceback" in line for line in lines)

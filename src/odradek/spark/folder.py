@@ -193,6 +193,10 @@ class Folder:
     def _log(self, name: TopicPartition) -> Log:
         return self._logs[name.topic, name.partition]
 
+    def refresh(self) -> None:
+        """List the folder again."""
+        self._logs.refresh()
+
     def close(self) -> None:
         """Let go of the files."""
         self._logs.close()

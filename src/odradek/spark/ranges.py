@@ -131,6 +131,9 @@ class Topics(Protocol):
     def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
         """Return the tasks that read ranges."""
 
+    def refresh(self) -> None:
+        """Look again before the next question: what is known may be old."""
+
     def close(self) -> None:
         """Give back what is held open."""
 

@@ -53,20 +53,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
+        self._topics: Topics | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._last_batch = time.monotonic()
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name, as those below
         """Return where a query without a checkpoint starts."""
-        topics = open_topics(self._options)
-        try:
-            bounds = topics.bounds(find_partitions(topics, self._options))
-            starting = resolve(
-                self._options.starting, "starting", topics, bounds, end_for_later_times=self._options.start_after_end
-            )
-        finally:
-            topics.close()
-        return offsets_by_topic(starting)
+        topics = self._opened()
+        bounds = self._bounds(topics)
+        later = self._options.start_after_end
+        return offsets_by_topic(resolve(self._options.starting, "starting", topics, bounds, end_for_later_times=later))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return what the options say about the size of a micro-batch."""
@@ -78,11 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note what there is: the query ends when that is read."""
-        topics = open_topics(self._options)
-        try:
-            self._target = {name: held.end_offset for name, held in self._bounds(topics).items()}
-        finally:
-            topics.close()
+        self._target = {name: held.end_offset for name, held in self._bounds(self._opened()).items()}
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Offsets:  # noqa: N802
         """Return where the next micro-batch ends.
@@ -91,11 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLossError: A partition is gone, or ends before `start`, and `failOnDataLoss` is true.
         """
         started = _parsed(start)
-        topics = open_topics(self._options)
-        try:
-            bounds = self._bounds(topics)
-        finally:
-            topics.close()
+        bounds = self._bounds(self._opened())
         self._require(started, bounds)
         ranges = []
         for name, held in sorted(bounds.items()):
@@ -115,32 +103,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
         """Return where the log ends, for the query's progress."""
-        topics = open_topics(self._options)
-        try:
-            return offsets_by_topic({name: held.end_offset for name, held in self._bounds(topics).items()})
-        finally:
-            topics.close()
+        bounds = self._bounds(self._opened())
+        return offsets_by_topic({name: held.end_offset for name, held in bounds.items()})
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         """Return the splits of a micro-batch."""
         starts, ends = _parsed(start), _parsed(end)
-        topics = open_topics(self._options)
-        try:
-            bounds = topics.bounds(ends)
-            asked = [
-                OffsetRange(name, starts.get(name, bounds[name].start_offset if name in bounds else 0), offset)
-                for name, offset in sorted(ends.items())
-            ]
-            grown = [part for part in asked if part.start_offset < part.end_offset]
-            ranges = within(grown, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
-            return list(topics.splits(ranges, self._options))
-        finally:
-            topics.close()
+        topics = self._opened()
+        bounds = topics.bounds(ends)
+        asked = [
+            OffsetRange(name, starts.get(name, bounds[name].start_offset if name in bounds else 0), offset)
+            for name, offset in sorted(ends.items())
+        ]
+        grown = [part for part in asked if part.start_offset < part.end_offset]
+        ranges = within(grown, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
+        return list(topics.splits(ranges, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode the records of one split."""
         if isinstance(partition, Split):
             yield from nulls_for_no_headers(partition.read(self._schema), self._schema)
+
+    def stop(self) -> None:
+        """Close what the planner held open."""
+        if self._topics is not None:
+            self._topics.close()
+            self._topics = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks get a copy of the reader, and open what they need themselves.
+        return {**self.__dict__, "_topics": None}
+
+    def _opened(self) -> Topics:
+        if self._topics is None:
+            self._topics = open_topics(self._options)
+        else:
+            self._topics.refresh()
+        return self._topics
 
     def _bounds(self, topics: Topics) -> dict[TopicPartition, Bounds]:
         return topics.bounds(find_partitions(topics, self._options))

@@ -93,6 +93,9 @@ class BrokerTopics:
         split = BrokerSplit(sample, self._settings, self._isolation, fail_on_data_loss=False)
         return sample_record_bytes(self._client, split)
 
+    def refresh(self) -> None:
+        """Do nothing: the broker is asked every time."""
+
     def close(self) -> None:
         """Close the connections."""
         self._client.close()

@@ -99,6 +99,7 @@ class Pipeline:
             OdradekError: The job, the source, a sink or the store cannot go on.
         """
         sinks: list[Sink] = []
+        topics: Topics | None = None
         store = open_store(self.job.offset_store, self.job.offset_store_options)
         try:
             self.positions = store.claim()
@@ -108,7 +109,11 @@ class Pipeline:
             number = 0
             while not self._stopping.is_set():
                 started = time.monotonic()
-                planned = self._plan(target)
+                if topics is None:
+                    topics = open_topics(self._options)
+                else:
+                    topics.refresh()
+                planned = self._plan(topics, target)
                 if self.job.trigger_interval_ms is None and target is None:
                     # What is there now, and no more: a source that keeps growing would never be done.
                     target = planned.end_offsets
@@ -138,6 +143,8 @@ class Pipeline:
         finally:
             for sink in sinks:
                 sink.close()
+            if topics is not None:
+                topics.close()
             store.close()
 
     def _commit(self, store: OffsetStore, positions: Mapping[TopicPartition, Position]) -> None:
@@ -162,15 +169,11 @@ class Pipeline:
                     raise
             self._stopping.wait(STORE_RETRY_S)
 
-    def _plan(self, target: Mapping[TopicPartition, int] | None) -> _Plan:
-        topics = open_topics(self._options)
-        try:
-            bounds = topics.bounds(find_partitions(topics, self._options))
-            if target is not None:
-                bounds = {name: held for name, held in bounds.items() if name in target}
-            first = self._first_positions(topics, bounds)
-        finally:
-            topics.close()
+    def _plan(self, topics: Topics, target: Mapping[TopicPartition, int] | None) -> _Plan:
+        bounds = topics.bounds(find_partitions(topics, self._options))
+        if target is not None:
+            bounds = {name: held for name, held in bounds.items() if name in target}
+        first = self._first_positions(topics, bounds)
         starts = {name: place.offset for name, place in first.items()}
         for name, held in bounds.items():
             stored = self.positions.get(name)
