@@ -108,6 +108,7 @@ def test_reads_a_broker_as_its_consumers_do(broker: KafkaBroker, fixture_4_3_1: 
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
     assert end == {"keyed": {str(n): fixture_4_3_1.consumed[f"keyed-{n}"]["highWatermark"] for n in range(3)}}
     assert len(stream.partitions(start, end)) == 3
+    stream.stop()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
@@ -129,6 +130,7 @@ def test_a_broker_that_is_not_there_is_one_line() -> None:
     gc.collect()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_speaks_sasl(kafka_broker: BrokerFactory, tmp_path: Path) -> None:
     log_dir = tmp_path / "log-dir"
     with odradek.open(log_dir) as logs:
@@ -163,3 +165,4 @@ def test_speaks_sasl(kafka_broker: BrokerFactory, tmp_path: Path) -> None:
     wrong = {"kafka.sasl.jaas.config": f'{module} username="reader" password="x";'}
     with pytest.raises(BrokerUnavailableError, match="listing topics"):
         rows(broker, **{**options, **wrong, "kafka.default.api.timeout.ms": "3000"})
+    gc.collect()
