@@ -42,6 +42,8 @@ FOUND_BEFORE = [
     Case(26, 60, 514, "power", 3639307402),
     # The leaders' terms began behind the end of the log, and hid those of its batches.
     Case(9, 60, 627, "power", 3914344192),
+    # The names of segments that a crashed process had made were never brought to the disk.
+    Case(46, 60, 600, "power", 4246981464),
 ]
 """Crashes that lost or invented something, as the log was written then; what it does at each step has changed since."""
 
