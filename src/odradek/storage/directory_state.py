@@ -78,7 +78,8 @@ class DirectoryState:
             self.is_clean = (path / CLEAN_SHUTDOWN_MARKER).exists()
             if self.is_clean:
                 files.unlink(path / CLEAN_SHUTDOWN_MARKER)
-                files.sync_directory(path)
+            # Besides: the folders that a crashed process made may not have their names on the disk yet.
+            files.sync_directory(path)
         except BaseException:
             self._lock.release()
             raise
