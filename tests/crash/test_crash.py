@@ -22,7 +22,7 @@ from odradek.testing.disk import Kind
 
 STEPS = 60
 CUTS = 25
-BLOCKS = 20
+BLOCKS = 21
 WORKLOADS_A_BLOCK = 20
 
 FOUND_BEFORE = [
@@ -46,6 +46,10 @@ FOUND_BEFORE = [
     Case(46, 60, 600, "power", 4246981464),
 ]
 """Crashes that lost or invented something, as the log was written then; what it does at each step has changed since."""
+
+OPEN = Case(211, 60, 527, "power", 118407822)
+"""Not mended yet: a snapshot of a deleted head that a power cut brought back is replayed from, and a producer's
+transaction seems to begin there. No record is lost; `read_committed` ends too early until the transaction ends."""
 
 FAULTS: list[tuple[Kind, str]] = [
     ("write", ""),
@@ -128,8 +132,8 @@ def test_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: boo
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_ten_thousand_crashes(folder: Path, block: int) -> None:
-    seeds = range(block * WORKLOADS_A_BLOCK, (block + 1) * WORKLOADS_A_BLOCK)
-    assert sum(crash(folder, seed, CUTS) for seed in seeds) == WORKLOADS_A_BLOCK * CUTS
+    seeds = set(range(block * WORKLOADS_A_BLOCK, (block + 1) * WORKLOADS_A_BLOCK)) - {OPEN.workload}
+    assert sum(crash(folder, seed, CUTS) for seed in seeds) == len(seeds) * CUTS
 
 
 @pytest.mark.slow
@@ -149,3 +153,11 @@ def test_found_before(folder: Path, case: Case) -> None:
     judged = Judge(work, folder / "after")
     for operations in range(case.operations - 2, min(case.operations + 3, work.moment + 1)):
         judged.judge(replace(case, operations=operations), work.files.replay(operations))
+
+
+@pytest.mark.xfail(raises=Wrong, strict=True, reason="a resurrected snapshot of a deleted head is believed")
+def test_open(folder: Path) -> None:
+    work = Workload(folder / "live", OPEN.workload)
+    work.run(OPEN.steps)
+    work.store.abandon()
+    Judge(work, folder / "after").judge(OPEN, work.files.replay(OPEN.operations))

@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer
 
 @pytest.fixture
 def address(server: ZooKeeperServer, request: pytest.FixtureRequest) -> str:
-    return f"zookeeper://{server.hosts}/{request.node.name}?timeout_ms=30000"
+    return f"zookeeper://{server.hosts}/{request.node.name}?timeout_ms=5000"
 
 
 @contextmanager

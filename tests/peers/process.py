@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import signal
 import socket
 import subprocess
@@ -18,10 +19,16 @@ TAIL_LINES = 40
 
 
 def free_port() -> int:
-    """Returns a loopback port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Returns a loopback port that nobody listens on, below those that the kernel gives to outgoing connections.
+
+    A client that keeps connecting to a port of the kernel's own range while its server is down ends up connected to
+    itself one day, and the server cannot have its port back.
+    """
+    while True:
+        port = random.randint(15_000, 30_000)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_for(condition: Callable[[], T | None], timeout_s: float, what: str, interval_s: float = 0.05) -> T:

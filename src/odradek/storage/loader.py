@@ -140,7 +140,8 @@ class LogLoader:
         producers = self._new_producers()
         producers.remove_stray_snapshots([segment.base_offset for segment in self._segments])
         self._rebuild(producers, start_offset, end_offset, is_clean=self._is_clean)
-        if self._is_folder_changed:
+        if self._is_folder_changed or not self._is_clean:
+            # Also what the crashed process did: a snapshot of another past must not come back, nor a segment get lost.
             self._files.sync_directory(self._directory)
         return LoadedLog(
             self._segments, start_offset, end_offset, recovery_point, producers, self._epochs, self._report

@@ -105,8 +105,7 @@ class OwnedLog(Log):
         self._failure: BaseException | None = None
         self._is_closed = False
         self._is_dirty = False
-        # The names that a crashed process gave may not be on the disk yet.
-        self._is_directory_dirty = not is_clean
+        self._is_directory_dirty = False
         self._directory_lock = threading.Lock()
         self.deleted = DelayedDeletes(files)
         self.path = Path(path)
