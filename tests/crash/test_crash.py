@@ -22,7 +22,7 @@ from odradek.testing.disk import Kind
 
 STEPS = 60
 CUTS = 25
-BLOCKS = 21
+BLOCKS = 20
 WORKLOADS_A_BLOCK = 20
 
 FOUND_BEFORE = [
@@ -128,7 +128,7 @@ def test_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: boo
     assert crash_after_fault(folder, 1_000_000, 3, fault, go_on=go_on) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.laboratory
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_ten_thousand_crashes(folder: Path, block: int) -> None:
@@ -136,7 +136,7 @@ def test_ten_thousand_crashes(folder: Path, block: int) -> None:
     assert sum(crash(folder, seed, CUTS) for seed in seeds) == len(seeds) * CUTS
 
 
-@pytest.mark.slow
+@pytest.mark.laboratory
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("go_on", [False, True])
 @pytest.mark.parametrize("fault", FAULTS, ids="-".join)
