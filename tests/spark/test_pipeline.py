@@ -302,7 +302,7 @@ def test_sigterm_finishes_the_batch(fixture_4_3_1: KafkaFixture, tmp_path: Path)
         """
     )
     command = [sys.executable, "-m", "odradek.cli", "pipeline", "run", str(tmp_path / "job.toml")]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert job.stdout is not None
     try:
         lines = []
@@ -310,7 +310,7 @@ def test_sigterm_finishes_the_batch(fixture_4_3_1: KafkaFixture, tmp_path: Path)
             lines.append(line)
             if line.startswith("batch 1:"):
                 job.terminate()
-        assert job.wait(60) == 0
+        assert job.wait(60) == 0, "".join(lines)[-2000:]
     finally:
         job.kill()
         job.wait()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
@@ -49,9 +51,10 @@ def run(file: Path, follow: int | None) -> None:
     end.daemon = True
 
     def stop(number: int, frame: FrameType | None) -> None:
-        console.print(f"{signal.Signals(number).name}: stopping after this batch")
         pipeline.stop()
         signal.signal(number, signal.SIG_DFL)
+        # The console may be within a print of its own, and a second one there would print that again.
+        os.write(sys.stderr.fileno(), f"{signal.Signals(number).name}: stopping after this batch\n".encode())
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)

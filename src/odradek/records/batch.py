@@ -31,7 +31,8 @@ def records_section(data: Buffer, header: BatchHeader, decompressor: Decompresso
     try:
         if header.magic == 2:
             section = view[header.position + V2_HEADER_BYTES : header.end_position]
-            if not header.codec:
+            # Nobody compresses the nothing of an empty batch, and Kafka's consumer looks no further than the count.
+            if not header.codec or (header.records_count == 0 and not section):
                 return section
             return decompressor.decompress(header.codec, section, magic=2)
         _, value = message_payload(data, header)

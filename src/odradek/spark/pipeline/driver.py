@@ -12,10 +12,11 @@ Spark checkpoint: the store alone says how far the job is.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -79,12 +80,15 @@ class Pipeline:
         self.job = job
         self._options = job.source_options()
         self._given = spark
-        self._stopping = threading.Event()
+        self._stopping = False
+        # A signal handler may put into it whatever the thread that it interrupted is at; an event could block it.
+        self._stops: SimpleQueue[None] = SimpleQueue()
         self.positions = Positions()
 
     def stop(self) -> None:
         """Make `run` return after the batch that it is at. May be called from a signal handler or another thread."""
-        self._stopping.set()
+        self._stopping = True
+        self._stops.put(None)
 
     def run(self, on_batch: Callable[[BatchReport], None] | None = None) -> int:
         """Do batches until there is nothing left, or, with a trigger interval, until `stop`.
@@ -107,7 +111,7 @@ class Pipeline:
             spark: SparkSession | None = self._given
             target: dict[TopicPartition, int] | None = None
             number = 0
-            while not self._stopping.is_set():
+            while not self._stopping:
                 started = time.monotonic()
                 if topics is None:
                     topics = open_topics(self._options)
@@ -138,7 +142,7 @@ class Pipeline:
                 elif self.job.trigger_interval_ms is None:
                     break
                 if self.job.trigger_interval_ms is not None:
-                    self._stopping.wait(max(0.0, started + self.job.trigger_interval_ms / 1000 - time.monotonic()))
+                    self._sleep(max(0.0, started + self.job.trigger_interval_ms / 1000 - time.monotonic()))
             return number
         finally:
             for sink in sinks:
@@ -146,6 +150,10 @@ class Pipeline:
             if topics is not None:
                 topics.close()
             store.close()
+
+    def _sleep(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._stops.get(timeout=seconds)
 
     def _commit(self, store: OffsetStore, positions: Mapping[TopicPartition, Position]) -> None:
         """Store positions, and try again while the store cannot be reached.
@@ -167,7 +175,7 @@ class Pipeline:
                     return
                 if isinstance(error, CommitConflictError) or time.monotonic() > deadline:
                     raise
-            self._stopping.wait(STORE_RETRY_S)
+            self._sleep(STORE_RETRY_S)
 
     def _plan(self, topics: Topics, target: Mapping[TopicPartition, int] | None) -> _Plan:
         bounds = topics.bounds(find_partitions(topics, self._options))
