@@ -25,12 +25,12 @@ from typing import Any
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.records.kernels.objects import Record
-from odradek.storage.cleanable import CleaningRange
-from odradek.storage.cleaner import Cleaner
+from odradek.storage.cleaning.cleanable import CleaningRange
+from odradek.storage.cleaning.cleaner import Cleaner
+from odradek.storage.cleaning.segment_swap import swap_segments
 from odradek.storage.names import TopicPartition, segment_file_name
-from odradek.storage.producer_state_manager import LastRecord
+from odradek.storage.producers.producer_state_manager import LastRecord
 from odradek.storage.segment import OpenSegments, Segment
-from odradek.storage.segment_swap import swap_segments
 from odradek.storage.topic_config import TopicConfig
 
 SEGMENT_BYTES = 64 << 20

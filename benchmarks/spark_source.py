@@ -30,7 +30,7 @@ from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.spark.pipeline import Job, Pipeline
 from odradek.spark.pipeline.job import ConsoleSinkSpec
-from odradek.storage.producer_state import AppendOrigin
+from odradek.storage.producers.producer_state import AppendOrigin
 
 BATCH_RECORDS = 80
 TEMPLATES = 256

@@ -26,7 +26,7 @@ import odradek
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.log_directory import LogDirectory
-from odradek.storage.producer_state import AppendOrigin
+from odradek.storage.producers.producer_state import AppendOrigin
 from odradek.storage.writable_log_directory import WritableLogDirectory
 
 SETTINGS = {"retention.ms": "-1"}

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches
+from odradek.storage.cleaning.segment_swap import swap_segments
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.index.transaction_index import WritableTransactionIndex
 from odradek.storage.names import LOG_SUFFIX, TopicPartition, segment_file_name
-from odradek.storage.producer_state import read_marker
-from odradek.storage.producer_state_manager import LastRecord, ProducerStateManager
+from odradek.storage.producers.producer_state import read_marker
+from odradek.storage.producers.producer_state_manager import LastRecord, ProducerStateManager
 from odradek.storage.segment import OpenSegments, Segment
-from odradek.storage.segment_swap import swap_segments
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.transaction_index import WritableTransactionIndex
 
 COMPACT = TopicConfig(cleanup_policy=("compact",))
 

@@ -20,16 +20,16 @@ from odradek.storage.checkpoints import (
     read_leader_epochs,
     read_offset_checkpoint,
 )
+from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.index.time_index import TimeIndex
+from odradek.storage.index.transaction_index import TransactionIndex, format_transaction, parse_transaction_index
 from odradek.storage.meta_properties import MetaProperties
-from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.partition_metadata import (
     format_partition_metadata,
     parse_partition_metadata,
     read_partition_metadata,
 )
-from odradek.storage.producer_snapshot import format_snapshot, parse_snapshot, read_snapshot
-from odradek.storage.time_index import TimeIndex
-from odradek.storage.transaction_index import TransactionIndex, format_transaction, parse_transaction_index
+from odradek.storage.producers.producer_snapshot import format_snapshot, parse_snapshot, read_snapshot
 from seeds import broker_files
 from targets import Target, dice, scratch_folder
 

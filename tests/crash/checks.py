@@ -12,9 +12,9 @@ from odradek.errors import OffsetOutOfRangeError
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
+from odradek.storage.index.transaction_index import parse_transaction_index
 from odradek.storage.log import Log
 from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
-from odradek.storage.transaction_index import parse_transaction_index
 
 
 class Wrong(AssertionError):

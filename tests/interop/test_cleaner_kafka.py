@@ -18,8 +18,8 @@ from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.objects import Record
 from odradek.storage.checkpoints import read_offset_checkpoint
-from odradek.storage.cleanable import CleaningRange
-from odradek.storage.cleaner import Cleaner
+from odradek.storage.cleaning.cleanable import CleaningRange
+from odradek.storage.cleaning.cleaner import Cleaner
 from odradek.storage.names import TopicPartition
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from odradek.cli.log_files import FileKind, LogFile
 from odradek.storage.checkpoints import read_leader_epochs, read_offset_checkpoint
+from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.index.time_index import TimeIndex
+from odradek.storage.index.transaction_index import parse_transaction_index
 from odradek.storage.meta_properties import MetaProperties
-from odradek.storage.offset_index import OffsetIndex
 from odradek.storage.partition_metadata import read_partition_metadata
-from odradek.storage.producer_snapshot import read_snapshot
-from odradek.storage.time_index import TimeIndex
-from odradek.storage.transaction_index import parse_transaction_index
+from odradek.storage.producers.producer_snapshot import read_snapshot
 from odradek.storage.uuids import format_uuid
 
 Entry = dict[str, object]

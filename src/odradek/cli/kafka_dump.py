@@ -32,13 +32,13 @@ from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
 from odradek.storage.coordinators.group_records import group_record_json
 from odradek.storage.coordinators.records import UnknownCoordinatorRecordError
 from odradek.storage.coordinators.transaction_records import transaction_record_json
+from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.index.time_index import TimeIndex
+from odradek.storage.index.transaction_index import parse_transaction_index
 from odradek.storage.metadata.control import control_record_json
 from odradek.storage.metadata.records import metadata_record_json
 from odradek.storage.names import parse_raft_snapshot_file
-from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.producer_snapshot import read_snapshot
-from odradek.storage.time_index import TimeIndex
-from odradek.storage.transaction_index import parse_transaction_index
+from odradek.storage.producers.producer_snapshot import read_snapshot
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from odradek.cli.log_files import LogFile
 from odradek.records import BatchHeader, Record, scan_batches
 from odradek.storage import names
-from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.time_index import TimeIndex
+from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.index.time_index import TimeIndex
 
 
 @dataclass(frozen=True, slots=True)

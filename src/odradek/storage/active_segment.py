@@ -20,6 +20,9 @@ from pathlib import Path
 
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
+from odradek.storage.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, WritableOffsetIndex
+from odradek.storage.index.time_index import TimeIndex, TimestampOffset, WritableTimeIndex
+from odradek.storage.index.transaction_index import AbortedTransaction, TransactionIndex, WritableTransactionIndex
 from odradek.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -27,10 +30,7 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from odradek.storage.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, WritableOffsetIndex
 from odradek.storage.segment import Mapped, OpenSegments, Segment, SegmentEnd
-from odradek.storage.time_index import TimeIndex, TimestampOffset, WritableTimeIndex
-from odradek.storage.transaction_index import AbortedTransaction, TransactionIndex, WritableTransactionIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

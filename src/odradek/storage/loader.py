@@ -37,7 +37,7 @@ from odradek.storage.names import (
     parse_segment_file,
     segment_file_name,
 )
-from odradek.storage.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, ProducerStateManager
+from odradek.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, ProducerStateManager
 from odradek.storage.recovery import RecoveryKind, RecoveryReport, recover_segment, replay_producers
 from odradek.storage.segment import OpenSegments, Segment
 

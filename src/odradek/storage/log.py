@@ -34,11 +34,11 @@ from odradek.storage.checkpoints import (
     read_leader_epochs,
     read_offset_checkpoint,
 )
+from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.log_files import LogFiles
 from odradek.storage.names import TopicPartition, parse_partition_directory
+from odradek.storage.producers.transactions import AbortedRanges, Transactions
 from odradek.storage.segment import Mapped, OpenSegments, Segment, TimestampedOffset
-from odradek.storage.transaction_index import AbortedTransaction
-from odradek.storage.transactions import AbortedRanges, Transactions
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Protocol
 
 from odradek.errors import InvalidConfigError, OdradekError
-from odradek.storage.cleanable import CleanerConfig
-from odradek.storage.cleaner_manager import LogCleaner
+from odradek.storage.cleaning.cleanable import CleanerConfig
+from odradek.storage.cleaning.cleaner_manager import LogCleaner
 from odradek.storage.directory_state import Checkpoint
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.owned_log import OwnedLog

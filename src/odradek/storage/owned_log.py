@@ -25,18 +25,18 @@ from odradek.errors import LogError, LogOfflineError
 from odradek.storage.active_segment import ActiveSegment, SegmentLimits
 from odradek.storage.appends import append_rules
 from odradek.storage.checkpoints import EpochEntry
+from odradek.storage.cleaning.retention import DelayedDeletes
+from odradek.storage.cleaning.segment_swap import SEGMENT_SUFFIXES
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.loader import LogLoader, now_ms
 from odradek.storage.log import Log
 from odradek.storage.names import segment_file_name
 from odradek.storage.open_writers import OpenWriters
-from odradek.storage.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, LastRecord
+from odradek.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, LastRecord
 from odradek.storage.recovery import RecoveryReport
-from odradek.storage.retention import DelayedDeletes
 from odradek.storage.segment import OpenSegments, Segment
-from odradek.storage.segment_swap import SEGMENT_SUFFIXES
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.transaction_index import AbortedTransaction
 
 
 class LogOwner(Protocol):

@@ -18,13 +18,13 @@ from pathlib import Path
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.index.offset_index import MAX_RELATIVE_OFFSET
+from odradek.storage.index.transaction_index import AbortedTransaction, format_transaction
 from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
-from odradek.storage.offset_index import MAX_RELATIVE_OFFSET
-from odradek.storage.producer_state import read_marker
-from odradek.storage.producer_state_manager import ProducerStateManager
+from odradek.storage.producers.producer_state import read_marker
+from odradek.storage.producers.producer_state_manager import ProducerStateManager
 from odradek.storage.segment import Segment
-from odradek.storage.transaction_index import AbortedTransaction, format_transaction
 
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_INDEX_ENTRY = struct.Struct(">qi")

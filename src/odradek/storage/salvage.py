@@ -26,6 +26,9 @@ from odradek.storage.checkpoints import (
     read_offset_checkpoint,
 )
 from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.index.offset_index import WritableOffsetIndex
+from odradek.storage.index.time_index import WritableTimeIndex
+from odradek.storage.index.transaction_index import AbortedTransaction, WritableTransactionIndex
 from odradek.storage.log import Log
 from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.names import (
@@ -36,11 +39,8 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from odradek.storage.offset_index import WritableOffsetIndex
 from odradek.storage.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.producer_state import read_marker
-from odradek.storage.time_index import WritableTimeIndex
-from odradek.storage.transaction_index import AbortedTransaction, WritableTransactionIndex
+from odradek.storage.producers.producer_state import read_marker
 
 INDEX_INTERVAL_BYTES = 4096
 """Kafka's default of `index.interval.bytes`."""

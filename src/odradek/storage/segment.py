@@ -25,6 +25,9 @@ from odradek.errors import FormatError
 from odradek.records.batch import read_records
 from odradek.records.header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
 from odradek.records.scan import BatchScan, scan_batches
+from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.index.time_index import TimeIndex
+from odradek.storage.index.transaction_index import TransactionIndex
 from odradek.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -32,9 +35,6 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.time_index import TimeIndex
-from odradek.storage.transaction_index import TransactionIndex
 
 Mapped: TypeAlias = mmap.mmap | bytes
 """A file's bytes; an empty file cannot be mapped."""

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.errors import LogError, OffsetOutOfRangeError
+from odradek.storage.cleaning.retention import Deletion, deletable_segments
+from odradek.storage.cleaning.segment_swap import rename_segment_files, swap_segments
 from odradek.storage.names import DELETED_SUFFIX
 from odradek.storage.owned_log import OwnedLog
-from odradek.storage.retention import Deletion, deletable_segments
 from odradek.storage.segment import Segment
-from odradek.storage.segment_swap import rename_segment_files, swap_segments
 
 
 class TrimmableLog(OwnedLog):

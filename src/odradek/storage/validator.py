@@ -34,7 +34,7 @@ from odradek.records.kernels.check import check_records
 from odradek.records.kernels.encode import assign, seal
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import Status, damage_at, scan_batches
-from odradek.storage.producer_state import AppendOrigin
+from odradek.storage.producers.producer_state import AppendOrigin
 
 MAX_INT64 = (1 << 63) - 1
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588

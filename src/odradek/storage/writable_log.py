@@ -26,8 +26,8 @@ from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.objects import Record
 from odradek.storage.appends import AppendResult, build_batches, headers_of
-from odradek.storage.producer_state import AppendOrigin, read_marker
-from odradek.storage.producer_state_manager import AppendCheck
+from odradek.storage.producers.producer_state import AppendOrigin, read_marker
+from odradek.storage.producers.producer_state_manager import AppendCheck
 from odradek.storage.trimmable_log import TrimmableLog
 from odradek.storage.validator import validate_append
 

@@ -18,7 +18,7 @@ from odradek.records.crc import crc32c
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches
 from odradek.storage.log import Log
-from odradek.storage.producer_state import AppendOrigin
+from odradek.storage.producers.producer_state import AppendOrigin
 from odradek.storage.segment import OpenSegments, Segment
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.writable_log import WritableLog

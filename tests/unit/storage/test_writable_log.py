@@ -19,7 +19,7 @@ from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.log import Log
-from odradek.storage.producer_state import AppendOrigin
+from odradek.storage.producers.producer_state import AppendOrigin
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.writable_log import WritableLog
 

@@ -20,11 +20,11 @@ from odradek.errors import FormatError
 from odradek.records.batch import read_records
 from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.records.header import BatchHeader
+from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.log_files import LogFiles
 from odradek.storage.names import SNAPSHOT_SUFFIX, segment_file_name
-from odradek.storage.producer_snapshot import NONE, ProducerSnapshotEntry, read_snapshot
+from odradek.storage.producers.producer_snapshot import NONE, ProducerSnapshotEntry, read_snapshot
 from odradek.storage.segment import Segment
-from odradek.storage.transaction_index import AbortedTransaction
 
 OpenTransactions = dict[int, int]
 """The first offset of the open transaction of each producer that has one."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.names import TopicPartition
-from odradek.storage.producer_state_manager import LastRecord
+from odradek.storage.producers.producer_state_manager import LastRecord
 from odradek.storage.segment import Segment
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.transaction_index import AbortedTransaction
 
 MAX_OFFSET = (1 << 63) - 1
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import CorruptIndexError, LogError
+from odradek.storage.index.offset_index import OffsetIndex, OffsetPosition, WritableOffsetIndex
+from odradek.storage.index.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset, WritableTimeIndex
 from odradek.storage.names import parse_segment_file
-from odradek.storage.offset_index import OffsetIndex, OffsetPosition, WritableOffsetIndex
-from odradek.storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset, WritableTimeIndex
 
 # Of a broker's segments: what the bytes are, and what they say.
 OFFSET_INDEX = bytes.fromhex("0000009b00003ff9000000e900007ff2000001370000bfeb")

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import CorruptIndexError, LogError
+from odradek.storage.index.transaction_index import AbortedTransaction, TransactionIndex, WritableTransactionIndex
 from odradek.storage.names import parse_segment_file
-from odradek.storage.transaction_index import AbortedTransaction, TransactionIndex, WritableTransactionIndex
 
 REAL = bytes.fromhex("00000000000000000001000000000000000300000000000000040000000000000005")
 

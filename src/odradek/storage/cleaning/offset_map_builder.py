@@ -18,7 +18,7 @@ from odradek.records.compression import Decompressor
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.offset_map import SLOT_BYTES, OffsetMap, count_records
 from odradek.records.scan import Status, damage_at
-from odradek.storage.cleanable import (
+from odradek.storage.cleaning.cleanable import (
     CleanerConfig,
     CleaningRange,
     CleaningStats,
@@ -26,7 +26,7 @@ from odradek.storage.cleanable import (
     collect_aborted,
     segments_between,
 )
-from odradek.storage.cleaned_transactions import CleanedTransactions
+from odradek.storage.cleaning.cleaned_transactions import CleanedTransactions
 from odradek.storage.segment import Segment
 
 

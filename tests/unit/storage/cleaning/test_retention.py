@@ -7,7 +7,7 @@ import pytest
 from folder_log import FolderLog
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
-from odradek.storage.retention import DelayedDeletes, DeletionReason, deletable_segments, largest_timestamp
+from odradek.storage.cleaning.retention import DelayedDeletes, DeletionReason, deletable_segments, largest_timestamp
 from odradek.storage.topic_config import TopicConfig
 
 START, SIZE, TIME = DeletionReason.START_OFFSET, DeletionReason.SIZE, DeletionReason.TIME

@@ -22,11 +22,17 @@ from pathlib import Path
 from odradek.errors import OdradekError
 from odradek.records.scan import scan_batches
 from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint, write_offset_checkpoint
-from odradek.storage.cleanable import CleanableLog, CleanerConfig, CleaningRange, CleaningStats, segments_between
-from odradek.storage.cleaner import Cleaner
+from odradek.storage.cleaning.cleanable import (
+    CleanableLog,
+    CleanerConfig,
+    CleaningRange,
+    CleaningStats,
+    segments_between,
+)
+from odradek.storage.cleaning.cleaner import Cleaner
+from odradek.storage.cleaning.retention import largest_timestamp
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.names import TopicPartition
-from odradek.storage.retention import largest_timestamp
 from odradek.storage.segment import Segment
 
 _logger = logging.getLogger(__name__)

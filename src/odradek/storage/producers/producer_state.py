@@ -28,7 +28,7 @@ from odradek.errors import (
 from odradek.records.batch import read_records
 from odradek.records.control import ControlRecordType, EndTransactionMarker, parse_end_transaction_marker
 from odradek.records.header import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
-from odradek.storage.producer_snapshot import NONE, ProducerSnapshotEntry
+from odradek.storage.producers.producer_snapshot import NONE, ProducerSnapshotEntry
 
 BATCHES_RETAINED = 5
 """How many batches of a producer are remembered: as many as an idempotent producer may have in flight."""

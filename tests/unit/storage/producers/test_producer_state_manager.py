@@ -15,11 +15,11 @@ from odradek.errors import (
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches
+from odradek.storage.index.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.storage.names import LOG_SUFFIX, SNAPSHOT_SUFFIX
-from odradek.storage.producer_snapshot import read_snapshot
-from odradek.storage.producer_state import AppendOrigin, read_marker
-from odradek.storage.producer_state_manager import LastRecord, ProducerStateManager
-from odradek.storage.transaction_index import AbortedTransaction, TransactionIndex
+from odradek.storage.producers.producer_snapshot import read_snapshot
+from odradek.storage.producers.producer_state import AppendOrigin, read_marker
+from odradek.storage.producers.producer_state_manager import LastRecord, ProducerStateManager
 
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
 MAX = 0x7FFFFFFF

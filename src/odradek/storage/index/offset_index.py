@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index_file import IndexFile, IndexWriter
+from odradek.storage.index.index_file import IndexFile, IndexWriter
 
 _ENTRY = struct.Struct(">ii")
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF

@@ -16,13 +16,13 @@ from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.compression import Codec
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.objects import Record
-from odradek.storage.cleanable import CleanerConfig, CleaningRange, CleaningStats, segments_between
-from odradek.storage.cleaner import Cleaner, group_segments
+from odradek.storage.cleaning.cleanable import CleanerConfig, CleaningRange, CleaningStats, segments_between
+from odradek.storage.cleaning.cleaner import Cleaner, group_segments
 from odradek.storage.files import FileSystem, WritableFile
+from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.index.time_index import TimeIndex
+from odradek.storage.index.transaction_index import TransactionIndex
 from odradek.storage.log import Log
-from odradek.storage.offset_index import OffsetIndex
-from odradek.storage.time_index import TimeIndex
-from odradek.storage.transaction_index import TransactionIndex
 
 NOW = 2_000_000_000_000
 RETENTION = 1000

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import FormatError
-from odradek.storage.producer_snapshot import (
+from odradek.storage.producers.producer_snapshot import (
     NONE,
     ProducerSnapshotEntry,
     format_snapshot,

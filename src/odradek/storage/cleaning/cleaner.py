@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from odradek.errors import LogError
-from odradek.storage.cleanable import CleanableLog, CleanerConfig, CleaningRange, CleaningStats, Throttle
+from odradek.storage.cleaning.cleanable import CleanableLog, CleanerConfig, CleaningRange, CleaningStats, Throttle
+from odradek.storage.cleaning.offset_map_builder import OffsetMapBuilder
+from odradek.storage.cleaning.segment_cleaner import SegmentCleaner, modified_ms
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.offset_map_builder import OffsetMapBuilder
 from odradek.storage.segment import Segment
-from odradek.storage.segment_cleaner import SegmentCleaner, modified_ms
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 

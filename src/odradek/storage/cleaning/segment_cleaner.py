@@ -22,12 +22,12 @@ from odradek.records.kernels.encode import seal
 from odradek.records.kernels.objects import Record
 from odradek.records.kernels.offset_map import OffsetMap
 from odradek.records.scan import Status, damage_at
-from odradek.storage.cleanable import CleanableLog, CleaningStats, Throttle, collect_aborted
-from odradek.storage.cleaned_transactions import CleanedTransactions
+from odradek.storage.cleaning.cleanable import CleanableLog, CleaningStats, Throttle, collect_aborted
+from odradek.storage.cleaning.cleaned_transactions import CleanedTransactions
+from odradek.storage.cleaning.segment_swap import SegmentWriter
 from odradek.storage.files import FileSystem
-from odradek.storage.producer_state_manager import LastRecord
+from odradek.storage.producers.producer_state_manager import LastRecord
 from odradek.storage.segment import Segment
-from odradek.storage.segment_swap import SegmentWriter
 
 OUTPUT_BYTES = 1 << 20
 """After how many bytes of a new segment they are written."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from odradek.records.kernels.batch_filter import BatchFilter
 from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
+from odradek.storage.index.transaction_index import AbortedTransaction, format_transaction
 from odradek.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -27,7 +28,6 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from odradek.storage.transaction_index import AbortedTransaction, format_transaction
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 """The files of a segment, in the order in which Kafka renames them."""

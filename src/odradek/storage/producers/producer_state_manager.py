@@ -22,16 +22,16 @@ from odradek.errors import FormatError, LogError
 from odradek.records.control import EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file, segment_file_name
-from odradek.storage.producer_snapshot import read_snapshot, write_snapshot
-from odradek.storage.producer_state import (
+from odradek.storage.producers.producer_snapshot import read_snapshot, write_snapshot
+from odradek.storage.producers.producer_state import (
     AppendOrigin,
     BatchMetadata,
     CompletedTransaction,
     ProducerAppend,
     ProducerState,
 )
-from odradek.storage.transaction_index import AbortedTransaction
 
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 """The default of `producer.id.expiration.ms`."""

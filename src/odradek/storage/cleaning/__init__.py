@@ -1,0 +1,1 @@
+"""What takes records out of a log again: the cleaner (compaction) and retention."""
