@@ -5,8 +5,8 @@
 Prints one Markdown table: MB/s of log cleaned, of the part that builds the offset map and of the part that copies,
 beside a memcpy of the same bytes and a plain write of them to a file, all in one run. A key is met eight times or so,
 as in a table of the latest states of users. With `--kafka` Apache Kafka cleans the same segments, with the same size of
-offset map, and the last column is what its own cleaner says of its speed; it needs java and mvn, as the interop
-tests do.
+offset map, three times one after the other, and the last column is the best that its own cleaner says of its speed: the
+first time its code is not compiled yet. It needs java and mvn, as the interop tests do.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from odradek.storage.segment import OpenSegments, Segment
 from odradek.storage.topic_config import TopicConfig
 
 SEGMENT_BYTES = 64 << 20
+KAFKA_ROUNDS = 3
 
 
 class Folder:
@@ -107,21 +108,30 @@ def kafka_speed(tools: Any, log: Folder, log_dir: Path) -> float:
         "log.initial.task.delay.ms": "0",
     }
     broker = KafkaBroker(tools, log_dir, config, heap="1g", jvm_options=())
+    topics = [f"benchmark{number}" for number in range(KAFKA_ROUNDS)]
     with broker:
         flags = ("--config", "cleanup.policy=compact", "--config", "min.cleanable.dirty.ratio=0.01")
-        tools.topics(broker.bootstrap_servers, "--create", "--topic", "benchmark", *flags).check()
-    folder = log_dir / "benchmark-0"
-    for path in folder.iterdir():
-        if path.name != "partition.metadata":
-            path.unlink()
-    for segment in log.segments:
-        shutil.copyfile(segment.path, folder / segment.path.name)
+        for topic in topics:
+            tools.topics(broker.bootstrap_servers, "--create", "--topic", topic, *flags).check()
+    for topic in topics:
+        folder = log_dir / f"{topic}-0"
+        for path in folder.iterdir():
+            if path.name != "partition.metadata":
+                path.unlink()
+        for segment in log.segments:
+            shutil.copyfile(segment.path, folder / segment.path.name)
     # Without the marker Kafka scans the segments and makes their indexes.
     (log_dir / ".kafka_cleanshutdown").unlink()
-    report = re.compile(r"cleaned log benchmark-0 .*?log processed in [\d.,]+ seconds \(([\d.,]+) MB/sec\)", re.DOTALL)
+    report = re.compile(
+        r"cleaned log (benchmark\d)-0 .*?log processed in [\d.,]+ seconds \(([\d.,]+) MB/sec\)", re.DOTALL
+    )
+
+    def speeds() -> list[float]:
+        found = dict(report.findall(broker.output.read_text(errors="replace")))
+        return [float(speed.replace(",", "")) for speed in found.values()] if len(found) == KAFKA_ROUNDS else []
+
     with broker:
-        found = wait_for(lambda: report.search(broker.output.read_text(errors="replace")), 600, "Kafka's cleaner")
-    return float(found[1].replace(",", "")) * (1 << 20) / 1e6
+        return max(wait_for(speeds, 600, "Kafka's cleaner")) * (1 << 20) / 1e6
 
 
 def main() -> None:
