@@ -58,7 +58,13 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # The core installs without pyarrow: only who scans needs it.
     if name == "scan":
-        from odradek.columnar.scan import scan
-
+        try:
+            from odradek.columnar.scan import scan
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            raise ModuleNotFoundError(
+                'odradek.scan needs pyarrow: pip install "odradek[arrow]"', name="pyarrow"
+            ) from None
         return scan
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,6 +29,17 @@ COMMANDS = {
 }
 """What there is, and its line in `odradek --help`: the module of that name here defines a click command `command`."""
 
+EXTRAS = {
+    "kafka": "kafka",
+    "kazoo": "zookeeper",
+    "pandas": "spark",
+    "py4j": "spark",
+    "pyarrow": "arrow",
+    "pyspark": "spark",
+    "redis": "redis",
+}
+"""Which of the optional dependencies brings a package."""
+
 
 class ExitCode(IntEnum):
     """How a command ended."""
@@ -64,7 +75,9 @@ def describe(error: BaseException) -> str:
         name = error.filename if isinstance(error.filename, str) else None
         return f"{name}: {error.strerror}" if name else error.strerror
     if isinstance(error, ModuleNotFoundError):
-        return f"this needs the package {error.name}, which is not installed"
+        package = (error.name or "").partition(".")[0]
+        advice = f': pip install "odradek[{EXTRAS[package]}]"' if package in EXTRAS else ""
+        return f"this needs the package {package}, which is not installed{advice}"
     return str(error) or type(error).__name__
 
 

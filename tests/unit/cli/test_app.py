@@ -55,7 +55,7 @@ def test_every_command_is_there_and_helps(name: str) -> None:
         (
             ModuleNotFoundError("x", name="pyarrow"),
             3,
-            "odradek: this needs the package pyarrow, which is not installed\n",
+            'odradek: this needs the package pyarrow, which is not installed: pip install "odradek[arrow]"\n',
         ),
         (KeyboardInterrupt(), 130, "odradek: interrupted\n"),
         (BrokenPipeError(), 3, ""),
