@@ -17,12 +17,13 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from odradek.errors import FormatError, LogError, OffsetOutOfRangeError
+from odradek.errors import FormatError, LogError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from odradek.records.batch import read_records
 from odradek.records.header import NO_TIMESTAMP
 from odradek.records.kernels.objects import Record
@@ -154,11 +155,19 @@ class Log:
 
     def _retried(self, action: Callable[[], _T]) -> _T:
         for _ in range(_RETRIES):
-            try:
+            with suppress(FileNotFoundError):
                 return action()
-            except FileNotFoundError:
-                self.refresh()
-        return action()
+            self.refresh()
+        try:
+            return action()
+        except FileNotFoundError as error:
+            raise self._gone(error) from error
+
+    def _gone(self, error: FileNotFoundError) -> Exception:
+        # The folder of a topic that was deleted has another name, and a log that is written to does not list it again.
+        if self.path.exists():
+            return error
+        return UnknownTopicOrPartitionError(*self.topic_partition, path=self.path.parent)
 
     def _find_start_offset(self) -> int:
         if not self.segments:
@@ -201,12 +210,14 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """How many bytes the `.log` files have."""
-        return sum(segment.path.stat().st_size for segment in self.segments)
+        return self._retried(lambda: sum(segment.path.stat().st_size for segment in self.segments))
 
     @property
     def last_stable_offset(self) -> int:
         """The end of what `read_committed` gives: where the oldest open transaction begins, or the log end offset."""
-        return self._retried(lambda: self._transactions.last_stable_offset(self.log_end_offset))
+        stable = self._retried(lambda: self._transactions.last_stable_offset(self.log_end_offset))
+        # Records of an open transaction may have been deleted; Kafka goes up to the log start offset then.
+        return max(stable, self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that have a record in a range."""
@@ -240,7 +251,9 @@ class Log:
         Raises:
             OffsetOutOfRangeError: The range is not within the log.
             FormatError: Bytes within the range are no batches.
+            UnknownTopicOrPartitionError: The topic was deleted meanwhile.
         """
+        failures = 0
         offset = self.log_start_offset if start_offset is None else start_offset
         limit = self.end_offset(isolation)
         if offset > self.log_end_offset:
@@ -256,9 +269,13 @@ class Log:
             try:
                 # Once mapped, the segment may be deleted: its memory stays.
                 parts, next_offset = self._segment_slices(offset, end, slice_bytes)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                failures += 1
+                if failures > _RETRIES:
+                    raise self._gone(error) from error
                 self.refresh()
                 continue
+            failures = 0
             yield from parts
             offset = next_offset
 
@@ -305,6 +322,7 @@ class Log:
         Raises:
             OffsetOutOfRangeError: The range is not within the log.
             FormatError: A batch is corrupt; the records before it were given.
+            UnknownTopicOrPartitionError: The topic was deleted meanwhile.
         """
         start = self.log_start_offset if start_offset is None else start_offset
         limit = self.end_offset(isolation)
@@ -362,11 +380,23 @@ class Log:
         return bisect_left(largest, timestamp)
 
     def find_max_timestamp(self) -> TimestampedOffset | None:
-        """Return the first record that has the greatest timestamp of the log; `None` where none has one."""
-        largest = self._retried(
-            lambda: max((segment.largest_timestamp() for segment in self.segments), default=NO_TIMESTAMP)
-        )
+        """Return the first record that has the greatest timestamp of the log; `None` where none has one.
+
+        Raises:
+            FormatError: A batch that has to be read is corrupt.
+        """
+        largest = self._retried(self._largest_timestamp)
         return None if largest == NO_TIMESTAMP else self.find_timestamp(largest)
+
+    def _largest_timestamp(self) -> int:
+        start = self.log_start_offset
+        return max(
+            (
+                segment.largest_timestamp() if segment.base_offset >= start else segment.largest_timestamp_from(start)
+                for segment in self.segments
+            ),
+            default=NO_TIMESTAMP,
+        )
 
     def offset_for_time(self, timestamp: int, *, isolation: Isolation = "read_uncommitted") -> int | None:
         """Return the offset of the first record whose timestamp, in ms, is at or above `timestamp`; `None` without one.
@@ -381,6 +411,7 @@ class Log:
         """Look at the folder again: what a writer appended, rolled, compacted or deleted."""
         self._files.refresh()
         self._transactions = Transactions(self._files)
+        self._given_start_offset = None
         self._start_offset = None
         self._problems = []
         self._largest_timestamps = ([], [])

@@ -10,6 +10,7 @@ Source in Kafka: `LogLoader`, `LogSegments`.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from odradek.errors import UnknownTopicOrPartitionError
@@ -70,6 +71,14 @@ class LogFiles:
         Raises:
             UnknownTopicOrPartitionError: The folder is gone.
         """
+        for _ in range(_LISTINGS):
+            # A file may go between the listing and a look at it.
+            with suppress(FileNotFoundError):
+                self._take_stock()
+                return
+        self._take_stock()
+
+    def _take_stock(self) -> None:
         offsets = self._list()
         # Files that are renamed while the folder is listed may be missed; such work leaves marked files behind.
         for _ in range(_LISTINGS if any(suffix.endswith(_MARKS) for suffix in offsets) else 0):

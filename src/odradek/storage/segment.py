@@ -293,6 +293,24 @@ class Segment:
         header = self.batch_for(offset)
         return header is not None and header.base_offset <= offset and header.max_timestamp == timestamp
 
+    def largest_timestamp_from(self, start_offset: int) -> int:
+        """Return the greatest timestamp of any record at or behind an offset, -1 where none has one.
+
+        Raises:
+            FormatError: The batch that holds the offset is corrupt.
+        """
+        first, largest = self.batch_for(start_offset), NO_TIMESTAMP
+        if first is None:
+            return largest
+        for header in self.scan(first.position, self.end().position):
+            if header.base_offset >= start_offset:
+                largest = max(largest, header.max_timestamp)
+                continue
+            for record in read_records(self.data, header):
+                if record.timestamp is not None and record.offset is not None and record.offset >= start_offset:
+                    largest = max(largest, record.timestamp)
+        return largest
+
     def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
         """Return the first record at or behind an offset whose timestamp is at or above a timestamp.
 
@@ -327,7 +345,9 @@ class Segment:
         """
         status = self.path.stat()
         identity = (status.st_ino, status.st_size)
-        if identity == self._identity:
+        # A preallocated file has its size from the start: batches take the place of zeros.
+        is_whole = self._end is None or self._end.position == status.st_size
+        if identity == self._identity and is_whole:
             return False
         self.close()
         self._identity = identity
