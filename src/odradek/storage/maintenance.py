@@ -16,16 +16,18 @@ Source in Kafka: `LogManager`, `ReplicaManager`, `LogCleaner`.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from odradek.errors import InvalidConfigError, OdradekError
 from odradek.storage.cleaning.cleanable import CleanerConfig
 from odradek.storage.cleaning.cleaner_manager import LogCleaner
+from odradek.storage.config_def import Parser, boolean, int32, int64, number
 from odradek.storage.directory_state import Checkpoint
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.owned_log import OwnedLog
@@ -58,42 +60,35 @@ class MaintenanceConfig:
         Raises:
             InvalidConfigError: A setting has a value that it cannot have.
         """
-        values = {attribute: _number(config, name, int) for name, attribute in _NAMES.items() if name in config}
-        cleaner = {
-            attribute: _number(config, name, kind) for name, (attribute, kind) in _CLEANER.items() if name in config
-        }
-        enable = config.get("log.cleaner.enable", "true").strip().lower()
-        if enable not in {"true", "false"}:
-            raise InvalidConfigError("log.cleaner.enable", f"{enable!r} is neither true nor false")
-        return cls(**values, cleaner_enable=enable == "true", cleaner=CleanerConfig(**cleaner))  # type: ignore[arg-type]
+        values: dict[str, Any] = {}
+        cleaner: dict[str, Any] = {}
+        for name, (attribute, parse) in _SETTINGS.items():
+            if name in config:
+                try:
+                    value = parse(config[name])
+                except ValueError as error:
+                    raise InvalidConfigError(name, f"{config[name]!r} {error}") from None
+                (cleaner if name in _OF_CLEANER else values)[attribute] = value
+        return cls(**values, cleaner=CleanerConfig(**cleaner))
 
 
-_NAMES = {
-    "log.retention.check.interval.ms": "retention_check_interval_ms",
-    "log.flush.offset.checkpoint.interval.ms": "recovery_point_checkpoint_interval_ms",
-    "log.flush.start.offset.checkpoint.interval.ms": "start_offset_checkpoint_interval_ms",
-    "replica.high.watermark.checkpoint.interval.ms": "high_watermark_checkpoint_interval_ms",
-    "log.flush.scheduler.interval.ms": "flush_scheduler_interval_ms",
-    "producer.id.expiration.ms": "producer_id_expiration_ms",
-    "producer.id.expiration.check.interval.ms": "producer_id_expiration_check_interval_ms",
-    "log.initial.task.delay.ms": "initial_task_delay_ms",
+_SETTINGS: dict[str, tuple[str, Parser]] = {
+    "log.retention.check.interval.ms": ("retention_check_interval_ms", int64(1)),
+    "log.flush.offset.checkpoint.interval.ms": ("recovery_point_checkpoint_interval_ms", int32(0)),
+    "log.flush.start.offset.checkpoint.interval.ms": ("start_offset_checkpoint_interval_ms", int32(0)),
+    "replica.high.watermark.checkpoint.interval.ms": ("high_watermark_checkpoint_interval_ms", int64(0)),
+    "log.flush.scheduler.interval.ms": ("flush_scheduler_interval_ms", int64(0)),
+    "producer.id.expiration.ms": ("producer_id_expiration_ms", int32(1)),
+    "producer.id.expiration.check.interval.ms": ("producer_id_expiration_check_interval_ms", int32(1)),
+    "log.initial.task.delay.ms": ("initial_task_delay_ms", int64(0)),
+    "log.cleaner.enable": ("cleaner_enable", boolean),
+    # The map of offsets has to hold a key.
+    "log.cleaner.dedupe.buffer.size": ("dedupe_buffer_size", int64(1 << 12)),
+    "log.cleaner.io.buffer.load.factor": ("io_buffer_load_factor", number(0.01, 1)),
+    "log.cleaner.io.max.bytes.per.second": ("io_max_bytes_per_second", number(1, math.inf)),
+    "log.cleaner.backoff.ms": ("backoff_ms", int64(0)),
 }
-_CLEANER: dict[str, tuple[str, type]] = {
-    "log.cleaner.dedupe.buffer.size": ("dedupe_buffer_size", int),
-    "log.cleaner.io.buffer.load.factor": ("io_buffer_load_factor", float),
-    "log.cleaner.io.max.bytes.per.second": ("io_max_bytes_per_second", float),
-    "log.cleaner.backoff.ms": ("backoff_ms", int),
-}
-
-
-def _number(config: Mapping[str, str], name: str, kind: type) -> int | float:
-    try:
-        value: int | float = kind(config[name])
-    except ValueError:
-        raise InvalidConfigError(name, f"{config[name]!r} is not a number") from None
-    if value < 0:
-        raise InvalidConfigError(name, f"{value} is negative")
-    return value
+_OF_CLEANER = {name for name in _SETTINGS if name.startswith("log.cleaner.")} - {"log.cleaner.enable"}
 
 
 class MaintainedDirectory(Protocol):

@@ -9,109 +9,43 @@ Source in Kafka: `LogConfig`, `TopicConfig`, `ServerTopicConfigSynonyms`, `Confi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from odradek.errors import InvalidConfigError
+from odradek.storage.config_def import MAX_INT64, Parser, boolean, int32, int64, number, one_of, words
 
-MAX_INT32 = (1 << 31) - 1
-MAX_INT64 = (1 << 63) - 1
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 INHERITED = -2
 """The value of `local.retention.*` that stands for that of `retention.*`."""
 
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_LIST_SEPARATOR = re.compile(r"\s*,\s*", re.ASCII)
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
-
-Parser = Callable[[str], Any]
-"""Reads a value's text; a ValueError says what is wrong with it."""
-
-
-def _integer(low: int | None, high: int) -> Parser:
-    lowest = -high - 1 if low is None else low
-
-    def parse(text: str) -> int:
-        if _INTEGER.fullmatch(text.strip()) is None:
-            raise ValueError("is not a whole number")
-        value = int(text)
-        if not lowest <= value <= high:
-            raise ValueError(f"is not within {lowest} to {high}")
-        return value
-
-    return parse
-
-
-def _int32(low: int | None, high: int = MAX_INT32) -> Parser:
-    return _integer(low, high)
-
-
-def _int64(low: int | None) -> Parser:
-    return _integer(low, MAX_INT64)
 
 
 def _gzip_level(text: str) -> int:
-    value: int = _int32(None)(text)
+    value: int = int32(None)(text)
     if value != -1 and not 1 <= value <= 9:
         raise ValueError("is neither -1 nor within 1 to 9")
     return value
 
 
-def _zstd_level(text: str) -> int:
-    value: int = _int32(-131072, 22)(text)
-    return value
-
-
-def _ratio(text: str) -> float:
-    if _NUMBER.fullmatch(text.strip()) is None:
-        raise ValueError("is not a number")
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ValueError("is not within 0 to 1")
-    return value
-
-
-def _boolean(text: str) -> bool:
-    value = {"true": True, "false": False}.get(text.strip().lower())
-    if value is None:
-        raise ValueError("is neither true nor false")
-    return value
-
-
-def _one_of(*choices: str) -> Parser:
-    def parse(text: str) -> str:
-        if text.strip() not in choices:
-            raise ValueError(f"is none of {', '.join(choices)}")
-        return text.strip()
-
-    return parse
-
-
-def _words(text: str) -> tuple[str, ...]:
-    words = tuple(_LIST_SEPARATOR.split(text.strip())) if text.strip() else ()
-    if "" in words:
-        raise ValueError("has an empty entry")
-    return words
-
-
 def _cleanup_policy(text: str) -> tuple[str, ...]:
-    words = _words(text)
-    unknown = set(words) - {"compact", "delete"}
+    policies = words(text)
+    unknown = set(policies) - {"compact", "delete"}
     if unknown:
         raise ValueError(f"is a list of compact and delete, not of {', '.join(sorted(unknown))}")
-    if len(set(words)) != len(words):
+    if len(set(policies)) != len(policies):
         raise ValueError("names a policy twice")
-    return words
+    return policies
 
 
 def _throttled_replicas(text: str) -> tuple[str, ...]:
-    words = _words(text)
-    if words != ("*",) and not all(map(_THROTTLED_REPLICA.fullmatch, words)):
+    replicas = words(text)
+    if replicas != ("*",) and not all(map(_THROTTLED_REPLICA.fullmatch, replicas)):
         raise ValueError("is neither * nor a list of partition:broker")
-    return words
+    return replicas
 
 
 def _setting(default: Any, parse: Parser) -> Any:
@@ -126,39 +60,39 @@ class TopicConfig:
     """
 
     cleanup_policy: tuple[str, ...] = _setting(("delete",), _cleanup_policy)
-    compression_type: str = _setting("producer", _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
+    compression_type: str = _setting("producer", one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
     compression_gzip_level: int = _setting(-1, _gzip_level)
-    compression_lz4_level: int = _setting(9, _int32(1, 17))
-    compression_zstd_level: int = _setting(3, _zstd_level)
-    delete_retention_ms: int = _setting(24 * HOUR_MS, _int64(0))
-    file_delete_delay_ms: int = _setting(MINUTE_MS, _int64(0))
-    flush_messages: int = _setting(MAX_INT64, _int64(1))
-    flush_ms: int = _setting(MAX_INT64, _int64(0))
-    index_interval_bytes: int = _setting(4096, _int32(0))
-    internal_segment_bytes: int | None = _setting(None, _int32(None))
-    max_compaction_lag_ms: int = _setting(MAX_INT64, _int64(1))
-    min_compaction_lag_ms: int = _setting(0, _int64(0))
-    max_message_bytes: int = _setting(1_048_588, _int32(0))
-    message_timestamp_type: str = _setting("CreateTime", _one_of("CreateTime", "LogAppendTime"))
-    message_timestamp_before_max_ms: int = _setting(MAX_INT64, _int64(0))
-    message_timestamp_after_max_ms: int = _setting(HOUR_MS, _int64(0))
-    min_cleanable_dirty_ratio: float = _setting(0.5, _ratio)
-    min_insync_replicas: int = _setting(1, _int32(1))
-    preallocate: bool = _setting(False, _boolean)
-    retention_bytes: int = _setting(-1, _int64(None))
-    retention_ms: int = _setting(168 * HOUR_MS, _int64(-1))
-    segment_bytes: int = _setting(1 << 30, _int32(1 << 20))
-    segment_index_bytes: int = _setting(10 << 20, _int32(4))
-    segment_ms: int = _setting(168 * HOUR_MS, _int64(1))
-    segment_jitter_ms: int = _setting(0, _int64(0))
-    unclean_leader_election_enable: bool = _setting(False, _boolean)
+    compression_lz4_level: int = _setting(9, int32(1, 17))
+    compression_zstd_level: int = _setting(3, int32(-131072, 22))
+    delete_retention_ms: int = _setting(24 * HOUR_MS, int64(0))
+    file_delete_delay_ms: int = _setting(MINUTE_MS, int64(0))
+    flush_messages: int = _setting(MAX_INT64, int64(1))
+    flush_ms: int = _setting(MAX_INT64, int64(0))
+    index_interval_bytes: int = _setting(4096, int32(0))
+    internal_segment_bytes: int | None = _setting(None, int32(None))
+    max_compaction_lag_ms: int = _setting(MAX_INT64, int64(1))
+    min_compaction_lag_ms: int = _setting(0, int64(0))
+    max_message_bytes: int = _setting(1_048_588, int32(0))
+    message_timestamp_type: str = _setting("CreateTime", one_of("CreateTime", "LogAppendTime"))
+    message_timestamp_before_max_ms: int = _setting(MAX_INT64, int64(0))
+    message_timestamp_after_max_ms: int = _setting(HOUR_MS, int64(0))
+    min_cleanable_dirty_ratio: float = _setting(0.5, number(0, 1))
+    min_insync_replicas: int = _setting(1, int32(1))
+    preallocate: bool = _setting(False, boolean)
+    retention_bytes: int = _setting(-1, int64(None))
+    retention_ms: int = _setting(168 * HOUR_MS, int64(-1))
+    segment_bytes: int = _setting(1 << 30, int32(1 << 20))
+    segment_index_bytes: int = _setting(10 << 20, int32(4))
+    segment_ms: int = _setting(168 * HOUR_MS, int64(1))
+    segment_jitter_ms: int = _setting(0, int64(0))
+    unclean_leader_election_enable: bool = _setting(False, boolean)
     leader_replication_throttled_replicas: tuple[str, ...] = _setting((), _throttled_replicas)
     follower_replication_throttled_replicas: tuple[str, ...] = _setting((), _throttled_replicas)
-    remote_storage_enable: bool = _setting(False, _boolean)
-    remote_log_copy_disable: bool = _setting(False, _boolean)
-    remote_log_delete_on_disable: bool = _setting(False, _boolean)
-    local_retention_ms: int = _setting(INHERITED, _int64(INHERITED))
-    local_retention_bytes: int = _setting(INHERITED, _int64(INHERITED))
+    remote_storage_enable: bool = _setting(False, boolean)
+    remote_log_copy_disable: bool = _setting(False, boolean)
+    remote_log_delete_on_disable: bool = _setting(False, boolean)
+    local_retention_ms: int = _setting(INHERITED, int64(INHERITED))
+    local_retention_bytes: int = _setting(INHERITED, int64(INHERITED))
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -285,7 +219,7 @@ def _broker_defaults(broker_config: Mapping[str, str]) -> dict[str, tuple[str, s
                 continue
             if unit:
                 try:
-                    value = _int32(None)(text)
+                    value = int32(None)(text)
                 except ValueError as error:
                     raise InvalidConfigError(given_as, f"{text!r} {error}") from None
                 text = str(value * unit if value >= 0 else -1)

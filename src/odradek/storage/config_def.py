@@ -1,0 +1,87 @@
+"""Reads the values of settings, which are text: a whole number within bounds, a ratio, one of some words, a list.
+
+A `Parser` takes a text and returns its value; a ValueError says what is wrong with it.
+
+Source in Kafka: `ConfigDef`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+MAX_INT32 = (1 << 31) - 1
+MAX_INT64 = (1 << 63) - 1
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_LIST_SEPARATOR = re.compile(r"\s*,\s*", re.ASCII)
+
+Parser = Callable[[str], Any]
+"""Reads a value's text; a ValueError says what is wrong with it."""
+
+
+def _integer(low: int | None, high: int) -> Parser:
+    lowest = -high - 1 if low is None else low
+
+    def parse(text: str) -> int:
+        if _INTEGER.fullmatch(text.strip()) is None:
+            raise ValueError("is not a whole number")
+        value = int(text)
+        if not lowest <= value <= high:
+            raise ValueError(f"is not within {lowest} to {high}")
+        return value
+
+    return parse
+
+
+def int32(low: int | None, high: int = MAX_INT32) -> Parser:
+    """Return what reads a whole number of 32 bits, from `low` to `high`."""
+    return _integer(low, high)
+
+
+def int64(low: int | None) -> Parser:
+    """Return what reads a whole number of 64 bits, from `low` on."""
+    return _integer(low, MAX_INT64)
+
+
+def number(low: float, high: float) -> Parser:
+    """Return what reads a number from `low` to `high`."""
+
+    def parse(text: str) -> float:
+        if _NUMBER.fullmatch(text.strip()) is None:
+            raise ValueError("is not a number")
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError(f"is not within {low:g} to {high:g}")
+        return value
+
+    return parse
+
+
+def boolean(text: str) -> bool:
+    """Read `true` or `false`."""
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise ValueError("is neither true nor false")
+    return value
+
+
+def one_of(*choices: str) -> Parser:
+    """Return what reads one of some words."""
+
+    def parse(text: str) -> str:
+        if text.strip() not in choices:
+            raise ValueError(f"is none of {', '.join(choices)}")
+        return text.strip()
+
+    return parse
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Read words that are separated by commas; there may be none."""
+    found = tuple(_LIST_SEPARATOR.split(text.strip())) if text.strip() else ()
+    if "" in found:
+        raise ValueError("has an empty entry")
+    return found
