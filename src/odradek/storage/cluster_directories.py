@@ -23,7 +23,7 @@ from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import DEFAULT_NODE_ID, format_log_directory, new_meta_properties
 from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.log import image_of_folders
+from odradek.storage.metadata.log import holds_topics, image_of_folders
 from odradek.storage.names import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -66,12 +66,18 @@ class ClusterDirectories:
         metadata: The topics and settings.
 
     Raises:
-        LogError: The folders belong to different clusters or nodes.
+        LogError: The folders belong to different clusters or nodes, or the first is not the one with the metadata.
         FormatError: A file of the metadata is damaged.
     """
 
     def __init__(self, paths: Sequence[Path], files: FileSystem = FILES) -> None:
         found = [MetaProperties.read(path / META_PROPERTIES) for path in paths]
+        for path in paths[1:]:
+            # Without it every setting of a topic would be at its default: retention would delete what was to be kept.
+            if holds_topics(path):
+                raise LogError(
+                    f"{path} holds the metadata of the topics: it has to be the first folder, not {paths[0]}"
+                )
         known = next((meta for meta in found if meta is not None), None)
         self._metas: list[MetaProperties] = []
         is_new = found[0] is None

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
+from odradek.errors import LogError
 from odradek.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -63,6 +64,7 @@ class DirectoryState:
         is_clean: Whether whoever wrote here last closed all logs in order.
 
     Raises:
+        LogError: The folder cannot be made.
         LogDirectoryLockedError: Another program writes here: a running Kafka, for one.
         CheckpointError: A checkpoint is not of the form that Kafka reads.
     """
@@ -71,7 +73,10 @@ class DirectoryState:
         self.path = path
         self._files = files
         self._writing = threading.Lock()
-        files.make_directory(path)
+        try:
+            files.make_directory(path)
+        except OSError as error:
+            raise LogError(f"{path} cannot be made a log directory: {error.strerror or error}") from error
         self._lock = LogDirectoryLock(path)
         try:
             self._known = {kind: read_offset_checkpoint(path / kind.value) for kind in Checkpoint}
@@ -114,7 +119,8 @@ class DirectoryState:
         """Take a log that was deleted out of the checkpoints, lest one of the same name be taken for it."""
         with self._writing:
             for kind, known in self._known.items():
-                self._write(kind, {key: offset for key, offset in known.items() if key != topic_partition})
+                if topic_partition in known:
+                    self._write(kind, {key: offset for key, offset in known.items() if key != topic_partition})
 
     def close(self, *, is_clean: bool) -> None:
         """Give the folder back; with the marker if every log of it was closed in order."""

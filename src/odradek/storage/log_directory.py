@@ -111,7 +111,7 @@ class LogDirectory:
             yield self[topic_partition]
 
     def __getitem__(self, key: tuple[str, int]) -> Log:
-        topic_partition = TopicPartition(*key)
+        topic_partition = self._named(key)
         log = self._logs.get(topic_partition)
         if log is None:
             log = Log(
@@ -121,6 +121,14 @@ class LogDirectory:
             )
             self._logs[topic_partition] = log
         return log
+
+    def _named(self, key: tuple[str, int]) -> TopicPartition:
+        if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and isinstance(key[1], int)):
+            raise TypeError(f"a log goes by its topic and the number of its partition, ('topic', 0), not by {key!r}")
+        topic_partition = TopicPartition(*key)
+        if os.sep in topic_partition.topic:
+            raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
+        return topic_partition
 
     def _log_start_offsets(self) -> dict[TopicPartition, int]:
         if self._start_offsets is None:

@@ -15,13 +15,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
-from odradek.errors import LogError, OdradekError, UnknownTopicOrPartitionError
+from odradek.errors import InvalidConfigError, LogError, OdradekError, UnknownTopicOrPartitionError
 from odradek.storage.cluster_directories import ClusterDirectories
 from odradek.storage.directory_state import Checkpoint, DirectoryState
 from odradek.storage.files import FILES, FileSystem
@@ -29,9 +28,10 @@ from odradek.storage.loader import now_ms
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.maintenance import Maintenance, MaintenanceConfig
 from odradek.storage.metadata.image import TopicImage
-from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition, marked_directory_name
+from odradek.storage.names import TopicPartition
 from odradek.storage.open_writers import OpenWriters
 from odradek.storage.owned_log import OwnedLog
+from odradek.storage.partition_folders import PartitionFolders
 from odradek.storage.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.recovery import RecoveryReport
 from odradek.storage.topic_config import TopicConfig
@@ -46,7 +46,8 @@ class WritableLogDirectory(LogDirectory):
     Args:
         path: The folder, made and formatted where it is missing; or several, as in `log.dirs`: the first holds the
             metadata.
-        config: Settings of the broker, by Kafka's names: defaults of topics, and intervals of the maintenance.
+        config: Settings of the broker, by Kafka's names, as text: defaults of topics, intervals of the maintenance.
+            Others are left alone, as Kafka does.
         background: Whether retention, compaction and checkpoints go on in threads until the directory is closed; else
             `maintain` does what is due.
         max_open_logs: How many logs have files open for appending at a time; if None, as many as the process may.
@@ -55,9 +56,10 @@ class WritableLogDirectory(LogDirectory):
 
     Attributes:
         report: What recovery had to do when the directory was opened; empty after a clean shutdown.
-        strays: The folders of partitions that the metadata does not know: Kafka would set them aside.
 
     Raises:
+        LogError: A folder cannot be made; or of several, one belongs to another cluster, or one that is not the first
+            holds the metadata.
         LogDirectoryLockedError: Another program writes here: a running Kafka, for one.
         CheckpointError: A checkpoint is not of the form that Kafka reads.
         InvalidConfigError: A setting has a value that it cannot have.
@@ -85,18 +87,23 @@ class WritableLogDirectory(LogDirectory):
         self._open_logs: dict[TopicPartition, WritableLog] = {}
         self._is_closed = False
         self.report = RecoveryReport()
+        for name, value in self._config.items():
+            if not isinstance(value, str):
+                raise InvalidConfigError(name, f"{value!r} is no text")
         maintenance_config = MaintenanceConfig.parse(self._config)
+        TopicConfig.load({}, self._config)
         with ExitStack() as undo:
             self._states: list[DirectoryState] = []
             for one in paths:
                 self._states.append(DirectoryState(one, files))
                 undo.callback(self._states[-1].close, is_clean=False)
             self._cluster = ClusterDirectories(paths, files)
-            self._places: dict[TopicPartition, DirectoryState] = {}
-            self.strays: list[Path] = []
+            self._folders = PartitionFolders(self._states, self._cluster, files)
             super().__init__(paths[0])
             self.mode = "a"
             self._maintenance = Maintenance(self, maintenance_config, files=files, clock=clock)
+            for folder in self._folders.deleted:
+                self.remove_folder(folder)
             self._recover()
             undo.pop_all()
         if background:
@@ -107,23 +114,19 @@ class WritableLogDirectory(LogDirectory):
     def refresh(self) -> None:
         """Look at the folders again."""
         with self._lock:
-            self.strays = []
-            self._places = {}
-            for state in self._states:
-                for folder in self._cluster.partition_folders(state.path):
-                    if folder.suffix == DELETE_DIRECTORY_SUFFIX:
-                        self.remove_folder(folder.path)
-                    elif folder.is_stray or folder.topic_partition in self._places:
-                        self.strays.append(folder.path)
-                    elif not folder.suffix:
-                        self._places[folder.topic_partition] = state
+            self._folders.find()
             self._list()
 
     def _list(self) -> None:
-        self._topic_partitions = sorted({*self._places, *self._cluster.topic_partitions()})
+        self._topic_partitions = sorted({*self._folders.places, *self._cluster.topic_partitions()})
+
+    @property
+    def strays(self) -> list[Path]:
+        """The folders of partitions that the metadata does not know: Kafka would set them aside."""
+        return list(self._folders.strays)
 
     def __getitem__(self, key: tuple[str, int]) -> WritableLog:
-        topic_partition = TopicPartition(*key)
+        topic_partition = self._named(key)
         log = self._open_logs.get(topic_partition)
         if log is None:
             with self._lock:
@@ -168,8 +171,10 @@ class WritableLogDirectory(LogDirectory):
     def _open(self, topic_partition: TopicPartition) -> WritableLog:
         if topic_partition not in self._topic_partitions:
             raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
-        state = self._places.get(topic_partition) or self._make_folder(topic_partition)
         topic, number = topic_partition
+        if topic_partition not in self._folders.places:
+            self._make_folders(topic, range(number, number + 1), self._folders.choose(1))
+        state = self._folders.places[topic_partition]
         folder = state.path / str(topic_partition)
         image = self._cluster.image.topics.get(topic)
         partition = None if image is None else image.partitions.get(number)
@@ -193,7 +198,7 @@ class WritableLogDirectory(LogDirectory):
         return log
 
     def _recover(self) -> None:
-        for topic_partition, state in sorted(self._places.items()):
+        for topic_partition, state in sorted(self._folders.places.items()):
             if not state.is_clean:
                 self._open_logs[topic_partition] = self._open(topic_partition)
 
@@ -218,7 +223,7 @@ class WritableLogDirectory(LogDirectory):
         """
         with self._lock:
             self._check_open()
-            states = self._choose(partitions)
+            states = self._folders.choose(partitions)
             directory_ids = self._cluster.directory_ids([state.path for state in states])
             topic = self._cluster.metadata.create_topic(
                 name, partitions, config, topic_id=topic_id, directory_ids=directory_ids
@@ -236,7 +241,7 @@ class WritableLogDirectory(LogDirectory):
         with self._lock:
             self._check_open()
             present = len(self._cluster.image.topic(name).partitions)
-            states = self._choose(total - present)
+            states = self._folders.choose(total - present)
             directory_ids = self._cluster.directory_ids([state.path for state in states])
             topic = self._cluster.metadata.create_partitions(name, total, directory_ids=directory_ids)
             self._make_folders(name, range(present, total), states)
@@ -274,7 +279,7 @@ class WritableLogDirectory(LogDirectory):
             self._check_open()
             delay_ms = self.topic_config(name).file_delete_delay_ms
             self._cluster.metadata.delete_topic(name)
-            for topic_partition in [place for place in self._places if place.topic == name]:
+            for topic_partition in [place for place in self._folders.places if place.topic == name]:
                 self._delete_log(topic_partition, delay_ms)
             self._list()
 
@@ -283,49 +288,19 @@ class WritableLogDirectory(LogDirectory):
             log = self._open_logs.pop(topic_partition, None)
             if log is not None:
                 log.discard()
-            state = self._places.pop(topic_partition)
-            folder = state.path / str(topic_partition)
-            target = folder.with_name(marked_directory_name(topic_partition, uuid4(), DELETE_DIRECTORY_SUFFIX))
-            self._files.rename(folder, target)
-            self._files.sync_directory(state.path)
-            state.forget(topic_partition)
+            target = self._folders.mark_deleted(topic_partition)
+            self._maintenance.cleaner.forget(target.parent, [topic_partition])
             self._maintenance.remove_later(target, self._clock() + delay_ms)
 
     def remove_folder(self, folder: Path) -> None:
         """Remove a folder and the files in it."""
-        for path in folder.iterdir():
-            self._files.unlink(path)
-        self._files.remove_directory(folder)
-
-    def _choose(self, count: int) -> list[DirectoryState]:
-        """Return where new partitions go: always to the folder that has the fewest."""
-        load = Counter({id(state): 0 for state in self._states})
-        load.update(id(state) for state in self._places.values())
-        chosen = []
-        for _ in range(count):
-            state = min(self._states, key=lambda state: load[id(state)])
-            load[id(state)] += 1
-            chosen.append(state)
-        return chosen
-
-    def _make_folder(self, topic_partition: TopicPartition) -> DirectoryState:
-        state = self._choose(1)[0]
-        self._make_folders(
-            topic_partition.topic, range(topic_partition.partition, topic_partition.partition + 1), [state]
-        )
-        return state
+        self._folders.remove(folder)
 
     def _make_folders(self, name: str, numbers: range, states: Sequence[DirectoryState]) -> None:
-        topic_id = self._cluster.image.topic(name).topic_id
-        for number, state in zip(numbers, states, strict=True):
-            topic_partition = TopicPartition(name, number)
-            folder = state.path / str(topic_partition)
-            self._files.make_directory(folder)
-            if topic_id is not None:
-                write_partition_metadata(folder / PARTITION_METADATA, topic_id, self._files)
-            self._places[topic_partition] = state
+        self._folders.make(name, numbers, states, self._cluster.image.topic(name).topic_id)
         for path in {state.path for state in states}:
-            self._files.sync_directory(path)
+            # It may know a topic that had the name.
+            self._maintenance.cleaner.forget(path, [TopicPartition(name, number) for number in numbers])
         self._list()
 
     # -- what the logs tell
@@ -361,8 +336,7 @@ class WritableLogDirectory(LogDirectory):
                 self._checkpoint(kind, state)
 
     def _checkpoint(self, kind: Checkpoint, state: DirectoryState) -> None:
-        places = sorted(place for place, held in self._places.items() if held is state)
-        state.checkpoint(kind, {place: self._open_logs.get(place) for place in places})
+        state.checkpoint(kind, {place: self._open_logs.get(place) for place in self._folders.within(state)})
 
     def maintain(self) -> None:
         """Do now what is else done in the background: flushes that are due, retention, compaction, checkpoints."""
@@ -398,7 +372,7 @@ class WritableLogDirectory(LogDirectory):
                 _logger.error("%s could not be closed: %s", topic_partition, error)
                 failures.append(error)
             if log.is_offline:
-                failed.add(id(self._places[topic_partition]))
+                failed.add(id(self._folders.places[topic_partition]))
         for state in self._states:
             self._close_state(state, id(state) not in failed, failures)
         super().close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from odradek.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.records import Record
+from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.directory_state import CLEAN_SHUTDOWN_MARKER
+from odradek.storage.metadata.cluster import ClusterMetadata
+from odradek.storage.names import TopicPartition
 from odradek.storage.writable_log_directory import WritableLogDirectory
 from peers.kafka_fixture import KafkaFixture
 
@@ -136,6 +140,112 @@ def test_several_folders(tmp_path: Path) -> None:
         WritableLogDirectory([tmp_path / "a", tmp_path / "c"])
     with pytest.raises(LogError, match="twice"):
         WritableLogDirectory([tmp_path / "a", tmp_path / "b" / ".." / "a"])
+
+
+@pytest.mark.parametrize("first_is_new", [False, True])
+def test_the_folder_with_the_metadata_comes_first(first_is_new: bool, tmp_path: Path) -> None:
+    # Taken for a folder of partitions only, it would give its topics the default retention.
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with odradek.open(paths[:1] if first_is_new else paths) as logs:
+        logs.create_topic("t", config={"retention.ms": "-1"})
+    with pytest.raises(LogError, match="/a holds the metadata of the topics: it has to be the first folder"):
+        odradek.open(paths[::-1])
+    with odradek.open(paths) as logs:
+        assert logs.topic_config("t").retention_ms == -1
+
+
+def test_a_new_topic_has_none_of_the_records_of_a_stray_folder(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t", partitions=2, config={"segment.ms": "1000", "cleanup.policy": "compact,delete"})
+        logs["t", 0].append([Record(b"k", b"old")] * 3)
+        logs["t", 0].delete_records(2)
+    # A crash, once the metadata had lost the topic and before its folders were marked.
+    metadata = ClusterMetadata(tmp_path)
+    metadata.delete_topic("t")
+    write_offset_checkpoint(tmp_path / CLEANER_OFFSET_CHECKPOINT, {TopicPartition("t", 0): 2})
+    with odradek.open(tmp_path) as logs:
+        assert logs.strays == [tmp_path / "t-0", tmp_path / "t-1"]
+        logs.create_topic("t")
+        assert (logs["t", 0].log_start_offset, logs["t", 0].log_end_offset) == (0, 0)
+        logs["t", 0].append([Record(b"k", b"new")])
+        aside, other = logs.strays
+        assert (aside.parent, other) == (tmp_path, tmp_path / "t-1")
+        assert aside.name.startswith("t-0.")
+        assert aside.name.endswith("-stray")
+        assert read_offset_checkpoint(tmp_path / CLEANER_OFFSET_CHECKPOINT) == {}
+    with odradek.open(tmp_path) as logs:
+        assert values(logs["t", 0]) == [b"new"]
+        assert set(logs.strays) == {aside, other}
+
+
+def test_a_deleted_topic_is_removed_in_its_time(tmp_path: Path) -> None:
+    now = [1_700_000_000_000]
+    with WritableLogDirectory(tmp_path, clock=lambda: now[0]) as logs:
+        logs.create_topic("t", partitions=2, config={"file.delete.delay.ms": "1000"})
+        write_offset_checkpoint(tmp_path / CLEANER_OFFSET_CHECKPOINT, {TopicPartition("t", 1): 2})
+        logs.delete_topic("t")
+        assert read_offset_checkpoint(tmp_path / CLEANER_OFFSET_CHECKPOINT) == {}
+        logs.refresh()
+        logs.maintain()
+        first, second = tmp_path.glob("t-*-delete")
+        (first / "of-somebody-else").mkdir()
+        shutil.rmtree(second)
+        now[0] += 1000
+        logs.maintain()
+        assert not list(tmp_path.glob("t-*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("log.retention.ms", "soon", "'soon' is not a whole number"),
+        ("log.retention.check.interval.ms", "1_000", "'1_000' is not a whole number"),
+        ("log.retention.check.interval.ms", "0", "'0' is not within 1 to 9223372036854775807"),
+        ("log.retention.check.interval.ms", 60_000, "60000 is no text"),
+        ("log.cleaner.io.max.bytes.per.second", "nan", "'nan' is not a number"),
+        ("log.cleaner.io.max.bytes.per.second", "0", "'0' is not within 1 to inf"),
+        ("log.cleaner.dedupe.buffer.size", "0", "'0' is not within 4096 to"),
+        ("log.cleaner.io.buffer.load.factor", "0", "'0' is not within 0.01 to 1"),
+        ("log.cleaner.enable", "yes", "'yes' is neither true nor false"),
+    ],
+)
+def test_settings_of_the_broker_are_checked_when_it_is_opened(
+    name: str, value: str, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidConfigError, match=re.escape(f"{name}: {reason}")):
+        odradek.open(tmp_path / "data", config={name: value})
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_index_that_has_room_for_no_entry(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t", config={"segment.index.bytes": "4", "index.interval.bytes": "0"})
+        for number in range(4):
+            logs["t", 0].append([Record(None, b"%d" % number, timestamp=1_700_000_000_000 + number)])
+    with odradek.open(tmp_path) as logs:
+        assert not logs.report
+        assert values(logs["t", 0]) == [b"0", b"1", b"2", b"3"]
+        assert logs["t", 0].offset_for_time(1_700_000_000_002) == 2
+
+
+def test_what_is_no_folder_and_what_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LogError, match="file cannot be made a log directory: File exists"):
+        odradek.open(tmp_path / "file")
+    with pytest.raises(LogError, match="file cannot be read as a log directory: Not a directory"):
+        odradek.open(tmp_path / "file", mode="r")
+    with pytest.raises(LogError, match="several folders"):
+        odradek.open([tmp_path], mode="r")  # type: ignore[call-overload]
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t")
+    for mode in ("a", "r"):
+        with odradek.open(tmp_path / "data", mode=mode) as logs:  # type: ignore[call-overload]
+            for key in ("t", ("t",), ("t", "0"), (0, "t")):
+                with pytest.raises(TypeError, match="a log goes by its topic and the number of its partition"):
+                    logs[key]
+            for key in (("t", 1), ("other", 0), ("../data/t", 0)):
+                with pytest.raises(UnknownTopicOrPartitionError):
+                    logs[key]
 
 
 def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:

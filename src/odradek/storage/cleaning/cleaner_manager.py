@@ -168,16 +168,14 @@ class LogCleaner:
             kept = {partition: offset for partition, offset in offsets.items() if offset is not None}
             write_offset_checkpoint(path, kept, self._files)
 
-    def forget(self, log: CleanableLog) -> None:
-        """Remove a log from the checkpoint, since it is deleted or no longer compacted."""
-        if log.topic_partition in self.checkpoints(log.path.parent):
-            self._update_checkpoint(log.path.parent, {log.topic_partition: None})
-
-    def truncated(self, log: CleanableLog, offset: int) -> None:
-        """Note that a log was cut: what comes behind an offset is dirty again."""
-        found = self.checkpoints(log.path.parent).get(log.topic_partition)
-        if found is not None and found > offset:
-            self._update_checkpoint(log.path.parent, {log.topic_partition: offset})
+    def forget(self, directory: Path, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what is known of logs that a log directory held, lest others of the same names be taken for them."""
+        gone = set(partitions)
+        known = gone & self.checkpoints(directory).keys()
+        if known:
+            self._update_checkpoint(directory, dict.fromkeys(known))
+        for partition in gone:
+            self.uncleanable.pop(partition, None)
 
     # -- one round
 

@@ -140,7 +140,9 @@ class IndexWriter:
 
     def resize(self, max_size_bytes: int) -> None:
         """Give the file its preallocated size, rounded down to whole entries; never less than the entries in use."""
-        self.max_entries = max(max_size_bytes // self.entry_size, self.count)
+        # Kafka takes a segment.index.bytes that is below an entry, and then cannot roll.
+        least = 1 if max_size_bytes else 0
+        self.max_entries = max(max_size_bytes // self.entry_size, self.count, least)
         size = self.max_entries * self.entry_size
         if self._file.size != size:
             self._file.truncate(size)

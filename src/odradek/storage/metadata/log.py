@@ -102,6 +102,16 @@ def load_metadata(directory: Path) -> LoadedMetadata:
     return LoadedMetadata(image, loaded.tail, values)
 
 
+def holds_topics(directory: Path) -> bool:
+    """Whether a log directory has metadata records: a metadata log, or topics in `bootstrap.checkpoint`.
+
+    Raises:
+        FormatError: A snapshot is damaged, or a record contradicts those before it.
+    """
+    loaded = load_metadata(directory)
+    return loaded.tail is not None or (loaded.bootstrap is not None and bool(loaded.image.topics))
+
+
 def _apply(image: MetadataImage, values: Sequence[bytes | None], path: Path, position: int | None = None) -> None:
     for value in values:
         try:

@@ -116,19 +116,14 @@ def test_an_impossible_checkpoint_is_corrected(tmp_path: Path) -> None:
     assert cleaner.checkpoints(tmp_path) == {log.topic_partition: 10}
 
 
-def test_the_checkpoint_follows_truncation_and_deletion(tmp_path: Path) -> None:
+def test_a_deleted_log_is_forgotten(tmp_path: Path) -> None:
     log = log_of(tmp_path)
     cleaner = LogCleaner(lambda: [log])
-    cleaner.truncated(log, 5)
-    assert cleaner.checkpoints(tmp_path) == {}
     assert cleaner.clean_once() is not None
-    cleaner.truncated(log, 50)
     assert cleaner.checkpoints(tmp_path) == {log.topic_partition: 30}
-    cleaner.truncated(log, 12)
-    assert cleaner.checkpoints(tmp_path) == {log.topic_partition: 12}
-    cleaner.forget(log)
-    cleaner.forget(log)
-    assert cleaner.checkpoints(tmp_path) == {}
+    for _ in range(2):
+        cleaner.forget(tmp_path, [log.topic_partition, TopicPartition("other", 0)])
+        assert cleaner.checkpoints(tmp_path) == {}
 
 
 def test_a_damaged_log_is_set_aside(tmp_path: Path) -> None:

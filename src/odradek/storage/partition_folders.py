@@ -1,0 +1,126 @@
+"""The folders of partitions within the folders of `log.dirs`: found, made, set aside, deleted.
+
+    a/orders-0/                        in its place
+    a/orders-1.<32 hex>-delete/        of a deleted topic: removed when its time has come, or at the next start
+    b/orders-0/                        stray: a second one of a partition, or one that the metadata does not know
+    b/orders-0.<32 hex>-stray/         set aside when the name was given to a new topic, whose records these are not
+
+Source in Kafka: `LogManager`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from odradek.storage.cluster_directories import ClusterDirectories
+from odradek.storage.directory_state import DirectoryState
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.names import (
+    DELETE_DIRECTORY_SUFFIX,
+    STRAY_DIRECTORY_SUFFIX,
+    TopicPartition,
+    marked_directory_name,
+)
+from odradek.storage.partition_metadata import PARTITION_METADATA, write_partition_metadata
+
+
+class PartitionFolders:
+    """Where each partition lies; whoever changes this holds the lock of every folder.
+
+    Args:
+        states: The folders of `log.dirs`.
+        cluster: What the metadata knows.
+        files: The way to the disk.
+
+    Attributes:
+        places: The folder of `log.dirs` that holds each partition.
+        strays: The folders of partitions that the metadata does not know.
+        deleted: The folders that are marked as deleted.
+    """
+
+    def __init__(
+        self, states: Sequence[DirectoryState], cluster: ClusterDirectories, files: FileSystem = FILES
+    ) -> None:
+        self._states = states
+        self._cluster = cluster
+        self._files = files
+        self.places: dict[TopicPartition, DirectoryState] = {}
+        self.strays: list[Path] = []
+        self.deleted: list[Path] = []
+
+    def find(self) -> None:
+        """Look at the folders."""
+        self.places, self.strays, self.deleted = {}, [], []
+        for state in self._states:
+            for folder in self._cluster.partition_folders(state.path):
+                if folder.suffix == DELETE_DIRECTORY_SUFFIX:
+                    self.deleted.append(folder.path)
+                elif folder.is_stray or folder.topic_partition in self.places:
+                    self.strays.append(folder.path)
+                elif not folder.suffix:
+                    self.places[folder.topic_partition] = state
+
+    def within(self, state: DirectoryState) -> Iterator[TopicPartition]:
+        """Give the partitions that a folder of `log.dirs` holds, sorted."""
+        yield from sorted(place for place, held in self.places.items() if held is state)
+
+    def choose(self, count: int) -> list[DirectoryState]:
+        """Return where new partitions go: always to the folder that has the fewest."""
+        load = Counter({id(state): 0 for state in self._states})
+        load.update(id(state) for state in self.places.values())
+        chosen = []
+        for _ in range(count):
+            state = min(self._states, key=lambda state: load[id(state)])
+            load[id(state)] += 1
+            chosen.append(state)
+        return chosen
+
+    def make(self, topic: str, numbers: range, states: Sequence[DirectoryState], topic_id: UUID | None) -> None:
+        """Make the folders of partitions, each in a folder of `log.dirs`, and return when they are on the disk."""
+        for number, state in zip(numbers, states, strict=True):
+            topic_partition = TopicPartition(topic, number)
+            self._set_aside(topic_partition)
+            folder = state.path / str(topic_partition)
+            self._files.make_directory(folder)
+            if topic_id is not None:
+                write_partition_metadata(folder / PARTITION_METADATA, topic_id, self._files)
+            self.places[topic_partition] = state
+        for path in {state.path for state in states}:
+            self._files.sync_directory(path)
+
+    def _set_aside(self, topic_partition: TopicPartition) -> None:
+        """Rename a stray folder that has a new partition's name; what the checkpoints say was said of it."""
+        for state in self._states:
+            folder = state.path / str(topic_partition)
+            if folder in self.strays:
+                aside = self._mark(folder, topic_partition, STRAY_DIRECTORY_SUFFIX)
+                self._files.sync_directory(state.path)
+                self.strays[self.strays.index(folder)] = aside
+            state.forget(topic_partition)
+
+    def _mark(self, folder: Path, topic_partition: TopicPartition, suffix: str) -> Path:
+        target = folder.with_name(marked_directory_name(topic_partition, uuid4(), suffix))
+        self._files.rename(folder, target)
+        return target
+
+    def mark_deleted(self, topic_partition: TopicPartition) -> Path:
+        """Rename a partition's folder; return the one that is to be removed."""
+        state = self.places.pop(topic_partition)
+        target = self._mark(state.path / str(topic_partition), topic_partition, DELETE_DIRECTORY_SUFFIX)
+        self._files.sync_directory(state.path)
+        state.forget(topic_partition)
+        return target
+
+    def remove(self, folder: Path) -> None:
+        """Remove a folder and what is in it; that it is gone already is no error."""
+        if not folder.is_dir():
+            return
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                self.remove(path)
+            else:
+                self._files.unlink(path)
+        self._files.remove_directory(folder)
