@@ -129,6 +129,9 @@ class Application(click.Group):
             )
             sys.stdout.flush()
         except click.ClickException as error:
+            if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Path):
+                # The command line is as it should be; what it names is not there.
+                fail(error.message, ExitCode.INPUT_OUTPUT)
             error.show()
             sys.exit(ExitCode.USAGE if isinstance(error, click.UsageError) else ExitCode.INPUT_OUTPUT)
         except (KeyboardInterrupt, click.Abort):

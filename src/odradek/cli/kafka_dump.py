@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from typing_extensions import Buffer
 
-from odradek.cli.log_files import BOOTSTRAP_CHECKPOINT, FileKind, LogFile
+from odradek.cli.log_files import FileKind, LogFile
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.batch import records_section
@@ -37,6 +37,7 @@ from odradek.storage.index.time_index import TimeIndex
 from odradek.storage.index.transaction_index import parse_transaction_index
 from odradek.storage.metadata.control import control_record_json
 from odradek.storage.metadata.records import metadata_record_json
+from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.names import parse_raft_snapshot_file
 from odradek.storage.producers.producer_snapshot import read_snapshot
 

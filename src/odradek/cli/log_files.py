@@ -18,9 +18,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from odradek.storage import checkpoints, names
+from odradek.storage.meta_properties import META_PROPERTIES
+from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.names import TopicPartition, parse_partition_directory, parse_raft_snapshot_file
+from odradek.storage.partition_metadata import PARTITION_METADATA
 
-BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 LEFTOVER_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 
 
@@ -51,8 +53,8 @@ _BY_NAME = {
     checkpoints.REPLICATION_OFFSET_CHECKPOINT: FileKind.OFFSET_CHECKPOINT,
     checkpoints.CLEANER_OFFSET_CHECKPOINT: FileKind.OFFSET_CHECKPOINT,
     checkpoints.LEADER_EPOCH_CHECKPOINT: FileKind.LEADER_EPOCHS,
-    "partition.metadata": FileKind.PROPERTIES,
-    "meta.properties": FileKind.PROPERTIES,
+    PARTITION_METADATA: FileKind.PROPERTIES,
+    META_PROPERTIES: FileKind.PROPERTIES,
     BOOTSTRAP_CHECKPOINT: FileKind.RECORDS,
 }
 
@@ -137,9 +139,17 @@ def is_partition_directory(directory: Path) -> bool:
     entries = list(directory.iterdir())
     if any(names.parse_segment_file(entry.name) for entry in entries):
         return True
-    if (directory / "meta.properties").exists() or partition_directories(directory):
+    if (directory / META_PROPERTIES).exists() or partition_directories(directory):
         return False
     return parse_partition_directory(directory.name) is not None
+
+
+def check_log_directory(directory: Path) -> None:
+    """Raise `UnknownPathError` where a folder is no log directory, which has an identity or folders of partitions."""
+    if is_partition_directory(directory):
+        raise UnknownPathError(None, "the folder of a partition, not a log directory", str(directory))
+    if not partition_directories(directory) and not (directory / META_PROPERTIES).exists():
+        raise UnknownPathError(None, "not a log directory", str(directory))
 
 
 def expand(patterns: Iterable[str]) -> Iterator[LogFile | UnknownPathError]:
@@ -176,7 +186,7 @@ def _expand_directory(directory: Path) -> Iterator[LogFile | UnknownPathError]:
         yield from partition_files(directory)
         return
     partitions = partition_directories(directory)
-    if not partitions and not (directory / "meta.properties").exists():
+    if not partitions and not (directory / META_PROPERTIES).exists():
         yield UnknownPathError(None, "neither a log directory nor the folder of a partition", str(directory))
     root = (classify(path) for path in sorted(directory.iterdir()) if path.is_file())
     yield from (file for file in root if file is not None)

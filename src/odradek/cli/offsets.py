@@ -44,7 +44,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="List positions.")
 @click.argument("address")
 @_FORMAT
 def show(address: str, form: str) -> None:
@@ -52,9 +52,9 @@ def show(address: str, form: str) -> None:
     _print(_read(address), form)
 
 
-@command.command("set")
+@command.command("set", short_help="Set positions, forwards or back.")
 @click.argument("address")
-@click.argument("places", nargs=-1, required=True, type=_Place())
+@click.argument("places", metavar="TOPIC-PARTITION=OFFSET...", nargs=-1, required=True, type=_Place())
 @_FORMAT
 def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], form: str) -> None:
     """Set positions at ADDRESS, forwards or back, and list all that it has then.
@@ -76,7 +76,7 @@ def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], 
         _print(store.commit(changed, expected=stored), form)
 
 
-@command.command()
+@command.command(short_help="Copy positions from one store to another.")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.option("--overwrite", is_flag=True, help="Also where TO has positions already.")
@@ -86,7 +86,7 @@ def copy(source: str, target: str, overwrite: bool, form: str) -> None:
     _store(_read(source), target, overwrite, form)
 
 
-@command.command("from-checkpoint")
+@command.command("from-checkpoint", short_help="Put how far a Spark stream is into a store.")
 @click.argument("checkpoint", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("address")
 @click.option("--overwrite", is_flag=True, help="Also where ADDRESS has positions already.")
@@ -101,7 +101,7 @@ def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) 
     _store(read_checkpoint(checkpoint), address, overwrite, form)
 
 
-@command.command("to-starting-offsets")
+@command.command("to-starting-offsets", short_help="Print positions as Spark's option startingOffsets.")
 @click.argument("address")
 def to_starting_offsets(address: str) -> None:
     """Print the positions at ADDRESS, a store or a checkpoint, as Spark's option startingOffsets takes them."""

@@ -29,6 +29,8 @@ class OffsetRange(click.ParamType[Any]):
             end = start + 1
         if min(start or 0, end or 0) < 0:
             self.fail(f"{value!r} has a negative offset", param, ctx)
+        if start is not None and end is not None and end < start:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
         return start, end
 
 

@@ -109,7 +109,7 @@ def _progress(pipeline: Pipeline, batch: BatchReport) -> Table:
     return table
 
 
-@command.command()
+@command.command(short_help="Merge the small Parquet files of a job.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--target-mb", type=click.IntRange(min=1), default=128, show_default=True, help="How large files become.")
 def compact(file: Path, target_mb: int) -> None:

@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import odradek
 from odradek.cli import app
 from odradek.cli.app import COMMANDS, main
 from odradek.cli.log_files import FileKind, LogFile
@@ -19,6 +20,7 @@ from odradek.cli.record_json import json_line, text_line
 from odradek.errors import CheckpointError, LogError
 from odradek.records import Record
 from odradek.storage.names import TopicPartition
+from peers.kafka_fixture import KafkaFixture
 
 ODRADEK = [sys.executable, "-c", "from odradek.cli.app import main; main(prog_name='odradek')"]
 
@@ -82,7 +84,7 @@ def test_errors_become_codes(error: BaseException, code: int, message: str, monk
         ["dump", "--since", "yesterday", "."],
         ["dump", "--print-data-log", "."],
         ["dump", "--kafka-compat", "--control", "."],
-        ["topics", "/nonexistent"],
+        ["dump", "--offsets", "5:3", "."],
     ],
 )
 def test_wrong_usage_is_2(arguments: list[str]) -> None:
@@ -99,6 +101,37 @@ def test_a_path_that_is_none_is_3_and_the_others_follow(tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert json.loads(result.stdout)["cluster_id"] == "c"
     assert result.stderr.count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics"],
+        ["salvage", "{}", "new"],
+        ["pipeline", "run"],
+        ["offsets", "from-checkpoint", "{}", "file:x"],
+        ["dump"],
+    ],
+)
+def test_what_is_missing_is_one_line_and_3(arguments: list[str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    given = [part.format(missing) for part in arguments]
+    result = CliRunner().invoke(main, given if missing in given else [*given, missing])
+    assert result.exit_code == 3
+    assert result.stderr.startswith("odradek: ")
+    assert missing in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_topics_of_what_is_no_log_directory(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
+    for directory, reason in (
+        (tmp_path, "not a log directory"),
+        (kafka_fixture.log_dir / "keyed-0", "the folder of a partition, not a log directory"),
+    ):
+        result = CliRunner().invoke(main, ["topics", str(directory)])
+        assert (result.exit_code, result.stdout, result.stderr) == (3, "", f"odradek: {directory}: {reason}\n")
+    with odradek.open(tmp_path / "new"):
+        assert CliRunner().invoke(main, ["topics", str(tmp_path / "new")]).exit_code == 0
 
 
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
