@@ -24,12 +24,11 @@ from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.storage import names
 from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
 from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
+from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.index.offset_index import OffsetIndex
 from odradek.storage.index.time_index import TimeIndex
 from odradek.storage.index.transaction_index import AbortedTransaction, parse_transaction_index
 from odradek.storage.names import TopicPartition
-
-MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)

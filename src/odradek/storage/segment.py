@@ -198,7 +198,7 @@ class Segment:
 
     def _locate(self, offset: int) -> tuple[BatchHeader | None, int]:
         index, size = self.offset_index, len(self.data)
-        number = index.floor_entry(offset)
+        number = index.floor_entry_of_offset(offset)
         position = 0
         if number >= 0:
             entry = index.entry(number)

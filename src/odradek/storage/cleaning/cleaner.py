@@ -22,9 +22,8 @@ from odradek.storage.cleaning.cleanable import CleanableLog, CleanerConfig, Clea
 from odradek.storage.cleaning.offset_map_builder import OffsetMapBuilder
 from odradek.storage.cleaning.segment_cleaner import SegmentCleaner, modified_ms
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.segment import Segment
-
-MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 _logger = logging.getLogger(__name__)
 

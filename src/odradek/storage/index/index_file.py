@@ -14,10 +14,12 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
-from typing import Self
+from typing import Generic, Self, TypeVar
 
-from odradek.errors import CorruptIndexError
-from odradek.storage.files import FILES, FileSystem, WritableFile
+from odradek.errors import CorruptIndexError, LogError
+from odradek.storage.files import FileSystem, WritableFile
+
+MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 
 class IndexFile:
@@ -30,6 +32,8 @@ class IndexFile:
     """
 
     ENTRY_SIZE = 8
+    OFFSET_COLUMN = 0
+    """Where in an entry the relative offset is."""
 
     def __init__(self, path: Path, base_offset: int) -> None:
         self.path = path
@@ -107,6 +111,13 @@ class IndexFile:
                 high = middle - 1
         return low
 
+    def floor_entry_of_offset(self, offset: int) -> int:
+        """Return the number of the last entry whose offset is at most `offset`; -1 where there is none."""
+        relative_offset = offset - self.base_offset
+        if relative_offset < 0:
+            return -1
+        return self._floor(min(relative_offset, MAX_RELATIVE_OFFSET).to_bytes(4, "big"), self.OFFSET_COLUMN)
+
     def check_size(self) -> None:
         """Raise `CorruptIndexError` where the file is not a whole number of entries."""
         size = self.path.stat().st_size if self.path.exists() else 0
@@ -121,45 +132,87 @@ class IndexFile:
         self._data, self.count = b"", 0
 
 
-class IndexWriter:
-    """The file of an index that grows: preallocated, appended to in place, cut to its used size when closed.
+Index = TypeVar("Index", bound=IndexFile)
+
+
+class WritableIndexFile(Generic[Index]):
+    """An index that grows with its segment: preallocated, appended to in place, cut to its used size when closed.
+
+    Args:
+        reader: The same index, open for reading.
+        max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
+        files: The way to the disk.
+        count: How many entries are in use, where the caller knows; else where the zeros begin is looked for.
 
     Attributes:
+        path: The file; where it exists, its entries stay.
+        base_offset: The segment's base offset.
         count: How many entries are in use.
-        max_entries: How many entries the file has room for.
     """
 
-    def __init__(self, path: Path, entry_size: int, count: int, max_size_bytes: int, files: FileSystem = FILES) -> None:
-        self.path = path
-        self.entry_size = entry_size
-        self.count = count
-        self._files = files
-        self._file: WritableFile = files.open(path)
-        self.max_entries = 0
-        self.resize(max_size_bytes)
+    def __init__(self, reader: Index, max_index_size_bytes: int, files: FileSystem, count: int | None) -> None:
+        self.path = reader.path
+        self.base_offset = reader.base_offset
+        self._reader = reader
+        if count is not None:
+            reader.show(count)
+        self.count = reader.count
+        self._take_last()
+        self._file: WritableFile = files.open(self.path)
+        self.resize(max_index_size_bytes)
+        # Until somebody looks something up, nothing is mapped: a mapping holds a file descriptor.
+        reader.close()
 
-    def resize(self, max_size_bytes: int) -> None:
-        """Give the file its preallocated size, rounded down to whole entries; never less than the entries in use."""
-        # Kafka takes a segment.index.bytes that is below an entry, and then cannot roll.
-        least = 1 if max_size_bytes else 0
-        self.max_entries = max(max_size_bytes // self.entry_size, self.count, least)
-        size = self.max_entries * self.entry_size
-        if self._file.size != size:
-            self._file.truncate(size)
+    def _take_last(self) -> None:
+        """Note the last entry, which the next one has to be above."""
+        raise NotImplementedError
 
-    def append(self, entry: bytes) -> None:
-        """Write an entry into the next free place."""
-        self._file.write_at(self.count * self.entry_size, entry)
+    @property
+    def _current(self) -> Index:
+        self._reader.show(self.count)
+        return self._reader
+
+    @property
+    def _is_out_of_room(self) -> bool:
+        return self.count >= self._max_entries
+
+    def _full(self) -> LogError:
+        return LogError(f"{self.path}: the index is full at {self.count} entries")
+
+    def _relative(self, offset: int) -> int:
+        relative_offset = offset - self.base_offset
+        if not 0 <= relative_offset <= MAX_RELATIVE_OFFSET:
+            raise LogError(f"{self.path}: offset {offset} is out of reach of the base offset {self.base_offset}")
+        return relative_offset
+
+    def _write(self, entry: bytes) -> None:
+        self._file.write_at(self.count * self._reader.ENTRY_SIZE, entry)
         self.count += 1
 
-    def truncate_to(self, count: int) -> None:
-        """Forget the entries from `count` on; their place is zeroed, so that no reader takes them for valid."""
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at or above an offset."""
+        size, count = self._reader.ENTRY_SIZE, self._current.floor_entry_of_offset(offset - 1) + 1
         if count < self.count:
-            self._file.write_at(count * self.entry_size, bytes((self.count - count) * self.entry_size))
+            # Their place is zeroed, so that no reader takes them for valid.
+            self._file.write_at(count * size, bytes((self.count - count) * size))
             self.count = count
+        self._take_last()
+
+    def truncate(self) -> None:
+        """Forget every entry."""
+        self.truncate_to(self.base_offset)
+
+    def resize(self, max_index_size_bytes: int) -> None:
+        """Give the file its preallocated size, rounded down to whole entries; never less than the entries in use."""
+        size = self._reader.ENTRY_SIZE
+        # Kafka takes a segment.index.bytes that is below an entry, and then cannot roll.
+        least = 1 if max_index_size_bytes else 0
+        self._max_entries = max(max_index_size_bytes // size, self.count, least)
+        if self._file.size != self._max_entries * size:
+            self._file.truncate(self._max_entries * size)
 
     def trim(self) -> None:
-        """Cut the file to the entries in use."""
+        """Cut the file to its entries, as when the segment is rolled."""
         self.resize(0)
 
     def sync(self) -> None:
@@ -168,9 +221,11 @@ class IndexWriter:
 
     def close(self) -> None:
         """Trim the file and close it."""
+        self._reader.close()
         self.trim()
         self._file.close()
 
     def abandon(self) -> None:
         """Close the file as it is, as a crash would."""
+        self._reader.close()
         self._file.close()

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.index_file import IndexFile, IndexWriter
+from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET as MAX_RELATIVE_OFFSET
+from odradek.storage.index.index_file import IndexFile, WritableIndexFile
 
 _ENTRY = struct.Struct(">ii")
-MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 
 class OffsetPosition(NamedTuple):
@@ -49,20 +49,13 @@ class OffsetIndex(IndexFile):
         """Return the last entry, or the segment's start."""
         return self.entry(self.count - 1) if self.count else OffsetPosition(self.base_offset, 0)
 
-    def floor_entry(self, offset: int) -> int:
-        """Return the number of the last entry whose offset is at most `offset`; -1 where there is none."""
-        relative_offset = offset - self.base_offset
-        if relative_offset < 0:
-            return -1
-        return self._floor(min(relative_offset, MAX_RELATIVE_OFFSET).to_bytes(4, "big"))
-
     def floor_position(self, position: int) -> int:
         """Return the number of the last entry whose position is at most `position`; -1 where there is none."""
         return -1 if position < 0 else self._floor(min(position, MAX_RELATIVE_OFFSET).to_bytes(4, "big"), column=4)
 
     def lookup(self, offset: int) -> OffsetPosition:
         """Return the greatest entry at or below an offset, or the segment's start."""
-        number = self.floor_entry(offset)
+        number = self.floor_entry_of_offset(offset)
         return OffsetPosition(self.base_offset, 0) if number < 0 else self.entry(number)
 
     def upper_bound(self, position: int) -> OffsetPosition | None:
@@ -88,15 +81,11 @@ class OffsetIndex(IndexFile):
             last = entry
 
 
-class WritableOffsetIndex:
-    """An offset index that grows with its segment.
+class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
+    """An offset index that grows with its segment; see `WritableIndexFile` for its arguments.
 
-    Args:
-        path: The file; where it exists, its entries stay.
-        base_offset: The segment's base offset.
-        max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
-        files: The way to the disk.
-        count: How many entries are in use, where the caller knows; else where the zeros begin is looked for.
+    Attributes:
+        last_offset: The offset of the last entry, or the base offset.
     """
 
     def __init__(
@@ -108,25 +97,15 @@ class WritableOffsetIndex:
         *,
         count: int | None = None,
     ) -> None:
-        self.path = path
-        self.base_offset = base_offset
-        self._reader = OffsetIndex(path, base_offset)
-        if count is not None:
-            self._reader.show(count)
-        self.last_offset = self._reader.last_entry().offset
-        self._writer = IndexWriter(path, _ENTRY.size, self._reader.count, max_index_size_bytes, files)
-        # Until somebody looks something up, nothing is mapped: a mapping holds a file descriptor.
-        self._reader.close()
+        super().__init__(OffsetIndex(path, base_offset), max_index_size_bytes, files, count)
 
-    @property
-    def count(self) -> int:
-        """How many entries there are."""
-        return self._writer.count
+    def _take_last(self) -> None:
+        self.last_offset = self._current.last_entry().offset
 
     @property
     def is_full(self) -> bool:
         """Whether there is no room for another entry."""
-        return self._writer.count >= self._writer.max_entries
+        return self._is_out_of_room
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry.
@@ -135,53 +114,16 @@ class WritableOffsetIndex:
             LogError: The index is full, or the offset is not above the last one, or too far from the base offset.
         """
         if self.is_full:
-            raise LogError(f"{self.path}: the index is full at {self.count} entries")
+            raise self._full()
         if self.count and offset <= self.last_offset:
             raise LogError(f"{self.path}: offset {offset} is not above the last one, {self.last_offset}")
-        if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
-            raise LogError(f"{self.path}: offset {offset} is out of reach of the base offset {self.base_offset}")
-        self._writer.append(_ENTRY.pack(offset - self.base_offset, position))
+        self._write(_ENTRY.pack(self._relative(offset), position))
         self.last_offset = offset
-
-    def _current(self) -> OffsetIndex:
-        self._reader.show(self._writer.count)
-        return self._reader
 
     def lookup(self, offset: int) -> OffsetPosition:
         """Return the greatest entry at or below an offset, or the segment's start."""
-        return self._current().lookup(offset)
+        return self._current.lookup(offset)
 
     def upper_bound(self, position: int) -> OffsetPosition | None:
         """Return the first entry at or behind a position of the segment, or `None`."""
-        return self._current().upper_bound(position)
-
-    def truncate_to(self, offset: int) -> None:
-        """Forget the entries at or above an offset."""
-        self._writer.truncate_to(self._current().floor_entry(offset - 1) + 1)
-        self.last_offset = self._current().last_entry().offset
-
-    def truncate(self) -> None:
-        """Forget every entry."""
-        self.truncate_to(self.base_offset)
-
-    def resize(self, max_index_size_bytes: int) -> None:
-        """Preallocate the file again, after `trim`."""
-        self._writer.resize(max_index_size_bytes)
-
-    def trim(self) -> None:
-        """Cut the file to its entries, as when the segment is rolled."""
-        self._writer.trim()
-
-    def sync(self) -> None:
-        """Return when the entries are on the disk."""
-        self._writer.sync()
-
-    def close(self) -> None:
-        """Trim the file and close it."""
-        self._reader.close()
-        self._writer.close()
-
-    def abandon(self) -> None:
-        """Close the file as it is, as a crash would."""
-        self._reader.close()
-        self._writer.abandon()
+        return self._current.upper_bound(position)

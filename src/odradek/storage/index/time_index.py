@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.index_file import IndexFile, IndexWriter
+from odradek.storage.index.index_file import IndexFile, WritableIndexFile
 
 _ENTRY = struct.Struct(">qi")
 NO_TIMESTAMP = -1
 MAX_TIMESTAMP = 0x7FFFFFFFFFFFFFFF
-MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 
 class TimestampOffset(NamedTuple):
@@ -37,6 +36,7 @@ class TimeIndex(IndexFile):
     """A time index, open for reading."""
 
     ENTRY_SIZE = _ENTRY.size
+    OFFSET_COLUMN = 8
 
     def _used_entries(self, descriptor: int, capacity: int) -> int:
         # A segment whose only record has offset 0 and timestamp 0 gives a single entry of zeros, no padding.
@@ -60,13 +60,6 @@ class TimeIndex(IndexFile):
         number = -1 if timestamp < 0 else self._floor(min(timestamp, MAX_TIMESTAMP).to_bytes(8, "big"))
         return TimestampOffset(NO_TIMESTAMP, self.base_offset) if number < 0 else self.entry(number)
 
-    def floor_entry_of_offset(self, offset: int) -> int:
-        """Return the number of the last entry whose offset is at most `offset`; -1 where there is none."""
-        relative_offset = offset - self.base_offset
-        if relative_offset < 0:
-            return -1
-        return self._floor(min(relative_offset, MAX_RELATIVE_OFFSET).to_bytes(4, "big"), column=8)
-
     def check(self) -> None:
         """Compare every entry with the one before it.
 
@@ -85,15 +78,11 @@ class TimeIndex(IndexFile):
             last = entry
 
 
-class WritableTimeIndex:
-    """A time index that grows with its segment.
+class WritableTimeIndex(WritableIndexFile[TimeIndex]):
+    """A time index that grows with its segment; see `WritableIndexFile` for its arguments.
 
-    Args:
-        path: The file; where it exists, its entries stay.
-        base_offset: The segment's base offset.
-        max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
-        files: The way to the disk.
-        count: How many entries are in use, where the caller knows; else where the zeros begin is looked for.
+    Attributes:
+        last_entry: The last entry, or no timestamp at the base offset.
     """
 
     def __init__(
@@ -105,29 +94,15 @@ class WritableTimeIndex:
         *,
         count: int | None = None,
     ) -> None:
-        self.path = path
-        self.base_offset = base_offset
-        self._reader = TimeIndex(path, base_offset)
-        if count is not None:
-            self._reader.show(count)
-        self.last_entry = self._reader.last_entry()
-        self._writer = IndexWriter(path, _ENTRY.size, self._reader.count, max_index_size_bytes, files)
-        # Until somebody looks something up, nothing is mapped: a mapping holds a file descriptor.
-        self._reader.close()
+        super().__init__(TimeIndex(path, base_offset), max_index_size_bytes, files, count)
 
-    @property
-    def count(self) -> int:
-        """How many entries there are."""
-        return self._writer.count
+    def _take_last(self) -> None:
+        self.last_entry = self._current.last_entry()
 
     @property
     def is_full(self) -> bool:
         """Whether only the place is left that is kept for the entry at the roll."""
-        return self._writer.count >= self._writer.max_entries - 1
-
-    @property
-    def _is_out_of_room(self) -> bool:
-        return self._writer.count >= self._writer.max_entries
+        return self.count >= self._max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
         """Add an entry where the timestamp is above the last one.
@@ -142,51 +117,14 @@ class WritableTimeIndex:
         """
         # What recovery wrote may have taken the kept place: at the roll there is nothing left to add then.
         if self.is_full if not at_roll else timestamp > self.last_entry.timestamp and self._is_out_of_room:
-            raise LogError(f"{self.path}: the index is full at {self.count} entries")
+            raise self._full()
         last = self.last_entry
         if self.count and (offset < last.offset or timestamp < last.timestamp):
             raise LogError(f"{self.path}: ({timestamp}, {offset}) is below the last entry {tuple(last)}")
         if timestamp > last.timestamp:
-            if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
-                raise LogError(f"{self.path}: offset {offset} is out of reach of the base offset {self.base_offset}")
-            self._writer.append(_ENTRY.pack(timestamp, offset - self.base_offset))
+            self._write(_ENTRY.pack(timestamp, self._relative(offset)))
             self.last_entry = TimestampOffset(timestamp, offset)
-
-    def _current(self) -> TimeIndex:
-        self._reader.show(self._writer.count)
-        return self._reader
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """Return the greatest entry at or below a timestamp, or no timestamp at the segment's base offset."""
-        return self._current().lookup(timestamp)
-
-    def truncate_to(self, offset: int) -> None:
-        """Forget the entries at or above an offset."""
-        self._writer.truncate_to(self._current().floor_entry_of_offset(offset - 1) + 1)
-        self.last_entry = self._current().last_entry()
-
-    def truncate(self) -> None:
-        """Forget every entry."""
-        self.truncate_to(self.base_offset)
-
-    def resize(self, max_index_size_bytes: int) -> None:
-        """Preallocate the file again, after `trim`."""
-        self._writer.resize(max_index_size_bytes)
-
-    def trim(self) -> None:
-        """Cut the file to its entries, as when the segment is rolled."""
-        self._writer.trim()
-
-    def sync(self) -> None:
-        """Return when the entries are on the disk."""
-        self._writer.sync()
-
-    def close(self) -> None:
-        """Trim the file and close it."""
-        self._reader.close()
-        self._writer.close()
-
-    def abandon(self) -> None:
-        """Close the file as it is, as a crash would."""
-        self._reader.close()
-        self._writer.abandon()
+        return self._current.lookup(timestamp)
