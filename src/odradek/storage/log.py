@@ -101,6 +101,9 @@ class LogSlice(NamedTuple):
 class Log:
     """One topic-partition, open for reading; a context manager.
 
+    What it says of the folder is how that was when it was opened, or at the last `refresh`. Offsets count records, from
+    0 on; ranges leave out their end; timestamps are ms since the epoch.
+
     Args:
         path: Its folder.
         log_start_offset: The checkpointed log start offset; looked up in the folder above where it is not given.
@@ -399,7 +402,11 @@ class Log:
         )
 
     def offset_for_time(self, timestamp: int, *, isolation: Isolation = "read_uncommitted") -> int | None:
-        """Return the offset of the first record whose timestamp, in ms, is at or above `timestamp`; `None` without one.
+        """Return the offset of the first record whose timestamp is at or above `timestamp`; `None` where there is none.
+
+        Args:
+            timestamp: In ms.
+            isolation: `read_committed` answers offsets below the last stable offset only.
 
         Raises:
             FormatError: A batch that has to be read is corrupt.

@@ -41,7 +41,13 @@ Mapped: TypeAlias = mmap.mmap | bytes
 
 
 class TimestampedOffset(NamedTuple):
-    """The answer to a look-up by time."""
+    """The answer to a look-up by time.
+
+    Attributes:
+        timestamp: Of the record, in ms.
+        offset: Of the record.
+        leader_epoch: Of its batch; -1 in messages of v0 and v1.
+    """
 
     timestamp: int
     offset: int
