@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from odradek.errors import FormatError
-from odradek.storage.schema import (
+from odradek.storage.field_types import (
     BYTES,
     INT8,
     INT16,
@@ -15,11 +15,10 @@ from odradek.storage.schema import (
     STRING,
     UUID_FIELD,
     Array,
-    Field,
     FieldReader,
     FieldWriter,
-    Schema,
 )
+from odradek.storage.schema import Field, Schema
 
 ZERO_UUID = UUID(int=0)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from odradek.errors import FormatError
-from odradek.storage.schema import INT32, NULLABLE_BYTES, NULLABLE_STRING, STRING, Array, Field, Schema
+from odradek.storage.field_types import INT32, NULLABLE_BYTES, NULLABLE_STRING, STRING, Array
+from odradek.storage.schema import Field, Schema
 
 _VERSION_BYTES = 2
 

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from odradek.storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, protocol_json
 from odradek.storage.coordinators.records import CoordinatorRecord, RecordType, decode, encode, to_json
-from odradek.storage.schema import (
+from odradek.storage.field_types import (
     BYTES,
     INT8,
     INT32,
@@ -28,10 +28,9 @@ from odradek.storage.schema import (
     STRING,
     UUID_FIELD,
     Array,
-    Field,
     Nullable,
-    Schema,
 )
+from odradek.storage.schema import Field, Schema, flexible
 from odradek.storage.uuids import ZERO_UUID
 
 LEGACY_OFFSET_COMMIT_TYPE = 0
@@ -255,10 +254,6 @@ _CURRENT_PARTITIONS = Schema(
 )
 
 
-def _flexible(record: Any, *fields: Field) -> Schema[Any]:
-    return Schema(record, fields, flexible_since=0)
-
-
 TYPES = {
     LEGACY_OFFSET_COMMIT_TYPE: _OFFSET_COMMIT,
     OFFSET_COMMIT_TYPE: _OFFSET_COMMIT,
@@ -280,11 +275,11 @@ TYPES = {
     ),
     3: RecordType(
         _GROUP_KEY,
-        _flexible(ConsumerGroupMetadataValue, Field("epoch", INT32), Field("metadata_hash", INT64, tag=0)),
+        flexible(ConsumerGroupMetadataValue, Field("epoch", INT32), Field("metadata_hash", INT64, tag=0)),
     ),
     5: RecordType(
         _MEMBER_KEY,
-        _flexible(
+        flexible(
             ConsumerGroupMemberMetadataValue,
             Field("instance_id", NULLABLE_STRING),
             Field("rack_id", NULLABLE_STRING),
@@ -299,17 +294,17 @@ TYPES = {
     ),
     6: RecordType(
         _GROUP_KEY,
-        _flexible(
+        flexible(
             TargetAssignmentMetadataValue, Field("assignment_epoch", INT32), Field("assignment_timestamp", INT64, tag=0)
         ),
     ),
     7: RecordType(
         _MEMBER_KEY,
-        _flexible(TargetAssignmentMemberValue, Field("topic_partitions", Array(_TARGET_PARTITIONS))),
+        flexible(TargetAssignmentMemberValue, Field("topic_partitions", Array(_TARGET_PARTITIONS))),
     ),
     8: RecordType(
         _MEMBER_KEY,
-        _flexible(
+        flexible(
             CurrentMemberAssignmentValue,
             Field("member_epoch", INT32),
             Field("previous_member_epoch", INT32),
@@ -320,7 +315,7 @@ TYPES = {
     ),
     16: RecordType(
         Schema(RegularExpressionKey, (Field("group_id", STRING), Field("regular_expression", STRING))),
-        _flexible(
+        flexible(
             RegularExpressionValue, Field("topics", Array(STRING)), Field("version", INT64), Field("timestamp", INT64)
         ),
     ),

@@ -16,7 +16,8 @@ from enum import IntEnum
 from typing import Any
 
 from odradek.storage.coordinators.records import CoordinatorRecord, RecordType, decode, encode, to_json
-from odradek.storage.schema import INT8, INT16, INT32, INT64, STRING, Array, Field, Schema
+from odradek.storage.field_types import INT8, INT16, INT32, INT64, STRING, Array
+from odradek.storage.schema import Field, Schema
 
 TRANSACTION_TYPE = 0
 TRANSACTION_VERSION = 1

@@ -17,7 +17,8 @@ from uuid import UUID
 from odradek.errors import CorruptRecordError
 from odradek.records import Record
 from odradek.records.control import ControlRecordType, parse_control_key
-from odradek.storage.schema import INT16, INT32, INT64, STRING, UINT16, UUID_FIELD, Array, Field, Schema
+from odradek.storage.field_types import INT16, INT32, INT64, STRING, UINT16, UUID_FIELD, Array
+from odradek.storage.schema import Field, Schema
 from odradek.storage.uuids import ZERO_UUID
 
 _KEY = struct.Struct(">hh")

@@ -19,8 +19,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from odradek.errors import FormatError
-from odradek.storage.files import Buffer
-from odradek.storage.schema import (
+from odradek.storage.field_types import (
     BOOL,
     INT8,
     INT16,
@@ -31,11 +30,11 @@ from odradek.storage.schema import (
     UINT16,
     UUID_FIELD,
     Array,
-    Field,
     FieldReader,
     FieldWriter,
-    Schema,
 )
+from odradek.storage.files import Buffer
+from odradek.storage.schema import Field, Schema, flexible
 
 FRAME_VERSION = 1
 NO_LEADER = -1
@@ -275,12 +274,8 @@ _BROKER = (Field("broker_id", INT32), Field("broker_epoch", INT64))
 _FENCE = (Field("id", INT32), Field("epoch", INT64))
 
 
-def _schema(record: Any, *fields: Field, latest: int = 0) -> Schema[Any]:
-    return Schema(record, fields, latest=latest, flexible_since=0)
-
-
 SCHEMAS: dict[int, Schema[Any]] = {
-    0: _schema(
+    0: flexible(
         RegisterBrokerRecord,
         Field("broker_id", INT32),
         Field("is_migrating_zk_broker", BOOL, since=2, needed=True),
@@ -295,9 +290,9 @@ SCHEMAS: dict[int, Schema[Any]] = {
         Field("cordoned_log_dirs", _NULLABLE_UUIDS, since=4, tag=1, needed=True),
         latest=4,
     ),
-    1: _schema(UnregisterBrokerRecord, *_BROKER),
-    2: _schema(TopicRecord, Field("name", STRING), _TOPIC_ID),
-    3: _schema(
+    1: flexible(UnregisterBrokerRecord, *_BROKER),
+    2: flexible(TopicRecord, Field("name", STRING), _TOPIC_ID),
+    3: flexible(
         PartitionRecord,
         *_PARTITION,
         Field("replicas", _INT32S),
@@ -313,14 +308,14 @@ SCHEMAS: dict[int, Schema[Any]] = {
         Field("last_known_elr", _NULLABLE_INT32S, since=2, tag=2, needed=True),
         latest=2,
     ),
-    4: _schema(
+    4: flexible(
         ConfigRecord,
         Field("resource_type", INT8),
         Field("resource_name", STRING),
         Field("name", STRING),
         Field("value", NULLABLE_STRING),
     ),
-    5: _schema(
+    5: flexible(
         PartitionChangeRecord,
         *_PARTITION,
         Field("isr", _NULLABLE_INT32S, tag=0),
@@ -334,12 +329,12 @@ SCHEMAS: dict[int, Schema[Any]] = {
         Field("last_known_elr", _NULLABLE_INT32S, since=2, tag=7, needed=True),
         latest=2,
     ),
-    7: _schema(FenceBrokerRecord, *_FENCE),
-    8: _schema(UnfenceBrokerRecord, *_FENCE),
-    9: _schema(RemoveTopicRecord, _TOPIC_ID),
-    12: _schema(FeatureLevelRecord, Field("name", STRING), Field("feature_level", INT16)),
-    15: _schema(ProducerIdsRecord, *_BROKER, Field("next_producer_id", INT64)),
-    17: _schema(
+    7: flexible(FenceBrokerRecord, *_FENCE),
+    8: flexible(UnfenceBrokerRecord, *_FENCE),
+    9: flexible(RemoveTopicRecord, _TOPIC_ID),
+    12: flexible(FeatureLevelRecord, Field("name", STRING), Field("feature_level", INT16)),
+    15: flexible(ProducerIdsRecord, *_BROKER, Field("next_producer_id", INT64)),
+    17: flexible(
         BrokerRegistrationChangeRecord,
         *_BROKER,
         Field("fenced", INT8, tag=0),
@@ -348,12 +343,12 @@ SCHEMAS: dict[int, Schema[Any]] = {
         Field("cordoned_log_dirs", _NULLABLE_UUIDS, since=3, tag=3, needed=True),
         latest=3,
     ),
-    20: _schema(NoOpRecord),
-    21: _schema(ZkMigrationStateRecord, Field("zk_migration_state", INT8)),
-    23: _schema(BeginTransactionRecord, Field("name", NULLABLE_STRING, tag=0)),
-    24: _schema(EndTransactionRecord),
-    25: _schema(AbortTransactionRecord, Field("reason", NULLABLE_STRING, tag=0)),
-    27: _schema(
+    20: flexible(NoOpRecord),
+    21: flexible(ZkMigrationStateRecord, Field("zk_migration_state", INT8)),
+    23: flexible(BeginTransactionRecord, Field("name", NULLABLE_STRING, tag=0)),
+    24: flexible(EndTransactionRecord),
+    25: flexible(AbortTransactionRecord, Field("reason", NULLABLE_STRING, tag=0)),
+    27: flexible(
         RegisterControllerRecord,
         Field("controller_id", INT32),
         Field("incarnation_id", UUID_FIELD),
@@ -361,7 +356,7 @@ SCHEMAS: dict[int, Schema[Any]] = {
         Field("end_points", Array(_ENDPOINT)),
         Field("features", Array(_SUPPORTED_FEATURE)),
     ),
-    28: _schema(ClearElrRecord, Field("topic_name", STRING)),
+    28: flexible(ClearElrRecord, Field("topic_name", STRING)),
 }
 """The table of each kind of record, by its api key."""
 
