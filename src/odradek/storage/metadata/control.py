@@ -18,7 +18,7 @@ from odradek.errors import CorruptRecordError
 from odradek.records import Record
 from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.storage.field_types import INT16, INT32, INT64, STRING, UINT16, UUID_FIELD, Array
-from odradek.storage.schema import Field, Schema
+from odradek.storage.schema import Field, Schema, flexible
 from odradek.storage.uuids import ZERO_UUID
 
 _KEY = struct.Struct(">hh")
@@ -122,7 +122,7 @@ _LEADER_VOTER = Schema(LeaderVoter, (Field("voter_id", INT32), Field("voter_dire
 
 
 def _schema(record: Any, *fields: Field, latest: int = 0) -> Schema[Any]:
-    return Schema(record, (_OWN_VERSION, *fields), latest=latest, flexible_since=0)
+    return flexible(record, _OWN_VERSION, *fields, latest=latest)
 
 
 SCHEMAS: dict[ControlRecordType, Schema[Any]] = {
