@@ -19,17 +19,18 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from odradek.errors import InvalidConfigError, OdradekError
+from odradek.errors import InvalidConfigError, OdradekError, UnknownTopicOrPartitionError
 from odradek.storage.cleaning.cleanable import CleanerConfig
 from odradek.storage.cleaning.cleaner_manager import LogCleaner
 from odradek.storage.config_def import Parser, boolean, int32, int64, number
 from odradek.storage.directory_state import Checkpoint
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.names import TopicPartition
 from odradek.storage.owned_log import OwnedLog
 from odradek.storage.writable_log import WritableLog
 
@@ -99,8 +100,12 @@ class MaintainedDirectory(Protocol):
         """The logs that were asked for so far."""
         ...
 
-    def all_logs(self) -> Iterator[WritableLog]:
-        """Open and give one log after the other; those that are deleted meanwhile are passed over."""
+    def topic_partitions(self) -> Sequence[TopicPartition]:
+        """Return the topic-partitions."""
+        ...
+
+    def __getitem__(self, key: TopicPartition) -> WritableLog:
+        """Open a log, or give it where it is open."""
         ...
 
     def compacted_logs(self) -> Iterable[WritableLog]:
@@ -202,11 +207,22 @@ class Maintenance:
             log.expire_producers()
 
     def _delete_old_segments(self) -> None:
-        for log in self._directory.all_logs():
-            if not log.is_offline and log.old_segments():
-                # The cleaner may be at work on them.
-                with self.cleaner.paused(log.topic_partition):
-                    log.delete_old_segments()
+        failures: list[Exception] = []
+        for topic_partition in self._directory.topic_partitions():
+            try:
+                log = self._directory[topic_partition]
+                if not log.is_offline and log.old_segments():
+                    # The cleaner may be at work on them.
+                    with self.cleaner.paused(topic_partition):
+                        log.delete_old_segments()
+            except UnknownTopicOrPartitionError:
+                # It was deleted meanwhile.
+                continue
+            except (OdradekError, OSError) as error:
+                # A log that cannot be opened must not keep the disk from being freed of what the others hold.
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _remove_deleted(self) -> None:
         for log in self._directory.open_logs:

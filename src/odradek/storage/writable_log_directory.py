@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import UUID
 
@@ -315,15 +315,19 @@ class WritableLogDirectory(LogDirectory):
 
     # -- checkpoints and maintenance
 
-    def all_logs(self) -> Iterator[WritableLog]:
-        """Open and give one log after the other; those that are deleted meanwhile are passed over."""
-        for topic_partition in self.topic_partitions():
-            with suppress(UnknownTopicOrPartitionError):
-                yield self[topic_partition]
-
     def compacted_logs(self) -> list[WritableLog]:
-        """Open and give the logs of compacted topics."""
-        return [log for log in self.all_logs() if log.config.is_compacted and not log.is_offline]
+        """Open and give the logs of compacted topics; one that cannot be opened is passed over, and told of."""
+        found = []
+        for topic_partition in self.topic_partitions():
+            try:
+                if self.topic_config(topic_partition.topic).is_compacted and not self[topic_partition].is_offline:
+                    found.append(self[topic_partition])
+            except UnknownTopicOrPartitionError:
+                # It was deleted meanwhile.
+                continue
+            except (OdradekError, OSError) as error:
+                _logger.error("%s cannot be compacted: %s", topic_partition, error)
+        return found
 
     def checkpoint(self, kind: Checkpoint) -> None:
         """Write a checkpoint of each folder.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 import odradek
 from odradek.errors import (
+    CheckpointError,
     InvalidConfigError,
     InvalidPartitionsError,
     LogDirectoryLockedError,
@@ -215,6 +217,24 @@ def test_settings_of_the_broker_are_checked_when_it_is_opened(
     with pytest.raises(InvalidConfigError, match=re.escape(f"{name}: {reason}")):
         odradek.open(tmp_path / "data", config={name: value})
     assert not (tmp_path / "data").exists()
+
+
+def test_a_log_that_cannot_be_opened_does_not_keep_the_others_from_being_shortened(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        for name, policy in (("a", "compact,delete"), ("b", "delete"), ("c", "compact")):
+            logs.create_topic(name, config={"retention.ms": "1000", "cleanup.policy": policy})
+            for _ in range(2):
+                logs[name, 0].append([Record(b"k", b"v", timestamp=1000)] * 5)
+                logs[name, 0].roll()
+    (tmp_path / "a-0" / "leader-epoch-checkpoint").write_text("garbage")
+    interval = {"log.retention.check.interval.ms": "20", "log.initial.task.delay.ms": "0"}
+    with odradek.open(tmp_path, config=interval, background=True) as logs:
+        deadline = time.monotonic() + 20
+        while logs["b", 0].log_start_offset < 10 or len(values(logs["c", 0])) > 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with pytest.raises(CheckpointError, match="a-0/leader-epoch-checkpoint"):
+            logs.maintain()
 
 
 def test_an_index_that_has_room_for_no_entry(tmp_path: Path) -> None:
