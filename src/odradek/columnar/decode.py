@@ -66,12 +66,16 @@ def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     return _repeated(value, kind, max(rows, DEFAULT_ROWS)).slice(0, rows)
 
 
-def _binary(column: tuple[int, Any, Any, Any], kind: pa.DataType, rows: int, mapped: pa.Buffer | None) -> pa.Array:
+def _binary(
+    column: tuple[int, Any, Any, Any], kind: pa.DataType, rows: int, mapped: pa.Buffer | None, blocks: Sequence[Any]
+) -> pa.Array:
     nulls, validity, slots, data = column
     buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(slots)]
     if pa.types.is_binary_view(kind):
         buffers.append(pa.py_buffer(b"") if mapped is None else mapped)
     buffers.append(pa.py_buffer(data))
+    if pa.types.is_binary_view(kind):
+        buffers += map(pa.py_buffer, blocks)
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
@@ -88,7 +92,7 @@ class _Rows:
 
     def __init__(self, taken: tuple[Any, ...], topic: str, partition: int, mapped: pa.Buffer | None) -> None:
         (self.rows, self._offsets, self._timestamps, self._timestamp_nulls, self._types, self._types_met) = taken[:6]
-        (self._key, self._value, self._ends, self._header_count, self._names, self._values) = taken[6:]
+        (self._key, self._value, self._ends, self._header_count, self._names, self._values, self._blocks) = taken[6:]
         self._topic = topic
         self._partition = partition
         self._mapped = mapped
@@ -122,15 +126,15 @@ class _Rows:
         return pa.array([0, 1, -1], kind).take(codes)
 
     def key(self, kind: pa.DataType) -> pa.Array:
-        return _binary(self._key, kind, self.rows, self._mapped)
+        return _binary(self._key, kind, self.rows, self._mapped, self._blocks)
 
     def value(self, kind: pa.DataType) -> pa.Array:
-        return _binary(self._value, kind, self.rows, self._mapped)
+        return _binary(self._value, kind, self.rows, self._mapped, self._blocks)
 
     def headers(self, kind: pa.DataType) -> pa.Array:
         if self._header_count:
-            names = _names(_binary(self._names, pa.binary(), self._header_count, None))
-            values = _binary(self._values, pa.binary(), self._header_count, None)
+            names = _names(_binary(self._names, pa.binary(), self._header_count, None, ()))
+            values = _binary(self._values, pa.binary(), self._header_count, None, ())
         else:
             names, values = pa.array([], pa.string()), pa.array([], pa.binary())
         pairs = pa.StructArray.from_arrays([names, values], fields=list(kind.value_type))
@@ -187,36 +191,32 @@ class _Decoding:
 
     def slice(self, part: Slice, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
         """Decode one slice; what is left over stays in the decoder."""
-        decoder, data = self._decoder, part.data
+        decoder, data = self._decoder, memoryview(part.data)
         position, end = part.position, part.end_position
         while True:
-            status, position = decoder.decode(data, position, end)
-            if status == Status.COMPRESSED:
-                status, position = self._payload(part)
+            try:
+                status, position = decoder.decode(data, position, end, self._decompressor.decompress)
+                if status == Status.COMPRESSED:
+                    status, position = self._wrapper(data)
+            except FormatError as error:
+                yield from self.flush(mapped)
+                raise error.at(part.path, decoder.batch[0]) from None
             if status == Status.FULL:
                 yield from self.flush(mapped)
             elif status == Status.END:
                 return
             elif status != Status.OK:
-                error = self._refusal(status, part, position)
+                refusal = self._refusal(status, part, position)
                 yield from self.flush(mapped)
-                raise error
+                raise refusal
 
-    def _payload(self, part: Slice) -> tuple[int, int]:
+    def _wrapper(self, data: memoryview) -> tuple[int, int]:
+        """Decode the wrapper message (v0, v1) that the decoder stopped at."""
         position, size, magic, attributes, last_offset = self._decoder.batch
         header = BatchHeader(position, size, last_offset, -1, magic, 0, attributes, 0, -1, -1, -1, -1, -1, -1)
-        try:
-            section = records_section(part.data, header, self._decompressor)
-        except FormatError as error:
-            self._broken = error.at(part.path)
-            return Status.BAD_HEADER, position
-        return self._decoder.decode_payload(section)
-
-    _broken: FormatError | None = None
+        return self._decoder.decode_payload(records_section(data, header, self._decompressor))
 
     def _refusal(self, status: int, part: Slice, position: int) -> FormatError:
-        if self._broken is not None:
-            return self._broken
         if status != Status.BAD_RECORD:
             return damage_at(status, part.data, position, part.end_position, part.path)
         # The other reader refuses the same bytes and has the numbers for it.

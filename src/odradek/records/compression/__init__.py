@@ -86,7 +86,7 @@ def _load(codec: int) -> _Implementation:
 
 
 def _bytes_view(data: Buffer) -> memoryview:
-    view = memoryview(data)
+    view = data if type(data) is memoryview else memoryview(data)
     return view if view.format == "B" and view.contiguous else view.cast("B")
 
 
@@ -114,13 +114,15 @@ class Decompressor:
             self._scratch = memoryview(bytearray(size))
         return self._scratch
 
-    def decompress(self, codec: int, data: Buffer, *, magic: int = 2) -> memoryview:
+    def decompress(self, codec: int, data: Buffer, *, magic: int = 2, into: Scratch | None = None) -> memoryview:
         """Return the decompressed bytes of one block, valid until the next call.
 
         Args:
             codec: The codec of the batch: attributes & 7.
             data: The whole compressed block.
             magic: The batch's magic; lz4 in magic 0 has a header checksum of its own, and zstd came with magic 2.
+            into: Called with a size for memory of at least so many bytes, to be used instead of the object's own
+                buffer. What is returned may lie there or, where the codec made its own, elsewhere.
 
         Raises:
             CompressionError: The codec is unknown or refuses the block, the block is cut short, or it holds more than
@@ -130,7 +132,7 @@ class Decompressor:
         if codec == 0:
             return view
         implementation = _loaded.get(codec) or _load(codec)
-        return implementation.decompress(view, magic=magic, limit=self.limit, scratch=self._take)
+        return implementation.decompress(view, magic=magic, limit=self.limit, scratch=into or self._take)
 
 
 def decompress(codec: int, data: Buffer, *, magic: int = 2, limit: int = MAX_DECOMPRESSED_BYTES) -> memoryview:

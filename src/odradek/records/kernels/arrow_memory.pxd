@@ -7,6 +7,13 @@ from libc.string cimport memcpy
 cdef enum:
     SLACK = 32  # room behind every block of bytes, so that a short value can be copied as one fixed-size move
 
+# The buffers that a view can point into, in Arrow's order.
+cdef enum:
+    NOWHERE = -1            # the value must be copied
+    MAPPED = 0              # the mapped segment
+    COPIED = 1              # the column's own block
+    FIRST_ARENA_BLOCK = 2   # the blocks of the arena
+
 cdef struct VarColumn:
     uint8_t* data  # the bytes of the values (plain), or of those that could not be pointed at (views)
     int64_t used
@@ -19,16 +26,11 @@ cdef struct VarColumn:
     bint views
 
 
-cdef class Block:
-    cdef uint8_t* data
-    cdef int64_t size
-
-
 cdef bint reserve_rows(VarColumn* column, int64_t rows, int64_t size) noexcept nogil
 
 
 cdef inline void append(
-    VarColumn* column, int64_t row, const uint8_t* p, int32_t size, int64_t readable, int64_t mapped_position
+    VarColumn* column, int64_t row, const uint8_t* p, int32_t size, int64_t readable, int64_t block, int64_t position
 ) noexcept nogil:
     """Append one value; the room was made before.
 
@@ -38,7 +40,8 @@ cdef inline void append(
         p: The bytes.
         size: How many; negative for null.
         readable: How many bytes may be read from `p`.
-        mapped_position: Where `p` stands in the mapped segment, or -1 where it must be copied.
+        block: Which buffer a view of it may point into, or `NOWHERE`.
+        position: Where `p` stands in that buffer.
     """
     cdef uint8_t bit = 1 if size >= 0 else 0
     cdef int shift = row & 7
@@ -63,12 +66,12 @@ cdef inline void append(
         memcpy(view + 1, p, size)
         return
     memcpy(view + 1, p, 4)
-    if 0 <= mapped_position <= INT32_MAX:
-        view[2] = 0
-        view[3] = <uint32_t>mapped_position
+    if block >= 0 and position <= INT32_MAX:
+        view[2] = <uint32_t>block
+        view[3] = <uint32_t>position
         return
     memcpy(column.data + column.used, p, size)
-    view[2] = 1
+    view[2] = COPIED
     view[3] = <uint32_t>column.used
     column.used += size
 
@@ -94,8 +97,6 @@ cdef class ArrowMemory:
     cdef VarColumn header_name
     cdef VarColumn header_value
 
-    cdef void _free(self) noexcept
-    cdef void _forget(self) noexcept
     cdef int64_t used(self) noexcept nogil
     cdef bint make_room(self, int64_t rows, int64_t size) noexcept nogil
     cdef object take(self)

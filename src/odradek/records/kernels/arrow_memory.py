@@ -8,34 +8,9 @@ View Layout". The fields, and what appends a value, stand in `arrow_memory.pxd`.
 """
 
 import cython
-from cython.cimports.cpython import Py_buffer
-from cython.cimports.cpython.buffer import PyBuffer_FillInfo
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.libc.stdlib import free, realloc
-
-
-@cython.final
-@cython.cclass
-class Block:
-    """Bytes that a decoder gave away; whoever holds the buffer keeps them."""
-
-    def __cinit__(self):
-        self.data = cython.NULL
-        self.size = 0
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def __getbuffer__(self, view: cython.pointer(Py_buffer), flags: cython.int):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
-
-
-@cython.cfunc
-def _block(data: cython.pointer(uint8_t), size: int64_t) -> Block:
-    block: Block = Block.__new__(Block)
-    block.data = data
-    block.size = size
-    return block
+from cython.cimports.odradek.records.kernels.blocks import make_block, take_memory
 
 
 @cython.cfunc
@@ -66,10 +41,9 @@ def _reserve(
 def reserve_rows(column: cython.pointer(VarColumn), rows: int64_t, size: int64_t):
     """Make room for `rows` rows in all and `size` more bytes."""
     slot: int64_t = 16 if column.views else 4
-    fresh: cython.bint = column.slots == cython.NULL
     if not _reserve(cython.address(column.slots), cython.address(column.slots_capacity), (rows + 1) * slot):
         return False
-    if fresh and not column.views:
+    if not column.views:
         cython.cast(cython.pointer(int32_t), column.slots)[0] = 0
     if not _reserve(cython.address(column.validity), cython.address(column.validity_capacity), rows // 8 + 1):
         return False
@@ -84,27 +58,32 @@ def _free_column(column: cython.pointer(VarColumn)):
 
 
 @cython.cfunc
-def _forget_column(column: cython.pointer(VarColumn)):
-    column.data = cython.NULL
-    column.slots = cython.NULL
-    column.validity = cython.NULL
-    column.used = 0
-    column.nulls = 0
-    column.data_capacity = 0
-    column.slots_capacity = 0
-    column.validity_capacity = 0
+def _hand_out(data: cython.pointer(cython.pointer(uint8_t)), capacity: cython.pointer(int64_t), size: int64_t):
+    """Return memory as a block of `size` bytes; a spare one takes its place, where there is one as large."""
+    block = make_block(data[0], size, capacity[0])
+    data[0] = take_memory(capacity[0], capacity)
+    if data[0] == cython.NULL:
+        capacity[0] = 0
+    return block
 
 
 @cython.cfunc
 def _take_column(column: cython.pointer(VarColumn), rows: int64_t):
-    slots: int64_t = rows * 16 if column.views else (rows + 1) * 4
-    validity = _block(column.validity, (rows + 7) // 8)
-    return (
+    taken = (
         column.nulls,
-        validity if column.nulls else None,
-        _block(column.slots, slots if column.slots != cython.NULL else 0),
-        _block(column.data, column.used),
+        _hand_out(cython.address(column.validity), cython.address(column.validity_capacity), (rows + 7) // 8)
+        if column.nulls
+        else None,
+        _hand_out(
+            cython.address(column.slots),
+            cython.address(column.slots_capacity),
+            rows * 16 if column.views else (rows + 1) * 4,
+        ),
+        _hand_out(cython.address(column.data), cython.address(column.data_capacity), column.used),
     )
+    column.used = 0
+    column.nulls = 0
+    return taken
 
 
 @cython.final
@@ -112,9 +91,7 @@ def _take_column(column: cython.pointer(VarColumn), rows: int64_t):
 class ArrowMemory:
     """The columns of the rows that were decoded so far."""
 
-    def __cinit__(self):
-        self._forget()
-
+    # Everything is zero at first.
     def __init__(self, wants_key, wants_value, wants_headers, views):
         self.wants_key = wants_key
         self.wants_value = wants_value
@@ -123,9 +100,6 @@ class ArrowMemory:
         self.value.views = views
 
     def __dealloc__(self):
-        self._free()
-
-    def _free(self):
         free(self.offsets)
         free(self.timestamps)
         free(self.types)
@@ -134,24 +108,6 @@ class ArrowMemory:
         _free_column(cython.address(self.value))
         _free_column(cython.address(self.header_name))
         _free_column(cython.address(self.header_value))
-
-    def _forget(self):
-        self.rows = 0
-        self.offsets = cython.NULL
-        self.offsets_capacity = 0
-        self.timestamps = cython.NULL
-        self.timestamps_capacity = 0
-        self.types = cython.NULL
-        self.types_capacity = 0
-        self.types_met = 0
-        self.timestamp_nulls = 0
-        self.header_ends = cython.NULL
-        self.header_ends_capacity = 0
-        self.header_count = 0
-        _forget_column(cython.address(self.key))
-        _forget_column(cython.address(self.value))
-        _forget_column(cython.address(self.header_name))
-        _forget_column(cython.address(self.header_value))
 
     def used(self):
         """Return how many bytes the columns of byte strings hold."""
@@ -177,20 +133,18 @@ class ArrowMemory:
     def take(self):
         """Hand out the columns and start anew; `ColumnDecoder.take` says what comes out."""
         rows: int64_t = self.rows
-        offsets = _block(self.offsets, rows * 8)
-        self.offsets = cython.NULL
-        timestamps = _block(self.timestamps, rows * 8)
-        self.timestamps = cython.NULL
-        types = _block(self.types, rows)
-        self.types = cython.NULL
+        offsets = _hand_out(cython.address(self.offsets), cython.address(self.offsets_capacity), rows * 8)
+        timestamps = _hand_out(cython.address(self.timestamps), cython.address(self.timestamps_capacity), rows * 8)
+        types = _hand_out(cython.address(self.types), cython.address(self.types_capacity), rows)
         key = _take_column(cython.address(self.key), rows) if self.wants_key and rows else None
         value = _take_column(cython.address(self.value), rows) if self.wants_value and rows else None
         ends = None
         names = None
         values = None
         if self.wants_headers and rows:
-            ends = _block(self.header_ends, (rows + 1) * 4)
-            self.header_ends = cython.NULL
+            ends = _hand_out(
+                cython.address(self.header_ends), cython.address(self.header_ends_capacity), (rows + 1) * 4
+            )
             if self.header_count:
                 names = _take_column(cython.address(self.header_name), self.header_count)
                 values = _take_column(cython.address(self.header_value), self.header_count)
@@ -208,14 +162,8 @@ class ArrowMemory:
             names,
             values,
         )
-        # What was not handed out stays owned here until it is freed.
-        if not (self.wants_key and rows):
-            _free_column(cython.address(self.key))
-        if not (self.wants_value and rows):
-            _free_column(cython.address(self.value))
-        if names is None:
-            _free_column(cython.address(self.header_name))
-            _free_column(cython.address(self.header_value))
-        free(self.header_ends)
-        self._forget()
+        self.rows = 0
+        self.types_met = 0
+        self.timestamp_nulls = 0
+        self.header_count = 0
         return result

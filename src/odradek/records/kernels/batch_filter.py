@@ -4,22 +4,20 @@
                                     some: a new batch of the same base offset, last offset and producer fields
                                     none: nothing, or the header alone where it must be remembered
 
-The entries of the new segment's indexes come out on the way. Whatever needs a decision that records alone cannot give
-(transactions, old formats, compression) is handed to the caller batch by batch. Kafka: MemoryRecords.filterTo,
-Cleaner.cleanInto, LogSegment.append.
+The new segment, with the entries of its indexes, is that of `segment_output`. Whatever needs a decision that records
+alone cannot give (transactions, old formats, compression) is handed to the caller batch by batch. Kafka:
+MemoryRecords.filterTo, Cleaner.cleanInto.
 """
 
 import cython
-from cython.cimports.cpython import Py_buffer
-from cython.cimports.cpython.buffer import PyBuffer_FillInfo
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
-from cython.cimports.odradek.records.kernels.offset_map import OffsetMap, ParsedRecord, parse_record
+from cython.cimports.odradek.records.kernels.offset_map import HashedRecord, OffsetMap, parse_record
+from cython.cimports.odradek.records.kernels.segment_output import GrowingBytes, SegmentOutput, reserve
 from cython.cimports.odradek.records.kernels.siphash import odradek_prefetch, odradek_scale
 from cython.cimports.odradek.records.kernels.wire import (
-    BAD_HEADER,
     BAD_RECORD,
     COMPRESSED,
     END,
@@ -31,6 +29,7 @@ from cython.cimports.odradek.records.kernels.wire import (
     Status,
     crc32_function,
     crc32c_function,
+    header_fields,
     read_header,
     store_i16,
     store_i32,
@@ -58,49 +57,6 @@ _LOG_APPEND_TIME = cython.declare(cython.int, 0x08)
 _CONTROL = cython.declare(cython.int, 0x20)
 _DELETE_HORIZON = cython.declare(cython.int, 0x40)
 
-Block = cython.struct(data=cython.pointer(uint8_t), used=int64_t, capacity=int64_t)
-
-
-@cython.final
-@cython.cclass
-class Output:
-    """Whole batches that a filter gave away; whoever holds the buffer keeps them."""
-
-    data: cython.pointer(uint8_t)
-    size: int64_t
-
-    def __cinit__(self):
-        self.data = cython.NULL
-        self.size = 0
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def __getbuffer__(self, view: cython.pointer(Py_buffer), flags: cython.int):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _reserve(room: cython.pointer(Block), more: int64_t) -> cython.bint:
-    """Make room for `more` bytes behind those in use; False where there is no memory."""
-    wanted: int64_t = room.used + more
-    grown: Room
-    if wanted <= room.capacity:
-        return True
-    if wanted < room.capacity + room.capacity // 2:
-        wanted = room.capacity + room.capacity // 2
-    if wanted < 4096:
-        wanted = 4096
-    grown = cython.cast(Room, realloc(room.data, wanted))
-    if grown == cython.NULL:
-        return False
-    room.data = grown
-    room.capacity = wanted
-    return True
-
 
 @cython.cfunc
 @cython.nogil
@@ -112,47 +68,32 @@ def _checksum(p: Room, size: int64_t) -> cython.void:
 
 @cython.final
 @cython.cclass
-class BatchFilter:
+class BatchFilter(SegmentOutput):
     """Filters the batches of some segments into one new segment.
 
     Attributes:
-        next_position: How many bytes the new segment has so far, those not yet taken among them.
         bytes_read: How many bytes of batches were seen.
         records_read: How many records were looked at; those of a batch that went as a whole are not.
         records_kept: How many records are in the new segment.
         records_without_key: How many records were dropped since they have no key.
-        overflowed: Whether a batch did not fit: its offset or position is more than 2^31 - 1 from the segment's start.
-        max_timestamp: The greatest timestamp of the new segment's batches, or -1.
-        offset_of_max_timestamp: The last offset of the first batch that has it.
     """
 
     _map: OffsetMap
-    _base_offset: int64_t
     _now_ms: int64_t
     _horizon_ms: int64_t
     _end_of_round: int64_t
     _kept_offsets: cython.pointer(int64_t)
     _kept_count: cython.Py_ssize_t
-    _index_interval_bytes: int64_t
-    _bytes_since_entry: int64_t
-    _last_indexed_timestamp: int64_t
-    _output: Block
-    _scratch: Block
-    _offset_index: Block
-    _time_index: Block
+    _scratch: GrowingBytes
     _kept: cython.pointer(uint8_t)  # a byte a record of the batch at hand: whether it stays
     _kept_capacity: int64_t
     _rebuilt_max_timestamp: int64_t
     _info: BatchInfo
     _next: int64_t
-    next_position = cython.declare(int64_t, visibility="readonly")
     bytes_read = cython.declare(int64_t, visibility="readonly")
     records_read = cython.declare(int64_t, visibility="readonly")
     records_kept = cython.declare(int64_t, visibility="readonly")
     records_without_key = cython.declare(int64_t, visibility="readonly")
-    overflowed = cython.declare(cython.bint, visibility="readonly")
-    max_timestamp = cython.declare(int64_t, visibility="readonly")
-    offset_of_max_timestamp = cython.declare(int64_t, visibility="readonly")
 
     def __cinit__(
         self, offset_map, base_offset, now_ms, delete_retention_ms, end_of_round, kept_offsets, index_interval_bytes
@@ -160,20 +101,13 @@ class BatchFilter:
         self._kept_offsets = cython.NULL
         self._kept = cython.NULL
         self._kept_capacity = 0
-        memset(cython.address(self._output), 0, cython.sizeof(Block))
-        memset(cython.address(self._scratch), 0, cython.sizeof(Block))
-        memset(cython.address(self._offset_index), 0, cython.sizeof(Block))
-        memset(cython.address(self._time_index), 0, cython.sizeof(Block))
-        self._map = offset_map
+        memset(cython.address(self._scratch), 0, cython.sizeof(GrowingBytes))
         self._base_offset = base_offset
+        self._index_interval_bytes = index_interval_bytes
+        self._map = offset_map
         self._now_ms = now_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, (1 << 63) - 1)
         self._end_of_round = end_of_round
-        self._index_interval_bytes = index_interval_bytes
-        self._bytes_since_entry = 0
-        self._last_indexed_timestamp = -1
-        self.max_timestamp = -1
-        self.offset_of_max_timestamp = -1
         ordered = sorted(kept_offsets)
         index: cython.Py_ssize_t = 0
         self._kept_count = len(ordered)
@@ -186,10 +120,7 @@ class BatchFilter:
     def __dealloc__(self):
         free(self._kept_offsets)
         free(self._kept)
-        free(self._output.data)
         free(self._scratch.data)
-        free(self._offset_index.data)
-        free(self._time_index.data)
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
@@ -213,17 +144,17 @@ class BatchFilter:
     @cython.inline
     @cython.nogil
     @cython.exceptval(check=False)
-    def _stays(self, record: cython.pointer(ParsedRecord), keeps_tombstones: cython.bint) -> cython.bint:
+    def _stays(self, record: cython.pointer(HashedRecord), keeps_tombstones: cython.bint) -> cython.bint:
         slot: cython.pointer(uint64_t)
         if record.offset > self._map.latest_offset:
             return True
-        if record.key_size < 0:
+        if record.raw.key_size < 0:
             self.records_without_key += 1
             return False
         slot = self._map._find(record.first_hash, record.second_hash)
         if (slot[0] != 0 or slot[1] != 0) and record.offset < cython.cast(int64_t, slot[2]):
             return False
-        return record.has_value or keeps_tombstones
+        return record.raw.value_size >= 0 or keeps_tombstones
 
     @cython.cfunc
     @cython.nogil
@@ -236,8 +167,8 @@ class BatchFilter:
         p: Bytes = start
         index: int64_t
         look: int64_t
-        ahead: ParsedRecord[16]
-        record: cython.pointer(ParsedRecord)
+        ahead: HashedRecord[16]
+        record: cython.pointer(HashedRecord)
         grown: cython.pointer(uint8_t)
         all_stay: cython.bint = self._info.attributes & _CONTROL != 0
         keeps_tombstones: cython.bint = (
@@ -261,16 +192,16 @@ class BatchFilter:
                 self._kept[look] = all_stay or self._stays(record, keeps_tombstones)
                 if self._kept[look]:
                     kept[0] += 1
-                    if not record.has_value:
+                    if record.raw.value_size < 0:
                         has_tombstone[0] = True
             if index < count:
                 p = parse_record(p, stop, self._info.base_offset, record)
                 if p == cython.NULL:
                     return BAD_RECORD
-                if not all_stay and record.key_size >= 0 and record.offset <= self._map.latest_offset:
+                if not all_stay and record.raw.key_size >= 0 and record.offset <= self._map.latest_offset:
                     self._map._hash(
-                        record.key,
-                        record.key_size,
+                        record.raw.key,
+                        record.raw.key_size,
                         cython.address(record.first_hash),
                         cython.address(record.second_hash),
                     )
@@ -303,7 +234,7 @@ class BatchFilter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _rebuild(
-        self, room: cython.pointer(Block), records: Bytes, stop: Bytes, kept: int64_t, horizon_ms: int64_t
+        self, room: cython.pointer(GrowingBytes), records: Bytes, stop: Bytes, kept: int64_t, horizon_ms: int64_t
     ) -> int64_t:
         """Write a batch of the records that stay, uncompressed; its size, or -1 where there is no memory.
 
@@ -324,9 +255,9 @@ class BatchFilter:
         body: int64_t
         start: Room
         p: Room
-        record: ParsedRecord
+        record: HashedRecord
         first: cython.bint = True
-        if not _reserve(room, V2_HEADER + (stop - records) + kept * _GROWTH):
+        if not reserve(room, V2_HEADER + (stop - records) + kept * _GROWTH):
             return -1
         start = room.data + room.used
         p = start + V2_HEADER
@@ -334,77 +265,34 @@ class BatchFilter:
             records = parse_record(records, stop, self._info.base_offset, cython.address(record))
             if not self._kept[index]:
                 continue
-            timestamp = self._info.max_timestamp if append_time else old_base + record.timestamp_delta
+            timestamp = self._info.max_timestamp if append_time else old_base + record.raw.timestamp_delta
             if first and horizon_ms < 0:
                 base_timestamp = timestamp
             first = False
             if timestamp > max_timestamp:
                 max_timestamp = timestamp
-            if timestamp - base_timestamp == record.timestamp_delta and record.is_plain:
-                memcpy(p, record.start, record.end - record.start)
-                p += record.end - record.start
+            if timestamp - base_timestamp == record.raw.timestamp_delta and record.raw.is_plain:
+                memcpy(p, record.raw.start, record.raw.end - record.raw.start)
+                p += record.raw.end - record.raw.start
                 continue
             body = (
                 1
                 + varint_size(timestamp - base_timestamp)
                 + varint_size(record.offset - self._info.base_offset)
-                + (record.end - record.rest)
+                + (record.raw.end - record.raw.rest)
             )
             p = write_varint(p, body)
             p[0] = 0
             p = write_varint(p + 1, timestamp - base_timestamp)
             p = write_varint(p, record.offset - self._info.base_offset)
-            memcpy(p, record.rest, record.end - record.rest)
-            p += record.end - record.rest
+            memcpy(p, record.raw.rest, record.raw.end - record.raw.rest)
+            p += record.raw.end - record.raw.rest
         if horizon_ms >= 0:
             attributes |= _DELETE_HORIZON
         self._write_header(start, attributes, base_timestamp, max_timestamp, kept)
         store_i32(start + 8, cython.cast(int32_t, p - start - 12))
         self._rebuilt_max_timestamp = max_timestamp
         return p - start
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _emitted(self, size: int64_t, last_offset: int64_t, max_timestamp: int64_t) -> Status:
-        """Note that a batch stands at the end of the output: where an index entry is due, add it."""
-        entry: Room
-        if last_offset - self._base_offset > INT32_MAX or self.next_position + size > INT32_MAX:
-            self.overflowed = True
-            return BAD_HEADER
-        self._output.used += size
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.offset_of_max_timestamp = last_offset
-        if self._bytes_since_entry > self._index_interval_bytes:
-            if not _reserve(cython.address(self._offset_index), 8):
-                return NO_MEMORY
-            entry = self._offset_index.data + self._offset_index.used
-            store_i32(entry, cython.cast(int32_t, last_offset - self._base_offset))
-            store_i32(entry + 4, cython.cast(int32_t, self.next_position))
-            self._offset_index.used += 8
-            if not self._index_time():
-                return NO_MEMORY
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
-        self.next_position += size
-        return OK
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _index_time(self) -> cython.bint:
-        entry: Room
-        if self.max_timestamp <= self._last_indexed_timestamp:
-            return True
-        if not _reserve(cython.address(self._time_index), 12):
-            return False
-        entry = self._time_index.data + self._time_index.used
-        store_i64(entry, self.max_timestamp)
-        store_i32(entry + 8, cython.cast(int32_t, self.offset_of_max_timestamp - self._base_offset))
-        self._time_index.used += 12
-        self._last_indexed_timestamp = self.max_timestamp
-        return True
 
     @cython.cfunc
     @cython.nogil
@@ -447,7 +335,7 @@ class BatchFilter:
         if kept == 0:
             if not keep_empty:
                 return OK
-            if not _reserve(cython.address(self._output), V2_HEADER):
+            if not reserve(cython.address(self._output), V2_HEADER):
                 return NO_MEMORY
             at = self._output.data + self._output.used
             self._write_header(at, self._info.attributes & 0x38, -1, max_timestamp, 0)
@@ -458,7 +346,7 @@ class BatchFilter:
         needs_horizon = (has_tombstone or ends_empty_transaction) and self._info.attributes & _DELETE_HORIZON == 0
         if kept == self._info.records_count and not needs_horizon:
             size = self._info.size_bytes
-            if not _reserve(cython.address(self._output), size):
+            if not reserve(cython.address(self._output), size):
                 return NO_MEMORY
             memcpy(self._output.data + self._output.used, batch, size)
             return self._emitted(size, self._info.last_offset, max_timestamp)
@@ -543,23 +431,7 @@ class BatchFilter:
     @property
     def batch(self):
         """The header of the batch that `run` stopped at, in the order of `BatchHeader`."""
-        info: BatchInfo = self._info
-        return (
-            info.position,
-            info.size_bytes,
-            info.base_offset,
-            info.partition_leader_epoch,
-            info.magic,
-            info.crc,
-            info.attributes,
-            info.last_offset_delta,
-            info.base_timestamp,
-            info.max_timestamp,
-            info.producer_id,
-            info.producer_epoch,
-            info.base_sequence,
-            info.records_count,
-        )
+        return header_fields(cython.address(self._info))
 
     def filter_batch(
         self,
@@ -611,52 +483,3 @@ class BatchFilter:
         self.records_read += records_read
         self.records_kept += records_kept
         self.records_without_key += without_key
-
-    def add(self, batch: cython.const[cython.uchar][::1]):
-        """Add one whole batch as it is.
-
-        Returns:
-            A status.
-        """
-        info: BatchInfo
-        size: int64_t = batch.shape[0]
-        if size < V2_HEADER:
-            raise ValueError(f"{size} bytes are no batch")
-        p: Bytes = cython.cast(Bytes, cython.address(batch[0]))
-        status: Status = read_header(p, size, cython.address(info), cython.NULL, cython.NULL)
-        if status == OK and info.size_bytes != size:
-            raise ValueError(f"a batch of {info.size_bytes} bytes stands in {size}")
-        if status == OK and not _reserve(cython.address(self._output), size):
-            status = NO_MEMORY
-        if status == OK:
-            memcpy(self._output.data + self._output.used, p, size)
-            status = self._emitted(size, info.last_offset, info.max_timestamp)
-        return cython.cast(cython.int, status)
-
-    # -- handing out -----------------------------------------------------------------------------------------------
-
-    @property
-    def output_size(self):
-        """How many bytes `take` would hand out."""
-        return self._output.used
-
-    def take(self):
-        """Hand out the batches so far and start anew."""
-        output: Output = Output.__new__(Output)
-        output.data = self._output.data
-        output.size = self._output.used
-        memset(cython.address(self._output), 0, cython.sizeof(Block))
-        return output
-
-    def finish(self):
-        """Add the last entry of the time index.
-
-        Returns:
-            The bytes of the offset index and of the time index.
-        """
-        if not self._index_time():
-            raise MemoryError
-        return (
-            PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._offset_index.data), self._offset_index.used),
-            PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._time_index.data), self._time_index.used),
-        )

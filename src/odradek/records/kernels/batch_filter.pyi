@@ -3,19 +3,13 @@ from collections.abc import Iterable
 from typing_extensions import Buffer
 
 from odradek.records.kernels.offset_map import OffsetMap
+from odradek.records.kernels.segment_output import SegmentOutput
 
-class Output:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-
-class BatchFilter:
-    next_position: int
+class BatchFilter(SegmentOutput):
     bytes_read: int
     records_read: int
     records_kept: int
     records_without_key: int
-    overflowed: bool
-    max_timestamp: int
-    offset_of_max_timestamp: int
     def __init__(
         self,
         offset_map: OffsetMap,
@@ -39,8 +33,3 @@ class BatchFilter:
     ) -> int: ...
     def rebuilt(self) -> bytes: ...
     def count(self, bytes_read: int, records_read: int, records_kept: int, without_key: int) -> None: ...
-    def add(self, batch: Buffer) -> int: ...
-    @property
-    def output_size(self) -> int: ...
-    def take(self) -> Output: ...
-    def finish(self) -> tuple[bytes, bytes]: ...

@@ -16,6 +16,7 @@ from cython.cimports.odradek.records.kernels.wire import (
     Status,
     crc32_function,
     crc32c_function,
+    header_fields,
     read_header,
 )
 
@@ -61,23 +62,7 @@ class BatchTable:
         """Return the fields of one header, in the order of `BatchHeader`."""
         if index < 0 or index >= self._count:
             raise IndexError(index)
-        row: cython.pointer(BatchInfo) = cython.address(self._rows[index])
-        return (
-            row.position,
-            row.size_bytes,
-            row.base_offset,
-            row.partition_leader_epoch,
-            row.magic,
-            row.crc,
-            row.attributes,
-            row.last_offset_delta,
-            row.base_timestamp,
-            row.max_timestamp,
-            row.producer_id,
-            row.producer_epoch,
-            row.base_sequence,
-            row.records_count,
-        )
+        return header_fields(cython.address(self._rows[index]))
 
     @cython.cfunc
     @cython.nogil

@@ -5,7 +5,14 @@ Kafka: LogValidator, DefaultRecord.
 
 import cython
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
-from cython.cimports.odradek.records.kernels.wire import read_varint, read_varlong
+from cython.cimports.odradek.records.kernels.record import (
+    RawHeader,
+    RawRecord,
+    read_deltas,
+    read_header_count,
+    read_header_pair,
+    read_key_and_value,
+)
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
@@ -50,21 +57,26 @@ def _judge(rules: cython.pointer(Rules), timestamp: int64_t, has_key: cython.bin
 
 
 @cython.cfunc
+@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _skip_headers(p: Bytes, end: Bytes, count: int32_t) -> Bytes:
-    """Return what follows the headers; NULL where they do not fit."""
-    size: int32_t = 0
-    for _ in range(count):
-        p = read_varint(p, end, cython.address(size))
-        if p == cython.NULL or size < 0 or size > end - p:
-            return cython.NULL
-        p = read_varint(p + size, end, cython.address(size))
-        if p == cython.NULL or size > end - p:
-            return cython.NULL
-        if size > 0:
-            p += size
-    return p
+def _read(p: Bytes, stop: Bytes, record: cython.pointer(RawRecord)) -> cython.p_const_char:
+    """Read a record to its end; what is wrong with it, or NULL."""
+    header: RawHeader
+    reason: cython.p_const_char = read_deltas(p, stop, record)
+    if reason == cython.NULL:
+        reason = read_key_and_value(record)
+    if reason == cython.NULL:
+        reason = read_header_count(record)
+    if reason != cython.NULL:
+        return reason
+    p = record.headers
+    for _ in range(record.header_count):
+        if read_header_pair(cython.address(p), record.end, cython.address(header)) != cython.NULL:
+            return b"a header past the end of its record"
+    if p != record.end:
+        return b"bytes left over at the end of a record"
+    return cython.NULL
 
 
 @cython.cfunc
@@ -81,14 +93,9 @@ def _check(
 ) -> cython.bint:
     """Return whether the bytes hold `count` records; `findings` has what they are, or what is wrong."""
     p: Bytes = start
-    here: Bytes = start
-    end: Bytes
+    record: RawRecord
+    reason: cython.p_const_char
     index: int64_t
-    length: int32_t = 0
-    offset_delta: int32_t = 0
-    key_size: int32_t = 0
-    size: int32_t = 0
-    delta: int64_t = 0
     timestamp: int64_t
     kind: cython.int
     if count * 7 > stop - start:
@@ -96,55 +103,21 @@ def _check(
         findings.reason = b"more records than its bytes can hold"
         return False
     for index in range(count):
-        here = p
-        findings.bad_record = index
-        findings.bad_position = here - start
-        p = read_varint(p, stop, cython.address(length))
-        if p == cython.NULL or length < 6 or length > stop - p:
-            findings.reason = b"a record longer than what is left of its batch"
+        reason = _read(p, stop, cython.address(record))
+        if reason != cython.NULL:
+            findings.bad_record = index
+            findings.bad_position = p - start
+            findings.reason = reason
             return False
-        end = p + length
-        if p[0] != 0:
+        p = record.end
+        if not record.is_plain or (index == 0 and record.timestamp_delta != 0):
             findings.plain = False
-        p = read_varlong(p + 1, end, cython.address(delta))
-        if p != cython.NULL:
-            p = read_varint(p, end, cython.address(offset_delta))
-        if p == cython.NULL:
-            findings.reason = b"a timestamp or offset delta that does not end"
-            return False
-        p = read_varint(p, end, cython.address(key_size))
-        if p == cython.NULL or key_size > end - p:
-            findings.reason = b"a key past the end of its record"
-            return False
-        if key_size > 0:
-            p += key_size
-        p = read_varint(p, end, cython.address(size))
-        if p == cython.NULL or size > end - p:
-            findings.reason = b"a value past the end of its record"
-            return False
-        if size > 0:
-            p += size
-        p = read_varint(p, end, cython.address(size))
-        # A header takes two bytes at least.
-        if p == cython.NULL or size < 0 or size > (end - p) // 2:
-            findings.reason = b"more headers than its bytes can hold"
-            return False
-        if size > 0:
-            p = _skip_headers(p, end, size)
-            if p == cython.NULL:
-                findings.reason = b"a header past the end of its record"
-                return False
-        if p != end:
-            findings.reason = b"bytes left over at the end of a record"
-            return False
-        timestamp = rules.append_timestamp if rules.append_time else base_timestamp + delta
+        timestamp = rules.append_timestamp if rules.append_time else base_timestamp + record.timestamp_delta
         if timestamp > findings.max_timestamp:
             findings.max_timestamp = timestamp
-        if offset_delta != index:
+        if record.offset_delta != index:
             findings.sequential = False
-        if index == 0 and delta != 0:
-            findings.plain = False
-        kind = _judge(rules, timestamp, key_size >= 0)
+        kind = _judge(rules, timestamp, record.key_size >= 0)
         if kind:
             if findings.errors < 100:
                 errors[findings.errors].index = index

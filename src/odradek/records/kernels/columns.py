@@ -7,9 +7,30 @@ segment, save what was compressed. Kafka: DefaultRecordBatch, DefaultRecord, Leg
 """
 
 import cython
-from cython.cimports.libc.stdint import INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
-from cython.cimports.libc.stdlib import free, malloc
-from cython.cimports.odradek.records.kernels.arrow_memory import SLACK, ArrowMemory, VarColumn, append, reserve_rows
+from cython.cimports.cpython import Py_buffer
+from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from cython.cimports.odradek.records.kernels.arena import Arena
+from cython.cimports.odradek.records.kernels.arrow_memory import (
+    MAPPED,
+    NOWHERE,
+    SLACK,
+    ArrowMemory,
+    VarColumn,
+    append,
+    reserve_rows,
+)
+from cython.cimports.odradek.records.kernels.record import (
+    RawHeader,
+    RawRecord,
+    check_message_set,
+    read_deltas,
+    read_header_count,
+    read_header_pair,
+    read_key_and_value,
+    read_message,
+)
+from cython.cimports.odradek.records.kernels.selection import Selection
 from cython.cimports.odradek.records.kernels.wire import (
     BAD_RECORD,
     COMPRESSED,
@@ -22,11 +43,8 @@ from cython.cimports.odradek.records.kernels.wire import (
     Status,
     crc32_function,
     crc32c_function,
-    load_i32,
     odradek_likely,
     read_header,
-    read_varint,
-    read_varlong,
 )
 
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
@@ -35,13 +53,6 @@ _crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
 _crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
-
-
-def _bounds(start, end):
-    """Return the first and the last number of [start, end); the largest number as `end` means that there is no end."""
-    if end == (1 << 63) - 1:
-        return start, end
-    return (start, end - 1) if start < end else (0, -1)
 
 
 @cython.final
@@ -53,31 +64,18 @@ class ColumnDecoder:
     """
 
     check_crc: cython.bint
-    include_control: cython.bint
     max_rows: int64_t
     max_bytes: int64_t
-    # The ends are inclusive, so that the largest of all 64-bit numbers is within a range without an end.
-    start_offset: int64_t
-    last_offset: int64_t
-    start_timestamp: int64_t
-    last_timestamp: int64_t
     timestamp_scale: int64_t
-    filters_time: cython.bint
-
-    aborted: cython.pointer(int64_t)  # triples: producer id, first offset, offset of the marker
-    aborted_count: int64_t
-
+    selection: Selection
     memory: ArrowMemory
+    arena: Arena
 
     info: BatchInfo
     next: int64_t
     error_at: int64_t
     error_record: int64_t
     error_text: cython.p_const_char
-
-    def __cinit__(self):
-        self.aborted = cython.NULL
-        self.aborted_count = 0
 
     def __init__(
         self,
@@ -97,28 +95,12 @@ class ColumnDecoder:
         aborted=(),
     ):
         self.memory = ArrowMemory(wants_key, wants_value, wants_headers, views)
+        self.arena = Arena()
+        self.selection = Selection(start_offset, end_offset, start_timestamp, end_timestamp, aborted, include_control)
         self.check_crc = check_crc
-        self.include_control = include_control
         self.max_rows = max_rows
         self.max_bytes = max_bytes
-        self.start_offset, self.last_offset = _bounds(start_offset, end_offset)
-        self.start_timestamp, self.last_timestamp = _bounds(start_timestamp, end_timestamp)
         self.timestamp_scale = timestamp_scale
-        self.filters_time = start_timestamp != -(1 << 63) or end_timestamp != (1 << 63) - 1
-        count: cython.Py_ssize_t = len(aborted)
-        if count:
-            self.aborted = cython.cast(cython.pointer(int64_t), malloc(count * 24))
-            if self.aborted == cython.NULL:
-                raise MemoryError
-            for index, (producer_id, first_offset, last_offset) in enumerate(aborted):
-                at: cython.Py_ssize_t = index
-                self.aborted[at * 3] = producer_id
-                self.aborted[at * 3 + 1] = first_offset
-                self.aborted[at * 3 + 2] = last_offset
-            self.aborted_count = count
-
-    def __dealloc__(self):
-        free(self.aborted)
 
     def __len__(self):
         return self.memory.rows
@@ -139,35 +121,6 @@ class ColumnDecoder:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _wanted(self, info: cython.pointer(BatchInfo)) -> cython.bint:
-        """Tell from its header whether any record of the batch can be wanted."""
-        index: int64_t
-        if info.last_offset < self.start_offset:
-            return False
-        if info.records_count >= 0 and info.base_offset > self.last_offset:
-            return False
-        if info.magic < 2:
-            return True
-        if info.attributes & 32 and not self.include_control:
-            return False
-        # An empty batch is a header alone; one that has more is looked at, so that it is refused.
-        if info.records_count == 0 and info.size_bytes == V2_HEADER:
-            return False
-        if info.max_timestamp < self.start_timestamp and info.max_timestamp >= 0:
-            return False
-        if info.attributes & 16 and info.attributes & 32 == 0:
-            for index in range(self.aborted_count):
-                if (
-                    self.aborted[index * 3] == info.producer_id
-                    and self.aborted[index * 3 + 1] <= info.base_offset
-                    and info.base_offset < self.aborted[index * 3 + 2]
-                ):
-                    return False
-        return True
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _refuse(self, at: int64_t, record: int64_t, text: cython.p_const_char) -> Status:
         self.error_at = at
         self.error_record = record
@@ -177,18 +130,20 @@ class ColumnDecoder:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _decode_v2(self, start: Bytes, stop: Bytes, readable_end: Bytes, mapped_position: int64_t) -> Status:
+    def _decode_v2(self, start: Bytes, stop: Bytes, readable_end: Bytes, block: int64_t, position: int64_t) -> Status:
         """Decode the uncompressed records of the batch in `info`.
 
         Args:
             start: The first byte of the records.
             stop: The byte after the last.
             readable_end: How far memory may be read, for moves of fixed size.
-            mapped_position: The position of `start` in the mapped segment, or -1.
+            block: The buffer that views may point into, or `NOWHERE`.
+            position: Where in that buffer `start` stands.
         """
         p: Bytes = start
-        record_end: Bytes
-        record_start: Bytes
+        record: RawRecord
+        header: RawHeader
+        reason: cython.p_const_char
         # Copies on the stack, so that a write through a byte pointer does not make the compiler reload them; they
         # are written back only when the whole batch was good.
         key: VarColumn
@@ -204,15 +159,11 @@ class ColumnDecoder:
         row: int64_t = self.memory.rows
         header_row: int64_t = self.memory.header_count
         nulls: int64_t = self.memory.timestamp_nulls
-        length: int32_t = 0
-        size: int32_t = 0
-        headers: int32_t = 0
-        offset_delta: int32_t = 0
-        timestamp_delta: int64_t = 0
         offset: int64_t
         timestamp: int64_t
         base_offset: int64_t = self.info.base_offset
         base_timestamp: int64_t = self.info.base_timestamp
+        max_timestamp: int64_t = self.info.max_timestamp
         append_time: cython.bint = self.info.attributes & 8 != 0
         kind: uint8_t = 1 if append_time else 0
         scale: int64_t = self.timestamp_scale
@@ -220,18 +171,11 @@ class ColumnDecoder:
         wants_value: cython.bint = self.memory.wants_value
         wants_headers: cython.bint = self.memory.wants_headers
         wants_bytes: cython.bint = wants_key or wants_value or wants_headers
-        filters: cython.bint = (
-            self.filters_time or base_offset < self.start_offset or self.info.last_offset > self.last_offset
-        )
-        start_offset: int64_t = self.start_offset
-        last_offset: int64_t = self.last_offset
-        start_timestamp: int64_t = self.start_timestamp
-        last_timestamp: int64_t = self.last_timestamp
-        kept: cython.bint
+        filters: cython.bint = self.selection.splits_batch(cython.address(self.info))
 
         if count * 7 > stop - start:
             return self._refuse(0, 0, b"more records than its bytes can hold")
-        if not self.memory.make_room(count, stop - start):
+        if not self.memory.make_room(count, 0 if block > MAPPED else stop - start):
             return NO_MEMORY
         key = self.memory.key
         value = self.memory.value
@@ -243,99 +187,84 @@ class ColumnDecoder:
         ends = cython.cast(cython.pointer(int32_t), self.memory.header_ends)
 
         for index in range(count):
-            record_start = p
-            p = read_varint(p, stop, cython.address(length))
-            if p == cython.NULL or length < 6 or length > stop - p:
-                return self._refuse(record_start - start, index, b"a record longer than what is left of its batch")
-            record_end = p + length
-            p = read_varlong(p + 1, record_end, cython.address(timestamp_delta))
-            if p != cython.NULL:
-                p = read_varint(p, record_end, cython.address(offset_delta))
-            if p == cython.NULL:
-                return self._refuse(record_start - start, index, b"a timestamp or offset delta that does not end")
-            offset = base_offset + offset_delta
-            timestamp = self.info.max_timestamp if append_time else base_timestamp + timestamp_delta
-            kept = True
-            if filters:
-                kept = (
-                    offset >= start_offset
-                    and offset <= last_offset
-                    and timestamp >= start_timestamp
-                    and timestamp <= last_timestamp
-                )
-            if not wants_bytes or not kept:
-                p = record_end
-                if kept:
-                    offsets[row] = offset
-                    types[row] = kind
-                    nulls += timestamp == -1
-                    timestamps[row] = cython.cast(int64_t, cython.cast(uint64_t, timestamp) * scale)
-                    row += 1
+            reason = read_deltas(p, stop, cython.address(record))
+            if reason != cython.NULL:
+                return self._refuse(p - start, index, reason)
+            p = record.end
+            offset = base_offset + record.offset_delta
+            timestamp = max_timestamp if append_time else base_timestamp + record.timestamp_delta
+            if filters and not self.selection.wants_record(offset, timestamp):
                 continue
-            p = read_varint(p, record_end, cython.address(size))
-            if p == cython.NULL or size > record_end - p:
-                return self._refuse(record_start - start, index, b"a key past the end of its record")
-            if wants_key:
-                append(
-                    cython.address(key),
-                    row,
-                    p,
-                    size,
-                    readable_end - p,
-                    mapped_position + (p - start) if mapped_position >= 0 else -1,
-                )
-            if size > 0:
-                p += size
-            p = read_varint(p, record_end, cython.address(size))
-            if p == cython.NULL or size > record_end - p:
-                return self._refuse(record_start - start, index, b"a value past the end of its record")
-            if wants_value:
-                append(
-                    cython.address(value),
-                    row,
-                    p,
-                    size,
-                    readable_end - p,
-                    mapped_position + (p - start) if mapped_position >= 0 else -1,
-                )
-            if size > 0:
-                p += size
-            p = read_varint(p, record_end, cython.address(headers))
-            # A header takes two bytes at least.
-            if p == cython.NULL or headers < 0 or headers > (record_end - p) // 2:
-                return self._refuse(record_start - start, index, b"more headers than its bytes can hold")
-            if not odradek_likely(headers == 0):
+            if wants_bytes:
+                reason = read_key_and_value(cython.address(record))
+                if reason == cython.NULL:
+                    reason = read_header_count(cython.address(record))
+                if reason != cython.NULL:
+                    return self._refuse(record.start - start, index, reason)
+                if wants_key:
+                    append(
+                        cython.address(key),
+                        row,
+                        record.key,
+                        record.key_size,
+                        readable_end - record.key,
+                        block,
+                        position + (record.key - start),
+                    )
+                if wants_value:
+                    append(
+                        cython.address(value),
+                        row,
+                        record.value,
+                        record.value_size,
+                        readable_end - record.value,
+                        block,
+                        position + (record.value - start),
+                    )
+                p = record.headers
+                if not odradek_likely(record.header_count == 0):
+                    if wants_headers:
+                        if not reserve_rows(
+                            cython.address(self.memory.header_name), header_row + record.header_count, stop - start
+                        ) or not reserve_rows(
+                            cython.address(self.memory.header_value), header_row + record.header_count, stop - start
+                        ):
+                            return NO_MEMORY
+                        # The blocks may have moved; what was appended to them has not.
+                        name.data = self.memory.header_name.data
+                        name.slots = self.memory.header_name.slots
+                        name.validity = self.memory.header_name.validity
+                        header_value.data = self.memory.header_value.data
+                        header_value.slots = self.memory.header_value.slots
+                        header_value.validity = self.memory.header_value.validity
+                    for _ in range(record.header_count):
+                        reason = read_header_pair(cython.address(p), record.end, cython.address(header))
+                        if reason != cython.NULL:
+                            return self._refuse(record.start - start, index, reason)
+                        if wants_headers:
+                            append(
+                                cython.address(name),
+                                header_row,
+                                header.name,
+                                header.name_size,
+                                readable_end - header.name,
+                                NOWHERE,
+                                0,
+                            )
+                            append(
+                                cython.address(header_value),
+                                header_row,
+                                header.value,
+                                header.value_size,
+                                readable_end - header.value,
+                                NOWHERE,
+                                0,
+                            )
+                        header_row += 1
+                if p != record.end:
+                    return self._refuse(record.start - start, index, b"bytes left over at the end of a record")
                 if wants_headers:
-                    if not reserve_rows(cython.address(self.memory.header_name), header_row + headers, stop - start):
-                        return NO_MEMORY
-                    if not reserve_rows(cython.address(self.memory.header_value), header_row + headers, stop - start):
-                        return NO_MEMORY
-                    # The blocks may have moved; what was appended to them has not.
-                    name.data = self.memory.header_name.data
-                    name.slots = self.memory.header_name.slots
-                    name.validity = self.memory.header_name.validity
-                    header_value.data = self.memory.header_value.data
-                    header_value.slots = self.memory.header_value.slots
-                    header_value.validity = self.memory.header_value.validity
-                for _ in range(headers):
-                    p = read_varint(p, record_end, cython.address(size))
-                    if p == cython.NULL or size < 0 or size > record_end - p:
-                        return self._refuse(record_start - start, index, b"a header name past the end of its record")
-                    if wants_headers:
-                        append(cython.address(name), header_row, p, size, readable_end - p, -1)
-                    p += size
-                    p = read_varint(p, record_end, cython.address(size))
-                    if p == cython.NULL or size > record_end - p:
-                        return self._refuse(record_start - start, index, b"a header value past the end of its record")
-                    if wants_headers:
-                        append(cython.address(header_value), header_row, p, size, readable_end - p, -1)
-                    if size > 0:
-                        p += size
-                    header_row += 1
-            if p != record_end:
-                return self._refuse(record_start - start, index, b"bytes left over at the end of a record")
-            if wants_headers:
-                ends[row + 1] = cython.cast(int32_t, header_row)
+                    ends[row + 1] = cython.cast(int32_t, header_row)
             offsets[row] = offset
             types[row] = kind
             nulls += timestamp == -1
@@ -366,30 +295,15 @@ class ColumnDecoder:
         offset: int64_t,
         timestamp: int64_t,
         kind: uint8_t,
-        mapped_position: int64_t,
+        block: int64_t,
+        position: int64_t,
     ) -> Status:
         """Append one uncompressed v0 or v1 message whose header stands in `info`."""
-        stop: Bytes = p + info.size_bytes
-        at: int64_t = 18 if info.magic == 0 else 26
-        key_size: int32_t = load_i32(p + at)
-        value_size: int32_t
-        key_at: int64_t = at + 4
-        value_at: int64_t
-        if key_size > info.size_bytes - key_at - 4:
-            return self._refuse(at, 0, b"a key past the end of its message")
-        value_at = key_at + (key_size if key_size > 0 else 0)
-        value_size = load_i32(p + value_at)
-        value_at += 4
-        if value_size > info.size_bytes - value_at:
-            return self._refuse(value_at - 4, 0, b"a value past the end of its message")
-        if value_at + (value_size if value_size > 0 else 0) != info.size_bytes:
-            return self._refuse(value_at, 0, b"bytes left over at the end of a message")
-        if (
-            offset < self.start_offset
-            or offset > self.last_offset
-            or timestamp < self.start_timestamp
-            or timestamp > self.last_timestamp
-        ):
+        record: RawRecord
+        reason: cython.p_const_char = read_message(p, info, cython.address(record))
+        if reason != cython.NULL:
+            return self._refuse(record.rest - p, 0, reason)
+        if not self.selection.wants_record(offset, timestamp):
             return OK
         if not self.memory.make_room(1, info.size_bytes):
             return NO_MEMORY
@@ -397,19 +311,21 @@ class ColumnDecoder:
             append(
                 cython.address(self.memory.key),
                 self.memory.rows,
-                p + key_at,
-                key_size,
-                stop - (p + key_at),
-                mapped_position + key_at if mapped_position >= 0 else -1,
+                record.key,
+                record.key_size,
+                record.end - record.key,
+                block,
+                position + (record.key - p),
             )
         if self.memory.wants_value:
             append(
                 cython.address(self.memory.value),
                 self.memory.rows,
-                p + value_at,
-                value_size,
-                stop - (p + value_at),
-                mapped_position + value_at if mapped_position >= 0 else -1,
+                record.value,
+                record.value_size,
+                record.end - record.value,
+                block,
+                position + (record.value - p),
             )
         if self.memory.wants_headers:
             cython.cast(cython.pointer(int32_t), self.memory.header_ends)[self.memory.rows + 1] = cython.cast(
@@ -434,8 +350,8 @@ class ColumnDecoder:
         inner: BatchInfo
         status: Status = OK
         p: Bytes = start
-        last: int64_t = -1
-        greatest: int64_t = -1
+        at: Bytes = start
+        reason: cython.p_const_char
         count: int64_t = 0
         base: int64_t = 0
         timestamp: int64_t
@@ -448,32 +364,23 @@ class ColumnDecoder:
         value_used: int64_t = self.memory.value.used
         value_nulls: int64_t = self.memory.value.nulls
         timestamp_nulls: int64_t = self.memory.timestamp_nulls
-        while p < stop:
-            status = read_header(p, stop - p, cython.address(inner), cython.NULL, crc32)
-            if status != OK:
-                return self._refuse(p - start, count, b"an inner message that is cut short or fails its checksum")
-            if inner.magic != self.info.magic or inner.attributes & 7:
-                return self._refuse(p - start, count, b"an inner message of another format than its wrapper")
-            last = inner.base_offset
-            if last > greatest:
-                greatest = last
-            count += 1
-            p += inner.size_bytes
-        if count == 0:
-            return self._refuse(0, 0, b"a wrapper message with nothing in it")
-        if self.info.magic == 1:
-            # Old clients wrote 0 into wrappers whose inner offsets start at 0.
-            if self.info.last_offset != 0:
-                base = self.info.last_offset - last
-            if base < 0:
-                return self._refuse(0, 0, b"inner offsets past the offset of their wrapper")
-            if greatest > INT64_MAX - base:
-                return self._refuse(0, 0, b"inner offsets past the greatest there is")
-        p = start
+        reason = check_message_set(
+            start,
+            stop,
+            cython.address(self.info),
+            crc32,
+            cython.address(base),
+            cython.address(at),
+            cython.address(count),
+        )
+        if reason != cython.NULL:
+            return self._refuse(at - start, count, reason)
         while p < stop:
             read_header(p, stop - p, cython.address(inner), cython.NULL, cython.NULL)
             timestamp = self.info.max_timestamp if append_time else inner.max_timestamp
-            status = self._append_message(p, cython.address(inner), base + inner.base_offset, timestamp, kind, -1)
+            status = self._append_message(
+                p, cython.address(inner), base + inner.base_offset, timestamp, kind, NOWHERE, 0
+            )
             if status != OK:
                 self.memory.rows = rows
                 self.memory.key.used = key_used
@@ -495,7 +402,7 @@ class ColumnDecoder:
         kind: uint8_t
         while True:
             self.next = position
-            if self.memory.rows >= self.max_rows or self.memory.used() >= self.max_bytes:
+            if self.memory.rows >= self.max_rows or self.memory.used() + self.arena.used >= self.max_bytes:
                 return FULL
             if position >= end:
                 return END
@@ -503,7 +410,7 @@ class ColumnDecoder:
             status = read_header(base + position, end - position, cython.address(self.info), crc32c, crc32)
             if status != OK:
                 return status
-            if self._wanted(cython.address(self.info)):
+            if self.selection.wants_batch(cython.address(self.info)):
                 # Arrow's int32 ends: what is decoded so far goes out before they could overflow.
                 if self.memory.rows > 0 and self.info.size_bytes > INT32_MAX - SLACK - self.max_bytes:
                     return FULL
@@ -514,6 +421,7 @@ class ColumnDecoder:
                         base + position + V2_HEADER,
                         base + position + self.info.size_bytes,
                         base + readable_end,
+                        MAPPED,
                         position + V2_HEADER,
                     )
                 else:
@@ -524,57 +432,92 @@ class ColumnDecoder:
                         self.info.base_offset,
                         self.info.max_timestamp,
                         kind,
+                        MAPPED,
                         position,
                     )
                 if status != OK:
                     return status
             position += self.info.size_bytes
 
-    def decode(self, data: cython.const[cython.uchar][::1], position: int64_t, end: int64_t):
+    @cython.cfunc
+    def _decompress(self, batches, decompress) -> Status:
+        """Decompress and decode the v2 batch in `info`."""
+        start: int64_t = self.info.position + V2_HEADER
+        stop: int64_t = self.info.position + self.info.size_bytes
+        # Of a batch of which little may be kept, views would hold on to all of it.
+        points: cython.bint = (
+            self.memory.value.views
+            and self.memory.wants_value
+            and not self.selection.splits_batch(cython.address(self.info))
+        )
+        into = self.arena.take if points else None
+        return self._decode_section(decompress(self.info.attributes & 7, batches[start:stop], into=into), points)
+
+    @cython.cfunc
+    def _decode_section(self, section, points: cython.bint) -> Status:
+        """Decode the decompressed content of the batch in `info`."""
+        status: Status = OK
+        content: Py_buffer
+        start: Bytes
+        block: int64_t = NOWHERE
+        position: int64_t = 0
+        PyObject_GetBuffer(section, cython.address(content), PyBUF_SIMPLE)
+        try:
+            if content.len > INT32_MAX - self.max_bytes - SLACK:
+                raise ValueError(f"{content.len} decompressed bytes do not fit one column")
+            start = cython.cast(Bytes, content.buf)
+            if points:
+                self.arena.place(section, start, content.len, cython.address(block), cython.address(position))
+            with cython.nogil:
+                if self.info.magic == 2:
+                    status = self._decode_v2(start, start + content.len, start + content.len, block, position)
+                else:
+                    status = self._decode_message_set(start, start + content.len)
+        finally:
+            PyBuffer_Release(cython.address(content))
+        if status == OK:
+            self.next = self.info.position + self.info.size_bytes
+        return status
+
+    def decode(self, data, position: int64_t, end: int64_t, decompress):
         """Decode batches from `position` on until `end`, a full set of rows, or something to be dealt with.
 
         Args:
-            data: The mapped segment.
+            data: The mapped segment, as a memoryview of bytes.
             position: Where a batch starts.
             end: Where the last one ends.
+            decompress: `Decompressor.decompress`, for the v2 batches that are compressed. What it raises goes on to
+                the caller; `batch` is the one that it refused.
 
         Returns:
-            A status and the position of the batch to go on with. `COMPRESSED` asks for `decode_payload` with that
-            batch's decompressed records.
+            A status and the position of the batch to go on with. `COMPRESSED` asks for `decode_payload` with the
+            decompressed messages of that wrapper.
         """
-        if end > data.shape[0] or position < 0 or position > end:
-            raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
+        view: cython.const[cython.uchar][::1] = data
+        if end > view.shape[0] or position < 0 or position > end:
+            raise ValueError(f"position {position} and end {end} are not within {view.shape[0]} bytes")
         if position == end:
             return (END, position)
-        base: Bytes = cython.cast(Bytes, cython.address(data[0]))
-        readable_end: int64_t = data.shape[0]
+        base: Bytes = cython.cast(Bytes, cython.address(view[0]))
+        readable_end: int64_t = view.shape[0]
         status: Status = OK
-        with cython.nogil:
-            status = self._decode(base, position, end, readable_end)
-        return (cython.cast(cython.int, status), self.next)
+        while True:
+            with cython.nogil:
+                status = self._decode(base, position, end, readable_end)
+            if status == COMPRESSED and self.info.magic == 2:
+                status = self._decompress(data, decompress)
+                if status == OK:
+                    position = self.next
+                    continue
+            return (cython.cast(cython.int, status), self.next)
 
-    def decode_payload(self, payload: cython.const[cython.uchar][::1]):
-        """Decode the decompressed records of the batch that `decode` stopped at.
+    def decode_payload(self, payload):
+        """Decode the decompressed messages of the wrapper that `decode` stopped at.
 
         Returns:
             A status, and the position of the batch after it (of the batch itself where it was refused).
         """
-        status: Status = OK
-        size: int64_t = payload.shape[0]
-        nothing: uint8_t = 0
-        base: Bytes = cython.address(nothing)
-        if size > INT32_MAX - self.max_bytes - SLACK:
-            raise ValueError(f"{size} decompressed bytes do not fit one column")
-        if size > 0:
-            base = cython.cast(Bytes, cython.address(payload[0]))
-        with cython.nogil:
-            if self.info.magic == 2:
-                status = self._decode_v2(base, base + size, base + size, -1)
-            else:
-                status = self._decode_message_set(base, base + size)
-        if status == OK:
-            self.next = self.info.position + self.info.size_bytes
-        return (cython.cast(cython.int, status), self.next)
+        return (cython.cast(cython.int, self._decode_section(payload, False)), self.next)
 
     # -- handing out ---------------------------------------------------------------------------------------------
 
@@ -584,6 +527,7 @@ class ColumnDecoder:
         Returns:
             rows, offsets (int64), timestamps (int64), number of timestamps that are none, timestamp types (uint8: 0
             CreateTime, 1 LogAppendTime, 2 none), which types were met (bits), key and value as (nulls, validity or
-            None, slots, bytes) or None, header ends (int32) or None, header count, header names, header values.
+            None, slots, bytes) or None, header ends (int32) or None, header count, header names, header values; and the
+            buffers that views point into, after the mapped segment and the bytes of the column.
         """
-        return self.memory.take()
+        return (*self.memory.take(), self.arena.hand_out())

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from typing_extensions import Buffer
 
@@ -25,7 +25,9 @@ class ColumnDecoder:
         aborted: Sequence[tuple[int, int, int]] = (),
     ) -> None: ...
     def __len__(self) -> int: ...
-    def decode(self, data: Buffer, position: int, end: int) -> tuple[int, int]: ...
+    def decode(
+        self, data: memoryview, position: int, end: int, decompress: Callable[..., memoryview]
+    ) -> tuple[int, int]: ...
     def decode_payload(self, payload: Buffer) -> tuple[int, int]: ...
     def take(
         self,
@@ -42,4 +44,5 @@ class ColumnDecoder:
         int,
         VarColumn | None,
         VarColumn | None,
+        list[Buffer],
     ]: ...

@@ -2,25 +2,27 @@
 # The offset map, for the kernel that filters batches by it.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from odradek.records.kernels.record cimport RawRecord, read_deltas, read_key_and_value
 from odradek.records.kernels.wire cimport BatchInfo, Status
 
-# What a record says before its key and value are looked at any further.
-cdef struct ParsedRecord:
-    const uint8_t* start
-    const uint8_t* end
-    const uint8_t* rest         # behind the offset delta: key, value and headers
-    const uint8_t* key
+# A record whose key is about to be looked up.
+cdef struct HashedRecord:
+    RawRecord raw
     int64_t offset
-    int64_t timestamp_delta
     uint64_t first_hash
     uint64_t second_hash
-    int32_t key_size            # -1 for null
-    bint has_value
-    bint is_plain               # written as Kafka writes it: the attributes are 0
 
-cdef const uint8_t* parse_record(
-    const uint8_t* p, const uint8_t* stop, int64_t base_offset, ParsedRecord* record
-) noexcept nogil
+
+cdef inline const uint8_t* parse_record(
+    const uint8_t* p, const uint8_t* stop, int64_t base_offset, HashedRecord* record
+) noexcept nogil:
+    """Read one record of a v2 batch up to its value; the byte after it, or NULL where it contradicts itself."""
+    if read_deltas(p, stop, &record.raw) != NULL or record.raw.offset_delta < 0:
+        return NULL
+    if read_key_and_value(&record.raw) != NULL:
+        return NULL
+    record.offset = base_offset + record.raw.offset_delta
+    return record.raw.end
 
 
 cdef class OffsetMap:

@@ -9,6 +9,7 @@ key is drawn anew for each map. Kafka: SkimpyOffsetMap, Cleaner.buildOffsetMapFo
 import cython
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t
 from cython.cimports.libc.string import memcpy
+from cython.cimports.odradek.records.kernels.offset_map import HashedRecord, parse_record
 from cython.cimports.odradek.records.kernels.siphash import odradek_prefetch, odradek_scale, siphash128
 from cython.cimports.odradek.records.kernels.wire import (
     BAD_RECORD,
@@ -19,9 +20,8 @@ from cython.cimports.odradek.records.kernels.wire import (
     V2_HEADER,
     BatchInfo,
     Status,
+    header_fields,
     read_header,
-    read_varint,
-    read_varlong,
 )
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
@@ -30,43 +30,6 @@ SLOT_BYTES = 24
 
 # How many keys are hashed ahead of the look-ups, so that their slots are on the way from memory meanwhile.
 _AHEAD = cython.declare(cython.int, 16)
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def parse_record(p: Bytes, stop: Bytes, base_offset: int64_t, record: cython.pointer(ParsedRecord)) -> Bytes:
-    """Read one record of a v2 batch up to its value; the byte after it, or NULL where it contradicts itself."""
-    length: int32_t = 0
-    delta: int32_t = 0
-    size: int32_t = 0
-    timestamp_delta: int64_t = 0
-    record.start = p
-    p = read_varint(p, stop, cython.address(length))
-    if p == cython.NULL or length < 6 or length > stop - p:
-        return cython.NULL
-    record.end = p + length
-    record.is_plain = p[0] == 0
-    p = read_varlong(p + 1, record.end, cython.address(timestamp_delta))
-    if p != cython.NULL:
-        p = read_varint(p, record.end, cython.address(delta))
-    if p == cython.NULL or delta < 0:
-        return cython.NULL
-    record.timestamp_delta = timestamp_delta
-    record.offset = base_offset + delta
-    record.rest = p
-    p = read_varint(p, record.end, cython.address(size))
-    if p == cython.NULL or size > record.end - p:
-        return cython.NULL
-    record.key = p
-    record.key_size = size
-    if size > 0:
-        p += size
-    p = read_varint(p, record.end, cython.address(size))
-    if p == cython.NULL or size > record.end - p:
-        return cython.NULL
-    record.has_value = size >= 0
-    return record.end
 
 
 @cython.final
@@ -152,7 +115,7 @@ class OffsetMap:
     ) -> Status:
         """Put the keys of one batch's uncompressed records."""
         p: Bytes = start
-        record: ParsedRecord
+        record: HashedRecord
         firsts: uint64_t[16]
         seconds: uint64_t[16]
         offsets: int64_t[16]
@@ -167,10 +130,13 @@ class OffsetMap:
                 if p == cython.NULL:
                     return BAD_RECORD
                 index += 1
-                if record.key_size < 0 or record.offset < start_offset:
+                if record.raw.key_size < 0 or record.offset < start_offset:
                     continue
                 self._hash(
-                    record.key, record.key_size, cython.address(firsts[pending]), cython.address(seconds[pending])
+                    record.raw.key,
+                    record.raw.key_size,
+                    cython.address(firsts[pending]),
+                    cython.address(seconds[pending]),
                 )
                 odradek_prefetch(self._slots + odradek_scale(firsts[pending], self._capacity) * 3)
                 offsets[pending] = record.offset
@@ -241,23 +207,7 @@ class OffsetMap:
     @property
     def batch(self):
         """The header of the batch that `add_batches` stopped at, in the order of `BatchHeader`."""
-        info: BatchInfo = self._info
-        return (
-            info.position,
-            info.size_bytes,
-            info.base_offset,
-            info.partition_leader_epoch,
-            info.magic,
-            info.crc,
-            info.attributes,
-            info.last_offset_delta,
-            info.base_timestamp,
-            info.max_timestamp,
-            info.producer_id,
-            info.producer_epoch,
-            info.base_sequence,
-            info.records_count,
-        )
+        return header_fields(cython.address(self._info))
 
     def add_records(
         self, payload: cython.const[cython.uchar][::1], count: int64_t, base_offset: int64_t, start_offset: int64_t

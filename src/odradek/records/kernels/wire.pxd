@@ -235,3 +235,23 @@ cdef inline uint8_t* write_varint(uint8_t* p, int64_t value) noexcept nogil:
         raw >>= 7
     p[0] = <uint8_t>raw
     return p + 1
+
+
+cdef inline tuple header_fields(BatchInfo* info):
+    """Return the header in the order of `BatchHeader`."""
+    return (
+        info.position,
+        info.size_bytes,
+        info.base_offset,
+        info.partition_leader_epoch,
+        info.magic,
+        info.crc,
+        info.attributes,
+        info.last_offset_delta,
+        info.base_timestamp,
+        info.max_timestamp,
+        info.producer_id,
+        info.producer_epoch,
+        info.base_sequence,
+        info.records_count,
+    )
