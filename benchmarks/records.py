@@ -1,17 +1,28 @@
 """Measures decoding to Arrow and encoding from it, beside memcpy, the checksum, the codec, and Python's Kafka clients.
 
-    python benchmarks/records.py [--megabytes 256] [--quick]
+    python benchmarks/records.py [--megabytes 128] [--quick] [--kafka]
 
-One run, one core. The segment is made here, in memory that the kernel calls a file (so the page cache is warm), and
-mapped as the library maps it. `memcpy` copies the same bytes into fresh memory; `crc` verifies the checksums of the
-same batches and does nothing else; `codec` decompresses them and does nothing else. GB/s count the bytes of the
-segment before compression; a ratio is a throughput divided by the yardstick's in the same run. The best of several
-rounds counts: what else the machine does can only slow a round down.
+Prints Markdown tables of one run on one core. The segment is made here, in memory that the kernel calls a file (so the
+page cache is warm), and mapped as the library maps it. GB/s count the bytes of the segment before compression, M/s are
+millions of records; the best of several rounds counts: what else the machine does can only slow a round down.
+
+* *copied* and *views* are ours, with every checksum verified: into binary columns, and into view columns.
+* `memcpy` copies the same bytes into fresh memory, `crc` verifies the checksums of the same batches and does nothing
+  else, *codec* decompresses (or compresses) them one after the other into one buffer and does nothing else.
+* A ratio is our throughput divided by the yardstick's. For compressed data the second yardstick is codec and checksum
+  together: what no reader that verifies checksums can pass.
+* Beside the fastest of Python's clients that read these bytes in memory stands the most that could be: the checksum
+  (and the codec) alone, divided by that client.
+
+confluent-kafka decodes only what it fetches. With `--kafka`, Apache Kafka 4.3.1 serves such segments (it needs java and
+mvn, as the interop tests do), and the last table has it beside aiokafka and ours, each with socket and broker.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import functools
 import gc
 import logging
 import mmap
@@ -20,12 +31,14 @@ import string
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+import odradek
 from odradek.columnar.decode import decode_slices
 from odradek.columnar.encode import encode_batches
 from odradek.columnar.schema import select
@@ -35,12 +48,29 @@ from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.header import V2_HEADER_BYTES
 from odradek.records.kernels.batches import walk_batches
 from odradek.records.scan import scan_batches
+from odradek.storage.producers.producer_state import AppendOrigin
 
 SHARED_MEMORY = Path("/dev/shm")
 BASE_TIMESTAMP = 1_700_000_000_000
 ENCODE_BYTES = 64 << 20
 TEMPLATES = 64
-"""Different batches of a segment; they take turns, at offsets of their own."""
+TEMPLATE_BYTES = 8 << 20
+"""Different batches of a segment, and their size at most; they take turns, at offsets of their own."""
+CLIENT_BYTES = 1 << 20
+COLUMNS = ["offset", "timestamp", "key", "value"]
+
+DECODE_HEAD = (
+    "| value x batch | codec | copied GB/s | M/s | views GB/s | M/s | memcpy or codec GB/s | crc GB/s "
+    "| copied, views / memcpy or codec | / crc or codec + crc | fastest client M/s | copied, views / client "
+    "| most that could be |"
+)
+ENCODE_HEAD = (
+    "| value x batch | codec | encode GB/s | M/s | codec alone GB/s | / codec | fastest client M/s | / client |"
+)
+BROKER_HEAD = (
+    "| value x batch | codec | confluent-kafka M/s | aiokafka M/s | ours M/s | ours / the fastest "
+    "| ours in memory / the fastest |"
+)
 
 
 @dataclass
@@ -63,28 +93,31 @@ def text(size: int, source: random.Random, words: list[bytes]) -> bytes:
     return bytes(value[:size])
 
 
-def batches(value_bytes: int, batch_records: int, codec: int) -> list[tuple[bytes, int]]:
-    """Return the batches that a segment is made of, each with its size when it is not compressed."""
+@functools.lru_cache(maxsize=1)
+def records_of(value_bytes: int, batch_records: int) -> list[list[Record]]:
+    """Return the records of a segment's different batches."""
     source = random.Random(value_bytes)
     words = ["".join(source.choices(string.ascii_lowercase, k=source.randint(2, 9))).encode() for _ in range(2000)]
-    made = []
-    for _ in range(TEMPLATES):
-        records = [
+    count = max(4, min(TEMPLATES, TEMPLATE_BYTES // (value_bytes * batch_records)))
+    return [
+        [
             Record(b"key-%04d" % source.randrange(10_000), text(value_bytes, source, words), (), BASE_TIMESTAMP + index)
             for index in range(batch_records)
         ]
-        plain = build_batch(records)
-        made.append((plain if codec == Codec.NONE else build_batch(records, codec=codec), len(plain)))
-    return made
+        for _ in range(count)
+    ]
 
 
 def make_segment(path: Path, value_bytes: int, batch_records: int, codec: int, size_bytes: int) -> Segment:
     """Write a segment whose records take `size_bytes` before they are compressed."""
-    templates = batches(value_bytes, batch_records, codec)
+    templates = [
+        (build_batch(records, codec=codec), len(build_batch(records)))
+        for records in records_of(value_bytes, batch_records)
+    ]
     count = uncompressed = offset = 0
     with path.open("wb+") as file:
         while uncompressed < size_bytes:
-            batch, plain_bytes = templates[count % TEMPLATES]
+            batch, plain_bytes = templates[count % len(templates)]
             # The base offset lies outside of what the checksum covers.
             file.write(offset.to_bytes(8, "big") + batch[8:])
             offset += batch_records
@@ -230,79 +263,198 @@ def builders(records: list[tuple[int, bytes, bytes]], batch_records: int, codec:
     return found
 
 
-def report_encoding(segment: Segment, batch_records: int, codec: Codec, rounds: int) -> str:
-    """Measure encoding the records of a segment again and return its cell."""
-    columns = ["timestamp", "key", "value"]
+def fastest(peers: dict[str, float]) -> tuple[str, float]:
+    """Return the fastest client and its records per second; no client is no speed."""
+    return max(peers.items(), key=lambda item: item[1], default=("-", 0.0))
+
+
+def times(speed: float, other: float) -> str:
+    """Return a ratio of speeds as text."""
+    if not other:
+        return "-"
+    return f"{speed / other:.2f}" if speed < 10 * other else f"{speed / other:.0f}"
+
+
+def row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(head: str) -> None:
+    """Print a table's head."""
+    print(f"\n{head}\n" + "|---" * (head.count("|") - 1) + "|", flush=True)
+
+
+def encoding(segment: Segment, batch_records: int, codec: Codec, rounds: int) -> list[str]:
+    """Measure encoding the records of a segment again and return its cells."""
     batches: list[pa.RecordBatch] = []
     rows = 0
-    for batch in decode_slices([segment], select(columns), topic="bench", partition=0):
+    for batch in decode_slices([segment], select(COLUMNS[1:]), topic="bench", partition=0):
         batches.append(batch)
         rows += batch.num_rows
         if rows * segment.uncompressed_bytes // segment.records_count >= ENCODE_BYTES:
             break
     size = rows * segment.uncompressed_bytes // segment.records_count
     seconds = best(rounds, lambda: encode(batches, batch_records, codec))
-    cell = f"{size / seconds / 1e9:>6.2f} GB/s {rows / seconds / 1e6:>7.2f} M/s"
+    cells = [f"{size / seconds / 1e9:.2f}", f"{rows / seconds / 1e6:.2f}", "-", "-"]
     if codec != Codec.NONE:
-        alone, alone_bytes = compression_alone(segment, codec, size)
-        cell += f", {(size / seconds) / (alone_bytes / best(rounds, alone)):.2f} of the codec alone"
+        run, alone_bytes = compression_alone(segment, codec, size)
+        alone = alone_bytes / best(rounds, run)
+        cells[2:] = [f"{alone / 1e9:.2f}", times(size / seconds, alone)]
     head = batches[0].slice(0, 4000).to_pylist()
-    records = [(int(row["timestamp"].timestamp() * 1000), row["key"], row["value"]) for row in head]
-    peers = builders(records, batch_records, codec)
-    if peers:
-        name, speed = max(peers.items(), key=lambda item: item[1])
-        cell += f", {rows / seconds / speed:.0f} x {name}"
-    return cell
+    records = [(int(line["timestamp"].timestamp() * 1000), line["key"], line["value"]) for line in head]
+    name, speed = fastest(builders(records, batch_records, codec))
+    return [*cells, f"{name} {speed / 1e6:.2f}", times(rows / seconds, speed)]
 
 
-def report(value_bytes: int, batch_records: int, codec: Codec, megabytes: int, rounds: int) -> None:
-    """Measure one kind of segment and print its row."""
+def decoding(segment: Segment, codec: Codec, rounds: int) -> list[str]:
+    """Measure decoding a segment and return its cells."""
+    size, records = segment.uncompressed_bytes, segment.records_count
+    copied = best(rounds, lambda: decode(segment, COLUMNS))
+    viewed = best(rounds, lambda: decode(segment, COLUMNS, views=True))
+    crc = best(rounds, lambda: checksums(segment))
+    if codec == Codec.NONE:
+        yardstick = best(rounds, lambda: bytes(memoryview(segment.data)))
+        bound = crc
+    else:
+        yardstick = best(rounds, codec_alone(segment))
+        bound = crc + yardstick
+    name, speed = fastest(clients(segment, CLIENT_BYTES))
+    return [
+        *(f"{amount / seconds:.2f}" for seconds in (copied, viewed) for amount in (size / 1e9, records / 1e6)),
+        *(f"{size / seconds / 1e9:.2f}" for seconds in (yardstick, crc)),
+        *(f"{seconds / copied:.2f}, {seconds / viewed:.2f}" for seconds in (yardstick, bound)),
+        f"{name} {speed / 1e6:.2f}",
+        f"{times(records / copied, speed)}, {times(records / viewed, speed)}",
+        times(records / bound, speed),
+    ]
+
+
+def segment_bytes(value_bytes: int, batch_records: int, codec: Codec, megabytes: int) -> int:
+    """Return how large a segment is to be, so that a round takes some hundredths of a second at least."""
+    if codec == Codec.NONE:
+        return megabytes << 20
+    # A call a batch is what small batches cost.
+    most = 4 if value_bytes * batch_records < 1000 else 16 if codec in (Codec.GZIP, Codec.ZSTD) else 64
+    return min(megabytes, most) << 20
+
+
+@contextmanager
+def segment_of(value_bytes: int, batch_records: int, codec: Codec, size_bytes: int) -> Iterator[Segment]:
+    """Make a segment and remove it again."""
     with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as folder:
-        segment = make_segment(Path(folder) / "00.log", value_bytes, batch_records, codec, megabytes << 20)
-        size = segment.uncompressed_bytes
-        columns = ["offset", "timestamp", "key", "value"]
-        copied = best(rounds, lambda: decode(segment, columns))
-        viewed = best(rounds, lambda: decode(segment, columns, views=True))
-        if codec == Codec.NONE:
-            yardsticks = {
-                "memcpy": best(rounds, lambda: bytes(memoryview(segment.data))),
-                "crc": best(rounds, lambda: checksums(segment)),
-            }
-        else:
-            yardsticks = {"codec": best(rounds, codec_alone(segment))}
-        peers = clients(segment, 2 << 20)
-        cells = [
-            f"{value_bytes:>5} B x {batch_records:<5}",
-            f"{codec.name.lower():<6}",
-            f"{size / copied / 1e9:>6.2f} GB/s {segment.records_count / copied / 1e6:>7.2f} M/s",
-            f"{size / viewed / 1e9:>6.2f} GB/s {segment.records_count / viewed / 1e6:>7.2f} M/s",
-        ]
-        for name, seconds in yardsticks.items():
-            cells.append(
-                f"{name} {size / seconds / 1e9:.2f} GB/s: {seconds / copied:.2f}, views {seconds / viewed:.2f}"
-            )
-        if peers:
-            name, speed = max(peers.items(), key=lambda item: item[1])
-            cells.append(f"{segment.records_count / copied / speed:.0f} x {name} ({speed / 1e6:.2f} M/s)")
-        cells.append(report_encoding(segment, batch_records, codec, rounds))
-        print(" | ".join(cells), flush=True)
-        segment.data.close()
+        yield make_segment(Path(folder) / "00.log", value_bytes, batch_records, codec, size_bytes)
+
+
+def by_confluent(servers: str, topic: str, count: int) -> None:
+    """Consume a partition with confluent-kafka, many messages a call."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    seen = 0
+    while seen < count:
+        for message in consumer.consume(num_messages=10_000, timeout=10):
+            if message.error():
+                raise RuntimeError(message.error())
+            _ = message.offset(), message.timestamp(), message.key(), message.value(), message.headers()
+            seen += 1
+    consumer.close()
+
+
+def by_aiokafka(servers: str, topic: str, count: int) -> None:
+    """Consume a partition with aiokafka."""
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    async def run() -> None:
+        consumer = AIOKafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
+        await consumer.start()
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        await consumer.seek_to_beginning(partition)
+        seen = 0
+        while seen < count:
+            for messages in (await consumer.getmany(timeout_ms=10_000, max_records=10_000)).values():
+                for message in messages:
+                    _ = message.offset, message.timestamp, message.key, message.value, message.headers
+                    seen += 1
+        await consumer.stop()
+
+    asyncio.run(run())
+
+
+def by_ours(servers: str, topic: str, count: int) -> None:
+    """Fetch a partition as Spark's source does, and decode it to Arrow."""
+    from odradek.spark.kafka.settings import BrokerSettings
+    from odradek.spark.kafka.split import BrokerSplit
+    from odradek.spark.ranges import OffsetRange
+    from odradek.storage.names import TopicPartition
+
+    settings = BrokerSettings.parse({"bootstrap.servers": servers})
+    wanted = OffsetRange(TopicPartition(topic, 0), 0, count)
+    split = BrokerSplit(wanted, settings, "read_uncommitted", fail_on_data_loss=True)
+    if sum(batch.num_rows for batch in split.read(select(COLUMNS))) != count:
+        raise RuntimeError("records are missing")
+
+
+def report_brokers(rounds: int) -> None:
+    """Let Apache Kafka serve segments and print how fast clients get their records."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from peers.kafka import KafkaBroker
+    from peers.kafka_tools import KafkaTools
+
+    cases = [(size, codec) for codec in (Codec.NONE, Codec.LZ4) for size in (20, 200, 2000)]
+    counts: dict[str, int] = {}
+    ours: dict[str, float] = {}
+    table(BROKER_HEAD)
+    with tempfile.TemporaryDirectory() as folder:
+        log_dir = Path(folder) / "log-dir"
+        with odradek.open(log_dir) as logs:
+            for size, codec in cases:
+                topic = f"bench-{size}-{codec.name.lower()}"
+                logs.create_topic(topic, config={"retention.ms": "-1"})
+                with segment_of(size, 1000, codec, min(64, 8 + size // 4) << 20) as segment:
+                    for header in scan_batches(segment.data):
+                        batch = segment.data[header.position : header.end_position]
+                        logs[topic, 0].append_batches(batch, origin=AppendOrigin.REPLICATION)
+                    counts[topic] = segment.records_count
+                    ours[topic] = segment.records_count / best(rounds, functools.partial(decode, segment, COLUMNS))
+        with KafkaTools() as tools, KafkaBroker(tools, log_dir, heap="1g", jvm_options=()) as broker:
+            for (size, codec), (topic, count) in zip(cases, counts.items(), strict=True):
+                confluent, aio, mine = (
+                    count / best(rounds, functools.partial(read, broker.bootstrap_servers, topic, count))
+                    for read in (by_confluent, by_aiokafka, by_ours)
+                )
+                speeds = [f"{speed / 1e6:.2f}" for speed in (confluent, aio, mine)]
+                most = max(confluent, aio)
+                cells = [f"{size} B x 1000", codec.name.lower(), *speeds, times(mine, most), times(ours[topic], most)]
+                print(row(*cells), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--megabytes", type=int, default=256, help="size of a segment before compression")
+    parser.add_argument("--megabytes", type=int, default=128, help="size of a segment before compression")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="only values of 200 bytes without compression")
+    parser.add_argument("--kafka", action="store_true", help="measure clients that fetch from Apache Kafka, too")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    print("value x batch | codec | decode, copied | decode, views | throughput / yardstick | beside clients | encode")
-    for codec in [Codec.NONE] if arguments.quick else list(Codec):
-        for value_bytes in [200] if arguments.quick else [20, 200, 2000]:
-            for batch_records in [70] if arguments.quick else [1, 10, 1000]:
-                compressed = codec != Codec.NONE
-                megabytes = min(arguments.megabytes, 8) if compressed else arguments.megabytes
-                report(value_bytes, batch_records, codec, megabytes, 3 if compressed else arguments.rounds)
+    encodings = []
+    table(DECODE_HEAD)
+    for value_bytes in [200] if arguments.quick else [20, 200, 2000]:
+        for batch_records in [70] if arguments.quick else [1, 10, 1000]:
+            for codec in [Codec.NONE] if arguments.quick else list(Codec):
+                rounds = 3 if value_bytes * batch_records < 1000 and codec else arguments.rounds
+                size = segment_bytes(value_bytes, batch_records, codec, arguments.megabytes)
+                with segment_of(value_bytes, batch_records, codec, size) as segment:
+                    name = [f"{value_bytes} B x {batch_records}", codec.name.lower()]
+                    print(row(*name, *decoding(segment, codec, rounds)), flush=True)
+                    encodings.append(row(*name, *encoding(segment, batch_records, codec, rounds)))
+    table(ENCODE_HEAD)
+    print("\n".join(encodings), flush=True)
+    if arguments.kafka:
+        report_brokers(min(3, arguments.rounds))
+    else:
+        print("\nconfluent-kafka decodes only what a broker gave it: --kafka measures it beside an Apache Kafka.")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
     key binary | value binary | headers list<struct<key: string, value: binary>>
 
 `timestamp` is null where the record has none; `timestamp_type` is `CreateTime`, `LogAppendTime` or, for the format v0,
-null. With views, `key` and `value` are `binary_view`: they point into the mapped segment instead of copying it.
+null. With views, `key` and `value` are `binary_view`: they point into the mapped segment, or
+at what a compressed batch was decompressed to, instead of copying it.
 """
 
 from __future__ import annotations
