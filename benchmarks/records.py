@@ -353,7 +353,8 @@ def by_confluent(servers: str, topic: str, count: int) -> None:
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     seen = 0
     while seen < count:
-        for message in consumer.consume(num_messages=10_000, timeout=10):
+        # It waits until it has as many as it was asked for.
+        for message in consumer.consume(num_messages=min(10_000, count - seen), timeout=10):
             if message.error():
                 raise RuntimeError(message.error())
             _ = message.offset(), message.timestamp(), message.key(), message.value(), message.headers()
@@ -424,7 +425,7 @@ def report_brokers(rounds: int) -> None:
                     count / best(rounds, functools.partial(read, broker.bootstrap_servers, topic, count))
                     for read in (by_confluent, by_aiokafka, by_ours)
                 )
-                speeds = [f"{speed / 1e6:.2f}" for speed in (confluent, aio, mine)]
+                speeds = [f"{speed / 1e6:.3f}" for speed in (confluent, aio, mine)]
                 most = max(confluent, aio)
                 cells = [f"{size} B x 1000", codec.name.lower(), *speeds, times(mine, most), times(ours[topic], most)]
                 print(row(*cells), flush=True)

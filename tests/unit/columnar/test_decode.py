@@ -111,3 +111,10 @@ def test_a_batch_that_its_codec_refuses_follows_the_rows_before_it(views: bool) 
     with pytest.raises(CompressionError) as caught:
         next(found)
     assert (caught.value.path, caught.value.position) == ("t-0/0.log", len(good))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_views_hold_no_more_than_was_decompressed(codec: Codec) -> None:
+    (batch,) = decoded(segment(codec, 20, 5, 100), views=True)
+    buffers = batch.column("value").buffers()[4:]
+    assert 20 * 5 * 100 * 0.5 < sum(buffer.size for buffer in buffers) < 20 * 5 * 200

@@ -14,5 +14,6 @@ cdef class Arena:
     cdef int64_t used
 
     cdef object _grow(self, int64_t size)
+    cdef void _close_block(self)
     cdef void place(self, object owner, const uint8_t* p, int64_t size, int64_t* block, int64_t* position) except *
     cdef list hand_out(self)

@@ -30,6 +30,7 @@ class Arena:
         data: cython.pointer(uint8_t)
         capacity: int64_t = 0
         block: Block
+        self._close_block()
         if size < _BLOCK_BYTES:
             size = _BLOCK_BYTES
         data = take_memory(size, cython.address(capacity))
@@ -46,9 +47,14 @@ class Arena:
         self._used = 0
         self._blocks.append(block)
 
+    def _close_block(self):
+        """Let the block end with its last batch: whoever writes views away writes whole blocks."""
+        if self._block is not None:
+            self._block.size = self._used
+
     def take(self, size: int64_t):
         """Return room for `size` bytes at least, until `place` says what became of it."""
-        if self._block is None or size > self._block.size - self._used:
+        if self._block is None or size > self._block.capacity - self._used:
             self._grow(size)
         return self._room[self._used :]
 
@@ -85,6 +91,7 @@ class Arena:
     def hand_out(self):
         """Return the blocks and start anew."""
         blocks = self._blocks
+        self._close_block()
         self._blocks = []
         self._block = None
         self._room = None

@@ -3,7 +3,7 @@
     batch header -> checks -> for each record: offset, timestamp, key, value, headers -> growing columns
 
 The memory is that of `arrow_memory`: a value is copied once, or, with views, pointed at where it stands in the mapped
-segment, save what was compressed. Kafka: DefaultRecordBatch, DefaultRecord, LegacyRecord, AbstractLegacyRecordBatch.
+segment or in the `arena` that its batch was decompressed into. Kafka: DefaultRecordBatch, DefaultRecord, LegacyRecord, AbstractLegacyRecordBatch.
 """
 
 import cython
