@@ -8,6 +8,7 @@ A slice that turns out to be corrupt gives the rows before the corruption first,
 from __future__ import annotations
 
 import functools
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -28,7 +29,8 @@ MIN_TIMESTAMP = -(1 << 63)
 MAX_TIMESTAMP = (1 << 63) - 1
 MAX_OFFSET = (1 << 63) - 1
 
-_TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime", None], pa.string())
+_TIMESTAMP_TYPE_NAMES = ("CreateTime", "LogAppendTime", None)
+_TIMESTAMP_TYPE_CODES = (0, 1, -1)
 
 
 class Slice(Protocol):
@@ -58,12 +60,27 @@ class Slice(Protocol):
 
 @functools.lru_cache(maxsize=64)
 def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), rows)
+    """Repeat a text (as string), a number (as int32) or None.
+
+    Of buffers: to make an array of Python's values, pyarrow imports pandas, which takes longer than to read a split.
+    """
+    if value is None:
+        return pa.nulls(rows, kind)
+    if isinstance(value, str):
+        text = value.encode()
+        ends = array("i", range(0, len(text) * rows + 1, len(text)))
+        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(ends), pa.py_buffer(text * rows)])
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(array("i", [value]) * rows)])
 
 
 def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     # One array serves every batch of the usual size.
     return _repeated(value, kind, max(rows, DEFAULT_ROWS)).slice(0, rows)
+
+
+@functools.lru_cache(maxsize=8)
+def _timestamp_types(kind: pa.DataType) -> pa.Array:
+    return pa.array(_TIMESTAMP_TYPE_NAMES if pa.types.is_string(kind) else _TIMESTAMP_TYPE_CODES, kind)
 
 
 def _binary(
@@ -114,16 +131,18 @@ class _Rows:
         return pa.Array.from_buffers(kind, self.rows, buffers, 0)
 
     def timestamp_type(self, kind: pa.DataType) -> pa.Array:
-        for number, name in enumerate(_TIMESTAMP_TYPES.to_pylist()):
-            if self._types_met == 1 << number:
-                return _constant(name, kind, self.rows)
-        codes = pa.Array.from_buffers(pa.uint8(), self.rows, [None, pa.py_buffer(self._types)], 0)
-        return _TIMESTAMP_TYPES.take(codes)
+        return self._type(_TIMESTAMP_TYPE_NAMES, kind)
 
     def timestamp_type_code(self, kind: pa.DataType) -> pa.Array:
         """Kafka's number of the type: 0 CreateTime, 1 LogAppendTime, -1 none."""
+        return self._type(_TIMESTAMP_TYPE_CODES, kind)
+
+    def _type(self, types: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+        for number, said in enumerate(types):
+            if self._types_met == 1 << number:
+                return _constant(said, kind, self.rows)
         codes = pa.Array.from_buffers(pa.uint8(), self.rows, [None, pa.py_buffer(self._types)], 0)
-        return pa.array([0, 1, -1], kind).take(codes)
+        return _timestamp_types(kind).take(codes)
 
     def key(self, kind: pa.DataType) -> pa.Array:
         return _binary(self._key, kind, self.rows, self._mapped, self._blocks)
@@ -136,7 +155,7 @@ class _Rows:
             names = _names(_binary(self._names, pa.binary(), self._header_count, None, ()))
             values = _binary(self._values, pa.binary(), self._header_count, None, ())
         else:
-            names, values = pa.array([], pa.string()), pa.array([], pa.binary())
+            names, values = pa.nulls(0, pa.string()), pa.nulls(0, pa.binary())
         pairs = pa.StructArray.from_arrays([names, values], fields=list(kind.value_type))
         return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(self._ends)], 0, children=[pairs])
 
@@ -185,7 +204,8 @@ class _Decoding:
         if arrays:
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         else:
-            batch = pa.RecordBatch.from_struct_array(pa.array([{}] * decoded.rows, pa.struct([])))
+            nothing = pa.Array.from_buffers(pa.struct([]), decoded.rows, [None])
+            batch = pa.RecordBatch.from_struct_array(nothing)
         for start in range(0, decoded.rows, self._rows):
             yield batch.slice(start, self._rows)
 

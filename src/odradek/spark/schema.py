@@ -80,7 +80,7 @@ def nulls_for_no_headers(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -
     kind = schema.field(column).type
     for batch in batches:
         headers = batch.column(column)
-        present = pa.compute.greater(pa.compute.list_value_length(headers), 0)
+        present = pa.compute.list_value_length(headers).cast(pa.bool_())
         if headers.offset:
             headers = pa.concat_arrays([headers])
             # A copy of a slice starts at zero, which `from_arrays` needs to take a mask.
