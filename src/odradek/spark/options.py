@@ -26,7 +26,7 @@ from odradek.storage.names import TopicPartition
 EARLIEST = -2
 LATEST = -1
 MEGABYTE = 1 << 20
-DEFAULT_SPLIT_BYTES = 64 * MEGABYTE
+DEFAULT_SPLIT_BYTES = 128 * MEGABYTE
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
