@@ -142,6 +142,9 @@ class KafkaOffsetStore(OffsetStore):
             stored = self._group.fetch(deadline)
             if _version_of(stored) != expected.version and not _holds(stored, version):
                 raise CommitConflictError(self.address, expected.version, _version_of(stored))
+            if not stored and not positions:
+                # Nothing to claim. A member that joins now would have no partitions to show for as long as it stays.
+                return self._positions(stored)
             self._group.join({*stored, *positions}, deadline)
         stored = self._group.fetch(deadline)
         if _holds(stored, version):  # the answer to an earlier attempt was lost
