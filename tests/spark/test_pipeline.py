@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from odradek.errors import CommitConflictError
 from odradek.offsets.store import Position, open_store
+from odradek.records import scan_batches
 from odradek.spark.pipeline import Job, JobError, Pipeline
 from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
@@ -263,6 +265,31 @@ def test_a_deleted_head_fails_unless_told_otherwise(
     assert caught.value.loss is Loss.RETENTION
     Pipeline(job(tmp_path, fixture_4_3_1.log_dir, source={**source, "failOnDataLoss": "false"}), spark).run()
     assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "truncated-head-0")
+
+
+def test_a_tail_or_a_partition_that_is_gone_is_named_for_what_it_is(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "log-dir"
+    for name in ("keyed-0", "keyed-1", "keyed-2"):
+        shutil.copytree(fixture_4_3_1.log_dir / name, log_dir / name)
+    work = job(tmp_path, log_dir, source={"path": str(log_dir), "subscribe": "keyed"})
+    lenient = job(tmp_path, log_dir, source={"path": str(log_dir), "subscribe": "keyed", "failOnDataLoss": "false"})
+    assert Pipeline(work, spark).run() == 1
+    segment = max((log_dir / "keyed-0").glob("*.log"))
+    last = list(scan_batches(segment.read_bytes()))[-1]
+    os.truncate(segment, last.position)
+    with pytest.raises(DataLossError, match=r"keyed-0: .*\): truncated \(failOnDataLoss") as caught:
+        Pipeline(work, spark).run()
+    assert caught.value.loss is Loss.TRUNCATION
+    assert Pipeline(lenient, spark).run() == 0
+    for deleted, left in (("keyed-1", 2), ("keyed-*", 0)):
+        for path in log_dir.glob(deleted):
+            shutil.rmtree(path)
+        assert len(list(log_dir.glob("keyed-*"))) == left
+        with pytest.raises(DataLossError, match=r"it is gone: deleted with its topic"):
+            Pipeline(job(tmp_path, log_dir, source={"path": str(log_dir), "assign": '{"keyed": [1]}'}), spark).run()
+        assert Pipeline(lenient, spark).run() == 0
 
 
 def test_compacted_and_transactional_topics_have_no_losses(

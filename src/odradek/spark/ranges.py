@@ -52,7 +52,7 @@ class Loss(Enum):
     """
 
     RETENTION = "deleted by retention, or by a request to delete records"
-    TRUNCATION = "truncated, or made anew under the same name"
+    TRUNCATION = "truncated"
     NEW_TOPIC = "made anew under the same name"
     MISSING = "deleted with its topic"
 
@@ -64,21 +64,26 @@ class DataLossError(OdradekError):
         loss: Why.
         wanted: What was to be read.
         held: What there is; None where there is no such partition.
+        topic_id: The id that the topic had when its position was stored; None where that is not known.
     """
 
-    def __init__(self, loss: Loss, wanted: OffsetRange, held: Bounds | None) -> None:
+    def __init__(self, loss: Loss, wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None) -> None:
         self.loss = loss
         self.wanted = wanted
         self.held = held
-        super().__init__(loss, wanted, held)
+        self.topic_id = topic_id
+        super().__init__(loss, wanted, held, topic_id)
 
     def __str__(self) -> str:
         name, start, end = self.wanted
         held = "it is gone" if self.held is None else f"it holds [{self.held.start_offset}, {self.held.end_offset})"
-        return (
-            f"{name}: wanted are offsets [{start}, {end}), and {held}: {self.loss.value} "
-            "(failOnDataLoss=false goes on with what is left)"
-        )
+        reason, advice = self.loss.value, "failOnDataLoss=false goes on with what is left"
+        if self.loss is Loss.TRUNCATION and self.topic_id is None:
+            # Only an id tells these two from each other.
+            reason += f", or {Loss.NEW_TOPIC.value}"
+        if self.loss is Loss.NEW_TOPIC:
+            advice = "other records have these offsets now: start over"
+        return f"{name}: wanted are offsets [{start}, {end}), and {held}: {reason} ({advice})"
 
 
 def find_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None) -> DataLossError | None:
@@ -90,13 +95,13 @@ def find_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None = N
         topic_id: The id that the topic had when its position was stored.
     """
     if held is None:
-        return DataLossError(Loss.MISSING, wanted, held)
+        return DataLossError(Loss.MISSING, wanted, held, topic_id)
     if topic_id is not None and held.topic_id is not None and topic_id != held.topic_id:
-        return DataLossError(Loss.NEW_TOPIC, wanted, held)
+        return DataLossError(Loss.NEW_TOPIC, wanted, held, topic_id)
     if wanted.start_offset < held.start_offset and wanted.start_offset < wanted.end_offset:
-        return DataLossError(Loss.RETENTION, wanted, held)
+        return DataLossError(Loss.RETENTION, wanted, held, topic_id)
     if wanted.end_offset > held.end_offset:
-        return DataLossError(Loss.TRUNCATION, wanted, held)
+        return DataLossError(Loss.TRUNCATION, wanted, held, topic_id)
     return None
 
 
@@ -138,13 +143,22 @@ class Topics(Protocol):
         """Give back what is held open."""
 
 
-def find_partitions(topics: Topics, options: SourceOptions) -> list[TopicPartition]:
+def find_partitions(
+    topics: Topics, options: SourceOptions, started: Collection[TopicPartition] = ()
+) -> list[TopicPartition]:
     """Return the partitions that the options ask for.
+
+    Args:
+        topics: Who is asked.
+        options: The options.
+        started: Partitions that were read before. Where they do not exist any more, that is no mistake in the options
+            but a loss: those that are asked for are returned too.
 
     Raises:
         SourceOptionError: A topic or partition that was named does not exist.
     """
-    found = topics.partitions(options.wants)
+    there = topics.partitions(options.wants)
+    found = sorted({*there, *(name for name in started if options.wants(name.topic))})
     if options.partitions is not None:
         missing = [str(name) for name in options.partitions if name not in set(found)]
         if missing:

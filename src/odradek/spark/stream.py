@@ -54,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._topics: Topics | None = None
+        self._started: dict[TopicPartition, int] = {}
         self._target: dict[TopicPartition, int] | None = None
         self._last_batch = time.monotonic()
 
@@ -82,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLossError: A partition is gone, or ends before `start`, and `failOnDataLoss` is true.
         """
-        started = _parsed(start)
+        started = self._started = _parsed(start)
         bounds = self._bounds(self._opened())
         self._require(started, bounds)
         ranges = []
@@ -142,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._topics
 
     def _bounds(self, topics: Topics) -> dict[TopicPartition, Bounds]:
-        return topics.bounds(find_partitions(topics, self._options))
+        return topics.bounds(find_partitions(topics, self._options, self._started))
 
     def _require(self, started: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> None:
         if not self._options.fail_on_data_loss:

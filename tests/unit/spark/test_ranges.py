@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import itertools
+import re
+from contextlib import closing
 
 import pytest
 
-from odradek.spark.options import OffsetSpec, SourceOptionError
+from odradek.spark.folder import Folder
+from odradek.spark.options import OffsetSpec, SourceOptionError, SourceOptions
 from odradek.spark.pipeline.batch import cut, token
 from odradek.spark.ranges import (
     Bounds,
@@ -13,12 +16,14 @@ from odradek.spark.ranges import (
     OffsetRange,
     Topics,
     find_loss,
+    find_partitions,
     limited,
     pieces,
     resolve,
     within,
 )
 from odradek.storage.names import TopicPartition
+from peers.kafka_fixture import KafkaFixture
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 BOUNDS = {A: Bounds(10, 100), B: Bounds(0, 5)}
@@ -41,6 +46,38 @@ NOBODY: Topics = None  # type: ignore[assignment]  # only times need somebody to
 def test_names_a_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None, loss: Loss | None) -> None:
     found = find_loss(wanted, held, topic_id)
     assert (found.loss if found else None) is loss
+
+
+@pytest.mark.parametrize(
+    ("held", "stored", "said"),
+    [
+        (
+            Bounds(30, 100),
+            None,
+            r"it holds \[30, 100\): deleted by retention, or by a request to delete records \(fail",
+        ),
+        (Bounds(0, 10), None, r"it holds \[0, 10\): truncated, or made anew under the same name \(fail"),
+        (Bounds(0, 10, "x"), "x", r"it holds \[0, 10\): truncated \(fail"),
+        (Bounds(0, 100, "y"), "x", r"it holds \[0, 100\): made anew under the same name \(other records"),
+        (None, "x", r"it is gone: deleted with its topic \(fail"),
+    ],
+)
+def test_says_which_loss_it_is(held: Bounds | None, stored: str | None, said: str) -> None:
+    assert re.search(said, str(find_loss(OffsetRange(A, 20, 40), held, stored)))
+
+
+def test_partitions_that_were_read_before_and_are_gone(fixture_4_3_1: KafkaFixture) -> None:
+    gone, other = TopicPartition("gone", 0), TopicPartition("v2-none", 0)
+    with closing(Folder(str(fixture_4_3_1.log_dir), "read_uncommitted")) as topics:
+
+        def found(**options: str) -> list[TopicPartition]:
+            return find_partitions(topics, SourceOptions.parse({"path": "/", **options}), [gone, other])
+
+        assert found(subscribe="gone") == found(assign='{"gone": [0]}') == found(subscribePattern="gon.") == [gone]
+        assert found(subscribe="v2-none") == [other]
+        for options in ({"subscribe": "gone,nowhere"}, {"assign": '{"gone": [0, 1]}'}):
+            with pytest.raises(SourceOptionError, match="does not exist"):
+                found(**options)
 
 
 def test_a_loss_is_an_error_or_what_is_left_is_read() -> None:

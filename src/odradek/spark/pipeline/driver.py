@@ -178,19 +178,19 @@ class Pipeline:
             self._sleep(STORE_RETRY_S)
 
     def _plan(self, topics: Topics, target: Mapping[TopicPartition, int] | None) -> _Plan:
-        bounds = topics.bounds(find_partitions(topics, self._options))
+        asked_for = find_partitions(topics, self._options, self.positions)
+        bounds = topics.bounds(asked_for)
+        for name in asked_for:
+            stored = self.positions.get(name)
+            if stored is not None:
+                loss = find_loss(OffsetRange(name, stored.offset, stored.offset), bounds.get(name), stored.topic_id)
+                # Going on with a topic made anew is no choice: sinks know offsets, and these are others now.
+                if loss is not None and (self._options.fail_on_data_loss or loss.loss is Loss.NEW_TOPIC):
+                    raise loss
         if target is not None:
             bounds = {name: held for name, held in bounds.items() if name in target}
         first = self._first_positions(topics, bounds)
-        starts = {name: place.offset for name, place in first.items()}
-        for name, held in bounds.items():
-            stored = self.positions.get(name)
-            if stored is not None:
-                starts[name] = stored.offset
-                loss = find_loss(OffsetRange(name, stored.offset, stored.offset), held, stored.topic_id)
-                if loss is not None and loss.loss is Loss.NEW_TOPIC:
-                    # Going on is no choice: sinks know offsets, and these are others now.
-                    raise loss
+        starts = {name: first[name].offset if name in first else self.positions[name].offset for name in bounds}
         ends = {
             name: held.end_offset if target is None else min(held.end_offset, target[name])
             for name, held in bounds.items()
