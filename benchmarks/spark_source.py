@@ -8,7 +8,11 @@ ratio is the time in relation to Parquet's in the same run. `narrowed` is the sa
 columns that the job needs, as Parquet prunes them by itself. With `--kafka`, Apache Kafka 4.3.1 serves the same folder
 (it needs Maven), and the source reads from there too.
 
-Last comes what a micro-batch costs that has nothing to do: one of a pipeline, and one of Spark's `rate` source.
+`floor` is a Python data source that reads nothing: it hands one ready batch of the same columns to Spark again and
+again, as many rows in as many tasks. What it takes is what Spark takes to move rows out of any Python source.
+
+Last comes what a micro-batch costs that has nothing to do: one of a pipeline, one row of the streaming source, and one
+of Spark's `rate` source.
 """
 
 from __future__ import annotations
@@ -23,20 +27,58 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.types import StructType
 
 import odradek
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.spark.folder import FolderSplit
 from odradek.spark.pipeline import Job, Pipeline
 from odradek.spark.pipeline.job import ConsoleSinkSpec
+from odradek.spark.schema import source_schema
+from odradek.spark.source import OdradekDataSource
 from odradek.storage.producers.producer_state import AppendOrigin
 
 BATCH_RECORDS = 80
 TEMPLATES = 256
 SEGMENT_BYTES = 128 << 20
 EMPTY_BATCHES = 50
+STREAM_BATCHES = 20
 BASE_TIMESTAMP = 1_700_000_000_000
+
+
+class _FloorSource(DataSource):
+    """As many rows in as many tasks as the log has, all of them the log's first batch again."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "floor"
+
+    def schema(self) -> StructType:
+        return source_schema(include_headers=False)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _FloorReader(self.options["path"], schema)
+
+
+class _FloorReader(DataSourceReader):
+    def __init__(self, path: str, schema: StructType) -> None:
+        self._source = OdradekDataSource({"path": path, "subscribe": "bench"}).reader(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        return self._source.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, FolderSplit)
+        first = next(iter(self._source.read(partition)))
+        left = partition.end_offset - partition.start_offset
+        while left > 0:
+            yield first.slice(0, left)
+            left -= first.num_rows
 
 
 def make_log(path: Path, records: int, value_bytes: int) -> int:
@@ -77,7 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--value-bytes", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--kafka", action="store_true")
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -108,7 +150,7 @@ def measure(folder: Path, size_bytes: int, value_bytes: int, rounds: int, server
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("OFF")
 
     def log(schema: str | None = None) -> DataFrame:
         reader = spark.read.format("odradek").option("subscribe", "bench")
@@ -118,8 +160,14 @@ def measure(folder: Path, size_bytes: int, value_bytes: int, rounds: int, server
         reader = spark.read.format("odradek").option("subscribe", "bench").option("minPartitions", "2")
         return (reader.schema(schema) if schema else reader).option("kafka.bootstrap.servers", servers).load()
 
+    def floor(schema: str | None = None) -> DataFrame:
+        reader = spark.read.format("floor")
+        return (reader.schema(schema) if schema else reader).load(str(log_dir))
+
+    spark.dataSource.register(_FloorSource)
     log().write.parquet(str(parquet))
     count = log().count()
+    assert floor().count() == count
 
     def write(frame: DataFrame) -> None:
         frame.write.mode("overwrite").parquet(str(folder / "out"))
@@ -136,9 +184,13 @@ def measure(folder: Path, size_bytes: int, value_bytes: int, rounds: int, server
         sources: dict[str, Callable[[], DataFrame]] = {
             "parquet": lambda: spark.read.parquet(str(parquet)),
             "odradek": log,
-            "parquet, narrowed": lambda columns=columns: spark.read.parquet(str(parquet)).select(*columns),
+            "floor": floor,
             "odradek, narrowed": lambda schema=schema: log(schema),
+            "floor, narrowed": lambda schema=schema: floor(schema),
         }
+        if job == "write to Parquet":
+            # The other jobs are narrowed by Spark itself.
+            sources["parquet, narrowed"] = lambda columns=columns: spark.read.parquet(str(parquet)).select(*columns)
         if servers is not None:
             sources["kafka"] = broker
             sources["kafka, narrowed"] = lambda schema=schema: broker(schema)
@@ -150,13 +202,20 @@ def measure(folder: Path, size_bytes: int, value_bytes: int, rounds: int, server
                 seconds = time.perf_counter() - started
                 best[name] = min(seconds, best.get(name, seconds))
         for name, seconds in best.items():
-            yardstick = best["parquet, narrowed" if "narrowed" in name else "parquet"]
+            yardstick = best.get("parquet, narrowed", best["parquet"]) if "narrowed" in name else best["parquet"]
             print(
                 f"{job:20} {name:22} {count / seconds:12,.0f} {count * value_bytes / seconds / 1e6:8,.0f} "
                 f"{seconds / yardstick:15.2f}"
             )
     print(f"an empty batch of a pipeline: {1000 * empty_pipeline_batch(spark, folder):.1f} ms")
-    print(f"an empty batch of Spark's rate source: {1000 * empty_rate_batch(spark, folder):.1f} ms")
+    rows = {
+        "the streaming source": spark.readStream.format("odradek").options(
+            path=str(log_dir), subscribe="bench", startingOffsets="earliest", maxOffsetsPerTrigger="1"
+        ),
+        "Spark's rate source": spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1),
+    }
+    for name, reader in rows.items():
+        print(f"a batch of one row of {name}: {1000 * smallest_batch(reader, folder / name):.0f} ms")
     spark.stop()
 
 
@@ -175,21 +234,15 @@ def empty_pipeline_batch(spark: SparkSession, folder: Path) -> float:
     return (time.perf_counter() - started) / EMPTY_BATCHES
 
 
-def empty_rate_batch(spark: SparkSession, folder: Path) -> float:
-    """Return the seconds of the shortest micro-batch of one row."""
-    query = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", 1)
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(folder / "rate"))
-        .start()
-    )
+def smallest_batch(reader: DataStreamReader, checkpoint: Path) -> float:
+    """Return the seconds of the shortest micro-batch of a stream into nothing."""
+    query = reader.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
     try:
         deadline = time.monotonic() + 60
-        while len(query.recentProgress) < 20 and time.monotonic() < deadline:
+        while len(query.recentProgress) < STREAM_BATCHES and time.monotonic() < deadline:
             time.sleep(0.2)
-        return min(progress.batchDuration for progress in query.recentProgress) / 1000
+        # The first one starts workers.
+        return min(progress.batchDuration for progress in query.recentProgress[1:]) / 1000
     finally:
         query.stop()
 
