@@ -114,6 +114,8 @@ class LogLoader:
         self._is_folder_changed = False
         self._listed: list[tuple[SegmentFile, str]] | None = None
         self._epochs = LeaderEpochCache(directory, files)
+        # The base offset of the segment that holds the log start: what is below it is left of a deleted head.
+        self._head = 0
 
     def load(self) -> LoadedLog:
         """Put the folder in order.
@@ -216,6 +218,12 @@ class LogLoader:
         for named, name in listed:
             if named.suffix in SEGMENT_SUFFIXES[1:] and named.base_offset not in bases:
                 self._remove(name, "there is no segment that it belongs to")
+        self._head = max((base for base in bases if base <= self._log_start_offset), default=min(bases, default=0))
+        for named, name in listed:
+            if named.suffix == SNAPSHOT_SUFFIX and named.base_offset < self._head:
+                # What came after it may be gone: replayed from there, transactions that were decided would be open.
+                self._files.unlink(self._directory / name)
+                self._listed = None
         for base_offset in sorted(bases):
             segment = Segment(self._directory, base_offset, self._opened)
             if (base_offset, INDEX_SUFFIX) not in present or (
@@ -239,7 +247,9 @@ class LogLoader:
 
     def _recover_segment(self, segment: Segment) -> int:
         producers = self._new_producers()
-        self._rebuild(producers, self._log_start_offset, segment.base_offset, is_clean=False)
+        is_deleted = segment.base_offset < self._head
+        if not is_deleted:
+            self._rebuild(producers, self._log_start_offset, segment.base_offset, is_clean=False)
         cut = recover_segment(
             segment,
             producers,
@@ -249,6 +259,9 @@ class LogLoader:
             report=self._report,
             files=self._files,
         )
+        if is_deleted:
+            # A deleted head may have holes: what was found there says nothing of what follows.
+            return 0
         # So that recovering the next segment does not read this one again.
         producers.take_snapshot()
         return cut
