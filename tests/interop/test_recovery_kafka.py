@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 import odradek
+from odradek.records import scan_batches
 from odradek.storage.checkpoints import read_offset_checkpoint
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
+from odradek.storage.recovery import RecoveryKind
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
@@ -74,11 +76,25 @@ def break_snapshot(folder: Path, source: random.Random) -> None:
         paths[-1].write_bytes(data)
 
 
+def overflow(folder: Path, source: random.Random) -> None:
+    """Offsets of the last segment are out of its indexes' reach, as old brokers' cleaner left them."""
+    path = last_log(folder)
+    data = bytearray(path.read_bytes())
+    headers = list(scan_batches(bytes(data)))
+    # A batch's base offset is not under its checksum.
+    for header in headers[source.randrange(1, len(headers)) :] if len(headers) > 1 else []:
+        offset = int.from_bytes(data[header.position : header.position + 8], "big") + (1 << 31)
+        data[header.position : header.position + 8] = offset.to_bytes(8, "big")
+    path.write_bytes(data)
+
+
 def leave_alone(folder: Path, source: random.Random) -> None:
     """As the crash left it."""
 
 
-DAMAGES: list[Damage] = [leave_alone, cut, add_zeros, add_junk, flip, drop_indexes, drop_snapshots, break_snapshot]
+DAMAGES: list[Damage] = [
+    *(leave_alone, cut, add_zeros, add_junk, flip, drop_indexes, drop_snapshots, break_snapshot, overflow)
+]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -111,6 +127,7 @@ def test_kafka_and_we_recover_the_same(
     with odradek.open(ours) as logs:
         report = logs.report
     assert report
+    assert any(action.kind is RecoveryKind.SPLIT for action in report.actions)
     different = []
     for name, damage_name in done.items():
         written, expected = files(ours / name), files(kafkas / name)

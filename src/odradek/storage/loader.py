@@ -1,7 +1,8 @@
 """Opens a partition's folder for writing: puts in order what a crash left, and finds out where the log ends.
 
     1  leftovers     .deleted and .cleaned go; a .swap takes the place of the segments of its range
-    2  segments      an index without a segment goes; a segment without an index is recovered
+    2  segments      an index without a segment goes; a segment whose offsets its index cannot hold is split; one that
+                     lacks an index is recovered
     3  recovery      without a clean shutdown: every segment from the recovery point on is recovered, and what follows a
                      segment that had to be cut is removed
     4  the ends      log start and log end offset, leader epochs, producers: the newest snapshot and what came after it
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from odradek.storage.names import (
 from odradek.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, ProducerStateManager
 from odradek.storage.recovery import RecoveryKind, RecoveryReport, recover_segment, replay_producers
 from odradek.storage.segment import OpenSegments, Segment
+from odradek.storage.segment_split import parts_of, split_segment
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
@@ -123,6 +125,7 @@ class LogLoader:
         Raises:
             CheckpointError: `leader-epoch-checkpoint` is not of the form that Kafka reads.
             BrokerError: A batch contradicts the state of its producer: such a log cannot be recovered.
+            CorruptRecordError: Nor can one with an offset below the base offset of its segment, or far above it.
             OSError: The disk failed.
         """
         self._remove_leftovers()
@@ -201,12 +204,15 @@ class LogLoader:
         # Were the renames to reach the disk before the removals, segments would overlap after another crash.
         if self._is_folder_changed:
             self._files.sync_directory(self._directory)
-        for _, name in sorted(swapped, key=lambda item: item[0].suffix != LOG_SUFFIX + SWAP_SUFFIX):
-            path = self._directory / name
-            target = path.with_name(path.name.removesuffix(SWAP_SUFFIX))
-            self._report.add(RecoveryKind.SWAPPED, target, 0, path.stat().st_size, "the compaction was complete")
-            self._files.rename(path, target)
-        self._files.sync_directory(self._directory)
+        for base_offset in sorted({named.base_offset for named, _ in swapped}):
+            mine = [item for item in swapped if item[0].base_offset == base_offset]
+            for _, name in sorted(mine, key=lambda item: item[0].suffix != LOG_SUFFIX + SWAP_SUFFIX):
+                path = self._directory / name
+                target = path.with_name(path.name.removesuffix(SWAP_SUFFIX))
+                self._report.add(RecoveryKind.SWAPPED, target, 0, path.stat().st_size, "the swap was complete")
+                self._files.rename(path, target)
+            # Were a later one on the disk first, the next to complete the swap would take it for one of those replaced.
+            self._files.sync_directory(self._directory)
         self._listed = None
 
     # -- segments
@@ -224,16 +230,39 @@ class LogLoader:
                 # What came after it may be gone: replayed from there, transactions that were decided would be open.
                 self._files.unlink(self._directory / name)
                 self._listed = None
-        for base_offset in sorted(bases):
+        # What is recovered later on anyhow is left alone here: a cut there means something to the segments behind it.
+        unflushed = max((base for base in bases if base <= self._recovery_point), default=min(bases, default=0))
+        ordered = sorted(bases)
+        for base_offset, following in zip(ordered, [*ordered[1:], None], strict=False):
             segment = Segment(self._directory, base_offset, self._opened)
-            if (base_offset, INDEX_SUFFIX) not in present or (
-                (base_offset, TRANSACTION_INDEX_SUFFIX) in present and self._is_transaction_index_bad(segment)
-            ):
-                self._recover_segment(segment)
-            elif (base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size:
-                # Kafka makes an empty one, by which it finds nothing any more.
+            if self._split(segment, following):
+                self._segments = []
+                self._load_segments()
+                return
+            if (self._is_clean or base_offset < unflushed) and self._lacks_index(segment, present):
                 self._recover_segment(segment)
             self._segments.append(segment)
+
+    def _lacks_index(self, segment: Segment, present: Collection[tuple[int, str]]) -> bool:
+        if (segment.base_offset, INDEX_SUFFIX) not in present:
+            return True
+        if (segment.base_offset, TRANSACTION_INDEX_SUFFIX) in present and self._is_transaction_index_bad(segment):
+            return True
+        # Kafka makes an empty one, by which it finds nothing any more.
+        return (segment.base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size > 0
+
+    def _split(self, segment: Segment, following: int | None) -> bool:
+        parts = parts_of(segment, following)
+        if len(parts) == 1:
+            return False
+        ends = [*(part.position for part in parts[2:]), segment.size_bytes]
+        for part, end in zip(parts[1:], ends, strict=True):
+            reason = f"offset {part.base_offset} is out of reach of the base offset"
+            self._report.add(RecoveryKind.SPLIT, segment.path, part.position, end - part.position, reason)
+        split_segment(segment, parts, self._files)
+        self._is_folder_changed = True
+        self._listed = None
+        return True
 
     def _is_transaction_index_bad(self, segment: Segment) -> bool:
         try:

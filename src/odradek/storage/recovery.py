@@ -11,6 +11,8 @@ Source in Kafka: `LogSegment.recover`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -42,6 +44,9 @@ class RecoveryKind(Enum):
 
     SWAPPED = "swapped"
     """A compaction that was complete but for its renaming was completed."""
+
+    SPLIT = "split"
+    """Batches whose offsets were out of reach of the base offset were given a segment of their own."""
 
     REBUILT = "rebuilt"
     """An index was written anew."""
@@ -105,27 +110,38 @@ class _Indexes:
         self._interval = interval_bytes
         self._last_indexed = 0
         self._largest = (NO_TIMESTAMP, base_offset)
-        self._last_time = NO_TIMESTAMP
+        self._last_offset = base_offset
+        self._last_time = (NO_TIMESTAMP, base_offset)
         self.offsets = bytearray()
         self.times = bytearray()
         self.aborted: list[AbortedTransaction] = []
 
-    def add(self, header: BatchHeader) -> None:
+    def add(self, header: BatchHeader) -> bool:
+        """Take over a batch; return False where an index would have to go back, which it cannot."""
         if header.max_timestamp > self._largest[0]:
             self._largest = (header.max_timestamp, header.last_offset)
-        if header.position - self._last_indexed > self._interval:
-            self.offsets += _INDEX_ENTRY.pack(header.last_offset - self._base_offset, header.position)
-            self._add_time()
-            self._last_indexed = header.position
+        if header.position - self._last_indexed <= self._interval:
+            return True
+        if self.offsets and header.last_offset <= self._last_offset:
+            return False
+        self.offsets += _INDEX_ENTRY.pack(header.last_offset - self._base_offset, header.position)
+        self._last_offset, self._last_indexed = header.last_offset, header.position
+        return self.finish()
 
-    def _add_time(self) -> None:
-        timestamp, offset = self._largest
-        if timestamp > self._last_time:
+    def finish(self) -> bool:
+        """Add the greatest timestamp so far, as at the segment's end; return False where that would have to go back."""
+        (timestamp, offset), (last_timestamp, last_offset) = self._largest, self._last_time
+        if self.times and offset < last_offset:
+            return False
+        if timestamp > last_timestamp:
             self.times += _TIME_INDEX_ENTRY.pack(timestamp, offset - self._base_offset)
-            self._last_time = timestamp
+            self._last_time = self._largest
+        return True
 
-    def finish(self) -> None:
-        self._add_time()
+    def take(self, headers: Iterable[BatchHeader]) -> bool:
+        """Return whether the indexes could hold these batches up to the segment's end; nothing is taken over."""
+        ahead = deepcopy(self)
+        return all(map(ahead.add, headers)) and ahead.finish()
 
 
 def recover_segment(
@@ -155,6 +171,7 @@ def recover_segment(
 
     Raises:
         BrokerError: A batch contradicts the state of its producer: such a log cannot be recovered.
+        CorruptRecordError: An offset is below the base offset, or too far above it: nor can such a log.
         OSError: The disk failed.
     """
     size = segment.path.stat().st_size
@@ -163,14 +180,17 @@ def recover_segment(
     position = flushed_end = 0
     scan = segment.scan(check_crc=True)
     damage: FormatError | None = None
+    goes_back = False
     for header in scan:
-        if header.last_offset < next_offset:
-            # Kafka empties such a segment, since its index cannot take the offset; what is before it is good.
-            damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
-            break
-        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            damage = _misplaced(segment, header, f"offset {header.last_offset} is out of reach of the base offset")
-            break
+        if not 0 <= header.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
+            # Kafka does not start then. It is nothing that a crash does, and what follows may be all there is.
+            raise _misplaced(segment, header, f"offset {header.last_offset} cannot be in this segment")
+        if header.last_offset < next_offset and not goes_back:
+            goes_back = True
+            if not indexes.take(segment.scan(header.position, check_crc=True)):
+                # Kafka empties such a segment; what is before it is good. Where no index tells, it keeps all.
+                damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
+                break
         indexes.add(header)
         _replay(segment, header, producers, epochs, indexes)
         next_offset, position = header.next_offset, header.end_position
@@ -194,7 +214,7 @@ def recover_segment(
     return cut
 
 
-def _misplaced(segment: Segment, header: BatchHeader, reason: str) -> FormatError:
+def _misplaced(segment: Segment, header: BatchHeader, reason: str) -> CorruptRecordError:
     return CorruptRecordError(reason, path=segment.path, position=header.position)
 
 

@@ -76,15 +76,16 @@ def swap_segments(
     """
     for base_offset in sorted(new_base_offsets, reverse=True):
         rename_segment_files(directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX, files)
-    # Were a later rename to reach the disk before these, a crash would lose both the old segments and the new one.
-    files.sync_directory(directory)
+        # Were a later rename to reach the disk before these, a crash would lose both the old segments and a new one.
+        files.sync_directory(directory)
     deleted = []
     for base_offset in sorted(old_base_offsets):
         deleted += rename_segment_files(directory, base_offset, "", DELETED_SUFFIX, files)
     files.sync_directory(directory)
     for base_offset in sorted(new_base_offsets):
         rename_segment_files(directory, base_offset, SWAP_SUFFIX, "", files)
-    files.sync_directory(directory)
+        # One after the other: whoever finds a `.swap` removes what lies between it and the last one.
+        files.sync_directory(directory)
     return deleted
 
 

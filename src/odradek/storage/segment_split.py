@@ -1,0 +1,89 @@
+"""Splits a segment whose offsets its indexes cannot hold, which are 31 bits above the base offset.
+
+    before    0.log | 0 .. 41 | 3000000007 .. 3000000009 |          as the cleaner of old brokers left it (KAFKA-6264)
+    after     0.log | 0 .. 41 |   3000000007.log | 3000000007 .. 3000000009 |
+
+The parts take the segment's place as a compacted segment does: a crash leaves the one or the others. They have no
+indexes; whoever loads them finds that, and recovers them.
+
+Source in Kafka: `LocalLog.splitOverflowedSegment`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from odradek.storage.cleaning.segment_swap import swap_segments
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.index.offset_index import MAX_RELATIVE_OFFSET
+from odradek.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, segment_file_name
+from odradek.storage.segment import Segment
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What becomes a segment of its own.
+
+    Attributes:
+        base_offset: The new segment's base offset.
+        position: Where its first batch is in the old one.
+    """
+
+    base_offset: int
+    position: int
+
+
+def parts_of(segment: Segment, following: int | None) -> list[Part]:
+    """Return what a segment is to be split into; one part, the whole, where it is well, or splitting does not help.
+
+    The first part keeps the base offset, though it have no batch: a swap that is completed after a crash removes what
+    lies between the first part and the last, the old segment among it.
+
+    Args:
+        segment: The segment.
+        following: The base offset of the next one; None of the last.
+    """
+    parts = [Part(segment.base_offset, 0)]
+    if following is not None and following - segment.base_offset <= MAX_RELATIVE_OFFSET + 1:
+        return parts
+    end = segment.end()
+    if end.next_offset - 1 - segment.base_offset <= MAX_RELATIVE_OFFSET:
+        return parts
+    scan = segment.scan(0, end.position)
+    for header in scan:
+        if header.last_offset - parts[-1].base_offset > MAX_RELATIVE_OFFSET:
+            parts.append(Part(header.base_offset, header.position))
+        elif header.last_offset < parts[-1].base_offset:
+            return parts[:1]
+    # Bytes that cannot be read before the end are not overflow's doing, nor are offsets that are the next segment's.
+    is_whole = scan.damage is None and (following is None or end.next_offset <= following)
+    return parts if is_whole else parts[:1]
+
+
+def split_segment(segment: Segment, parts: list[Part], files: FileSystem = FILES) -> None:
+    """Put the parts of a segment in its place; nobody else has it open.
+
+    Args:
+        segment: The segment.
+        parts: What `parts_of` returned. What is behind the last whole batch goes into the last part.
+        files: The way to the disk.
+    """
+    status = segment.path.stat()
+    ends = [*(part.position for part in parts[1:]), status.st_size]
+    data = memoryview(segment.data)
+    for part, end in zip(parts, ends, strict=True):
+        path = segment.directory / segment_file_name(part.base_offset, LOG_SUFFIX + CLEANED_SUFFIX)
+        file = files.open(path)
+        try:
+            for position in range(part.position, end, _CHUNK_BYTES):
+                file.write(data[position : min(position + _CHUNK_BYTES, end)])
+            file.sync()
+        finally:
+            file.close()
+        files.set_modified_ms(path, status.st_mtime_ns // 1_000_000)
+    data.release()
+    segment.close()
+    for deleted in swap_segments(segment.directory, [part.base_offset for part in parts], [segment.base_offset], files):
+        files.unlink(deleted)

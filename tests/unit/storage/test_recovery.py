@@ -1,0 +1,87 @@
+"""Recovery of segments that are no crash's doing: offsets that go back, or that cannot be in a segment at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.errors import CorruptRecordError
+from odradek.records import Record
+from odradek.records.builder import build_batch
+from odradek.storage.log import Log
+from odradek.storage.names import LOG_SUFFIX, segment_file_name
+from odradek.storage.recovery import RecoveryKind
+from odradek.storage.topic_config import TopicConfig
+from odradek.storage.writable_log import WritableLog
+
+TIME = 1_700_000_000_000
+
+
+def batch(offset: int, timestamp: int = TIME, count: int = 2) -> bytes:
+    records = [Record(b"k", b"%d" % number, timestamp=timestamp) for number in range(count)]
+    return bytes(build_batch(records, base_offset=offset))
+
+
+def make(folder: Path, base_offset: int, *batches: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / segment_file_name(base_offset, LOG_SUFFIX)
+    path.write_bytes(b"".join(batches))
+    return path
+
+
+def offsets(log: Log) -> list[int | None]:
+    return [record.offset for record in log.read()]
+
+
+def config(interval: int) -> TopicConfig:
+    return TopicConfig.load({"index.interval.bytes": str(interval)})
+
+
+def test_what_goes_back_is_kept_where_no_index_tells(tmp_path: Path) -> None:
+    make(tmp_path / "t-0", 0, batch(0), batch(4), batch(2), batch(8))
+    make(tmp_path / "t-0", 10, batch(10))
+    with WritableLog(tmp_path / "t-0", config=config(4096)) as log:
+        assert offsets(log) == [0, 1, 4, 5, 2, 3, 8, 9, 10, 11]
+        assert not any(action.kind in {RecoveryKind.TRUNCATED, RecoveryKind.REMOVED} for action in log.report.actions)
+        assert log.append([Record(b"k", b"v")]) == 12
+    with WritableLog(tmp_path / "t-0", config=config(4096), is_clean=True, recovery_point=13) as again:
+        assert not again.report
+        assert offsets(again)[-1] == 12
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        # The offset index would have to go back.
+        [batch(0), batch(4), batch(2), batch(8)],
+        [batch(0), batch(4), batch(8), batch(4)],
+        # The time index: the batch that went back has the greatest timestamp.
+        [batch(0), batch(4, TIME + 1), batch(2, TIME + 2)],
+    ],
+)
+def test_what_goes_back_is_cut_where_an_index_would_have_to(batches: list[bytes], tmp_path: Path) -> None:
+    path = make(tmp_path / "t-0", 0, *batches)
+    last = make(tmp_path / "t-0", 10, batch(10))
+    kept = 3 if len(batches) == 4 and batches[2] == batch(8) else 2
+    with WritableLog(tmp_path / "t-0", config=config(0)) as log:
+        assert offsets(log) == [0, 1, 4, 5, 8, 9][: kept * 2]
+        assert not last.exists()
+        (cut,) = [action for action in log.report.actions if action.kind is RecoveryKind.TRUNCATED]
+        assert (cut.path, cut.position) == (path, sum(map(len, batches[:kept])))
+        assert "follows" in cut.reason
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [[batch(3)], [batch(10), batch(3)], [batch(10), batch(1 << 40), batch(12)]],
+    ids=["all below the base", "one below the base", "one far above"],
+)
+def test_an_offset_that_cannot_be_there_is_refused_and_nothing_is_lost(batches: list[bytes], tmp_path: Path) -> None:
+    path = make(tmp_path / "t-0", 10, *batches)
+    last = make(tmp_path / "t-0", 20, batch(20))
+    with pytest.raises(CorruptRecordError, match="cannot be in this segment") as raised:
+        WritableLog(tmp_path / "t-0")
+    assert raised.value.path == str(path)
+    assert path.read_bytes() == b"".join(batches)
+    assert last.read_bytes() == batch(20)
