@@ -79,12 +79,11 @@ class _SegmentFiles:
             self.log.close()
             raise
 
-    def sync(self, *, indexes: bool) -> None:
+    def sync(self) -> None:
         self.log.sync()
-        if indexes:
-            self.offset_index.sync()
-            self.time_index.sync()
-            self.transaction_index.sync()
+        self.offset_index.sync()
+        self.time_index.sync()
+        self.transaction_index.sync()
 
     def abandon(self) -> None:
         self.log.close()
@@ -267,9 +266,9 @@ class ActiveSegment(Segment):
             self._index_counts = (opened.offset_index.count, opened.time_index.count)
         self._published = SegmentEnd(self.position, next_offset, None)
 
-    def flush(self, *, indexes: bool = True) -> None:
-        """Return when what was written is on the disk; without the indexes, which recovery can rebuild, if so asked."""
-        self._files().sync(indexes=indexes)
+    def flush(self) -> None:
+        """Return when what was written is on the disk."""
+        self._files().sync()
 
     def park(self) -> None:
         """Close the files as they are, to be opened again at the next append."""

@@ -106,7 +106,7 @@ class OwnedLog(Log):
         self._is_closed = False
         self._is_dirty = False
         self._is_directory_dirty = False
-        self._directory_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
         self.deleted = DelayedDeletes(files)
         self.path = Path(path)
         self.config = config or TopicConfig()
@@ -129,7 +129,7 @@ class OwnedLog(Log):
         latest = loaded.epochs.latest_epoch
         self.leader_epoch = leader_epoch if latest is None else max(leader_epoch, latest)
         self._start_offset = loaded.log_start_offset
-        self._recovery_point = loaded.recovery_point
+        self._recovery_point = self._durable_end = loaded.recovery_point
         self._first_unstable_offset = self.producers.first_unstable_offset
         self._last_flush_ms = clock()
         self._unsynced: list[Segment] = []
@@ -163,9 +163,12 @@ class OwnedLog(Log):
             self._failure = error
             raise LogOfflineError(self.path, str(error)) from error
 
-    def _check_usable(self) -> None:
+    def _check_failure(self) -> None:
         if self._failure is not None:
             raise LogOfflineError(self.path, str(self._failure)) from self._failure
+
+    def _check_usable(self) -> None:
+        self._check_failure()
         if self._is_closed:
             raise LogError(f"{self.path} is closed")
 
@@ -304,16 +307,31 @@ class OwnedLog(Log):
 
     # -- bringing to the disk
 
+    @contextmanager
+    def _syncing(self) -> Iterator[None]:
+        """Let one sync happen at a time: the kernel tells but one of them that it has lost what was written."""
+        with self._sync_lock:
+            self._check_failure()
+            try:
+                yield
+            except OSError as error:
+                self._failure = error
+                raise
+
+    def _sync_file(self, path: Path) -> None:
+        file = self._disk.open(path)
+        try:
+            with self._syncing():
+                file.sync()
+        finally:
+            file.close()
+
     def _sync_sealed(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             for suffix in SEGMENT_SUFFIXES:
                 path = self.path / segment_file_name(segment.base_offset, suffix)
                 if path.exists():
-                    file = self._disk.open(path)
-                    try:
-                        file.sync()
-                    finally:
-                        file.close()
+                    self._sync_file(path)
         self._sync_directory()
         with self._lock:
             self._unsynced = [segment for segment in self._unsynced if segment not in segments]
@@ -322,7 +340,7 @@ class OwnedLog(Log):
 
     def _sync_directory(self) -> None:
         # Whoever comes second returns when the first one has done it.
-        with self._directory_lock:
+        with self._syncing():
             if self._is_directory_dirty:
                 self._is_directory_dirty = False
                 self._disk.sync_directory(self.path)
@@ -360,8 +378,32 @@ class OwnedLog(Log):
             self._writers.touch(self)
             with self._disk_guard():
                 self._sync_sealed(self._unsynced)
-                self._active.flush()
+                with self._syncing():
+                    self._active.flush()
                 self._recovery_point = end
+                self._durable_end = max(self._durable_end, end)
+
+    def _make_durable(self, end_offset: int) -> None:
+        """Return when the records below an offset are on the disk; without the indexes, which recovery can rebuild.
+
+        Others append meanwhile. Those who wait for their turn here are covered by whoever comes first among them.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before: what was not flushed before is unknown.
+        """
+        # Nobody is to delete, compact or close what is synced; see `TrimmableLog`.
+        with self._flush_lock:
+            if self._durable_end >= end_offset:
+                return
+            with self._lock:
+                self._check_usable()
+                covered, sealed, active = self.log_end_offset, self._unsynced, self._active
+            with self._disk_guard():
+                self._sync_sealed(sealed)
+                # By its name: the file that is written to is closed as soon as it is rolled.
+                self._sync_file(active.path)
+                self._sync_directory()
+            self._durable_end = max(self._durable_end, covered)
 
     # -- closing
 
@@ -402,7 +444,7 @@ class OwnedLog(Log):
                         self._unsynced = [*self._unsynced, self._active.seal()]
                         self._is_directory_dirty = True
                         self._sync_sealed(self._unsynced)
-                        self._recovery_point = self.log_end_offset
+                        self._recovery_point = self._durable_end = self.log_end_offset
             finally:
                 self._is_closed = True
                 self._active.park()

@@ -6,8 +6,9 @@
 
 One thread appends at a time; any number read meanwhile, as of any `Log`. Nothing is brought to the disk before `flush`,
 a durable append, `flush.messages` or `flush.ms` say so, or the log is closed: a crash of the program loses nothing that
-was appended, one of the machine what was not flushed. A disk that fails takes the log offline: what was not
-acknowledged is unknown then, and only opening the log anew tells.
+was appended, one of the machine what was not flushed. Durable appends that wait for the disk at the same time share a
+sync. A disk that fails takes the log offline: what was not acknowledged is unknown then, and only opening the log anew
+tells.
 
 Source in Kafka: `UnifiedLog`, `LocalLog`.
 """
@@ -74,7 +75,10 @@ class WritableLog(TrimmableLog):
             )
             for headers in _chunks(headers_of(data, check_crc=False), self.config.max_segment_bytes):
                 self._write(data[headers[0].position : headers[-1].end_position], headers, AppendOrigin.CLIENT)
-            self._settle(durable=durable)
+            self._settle()
+            end_offset = self.log_end_offset
+        if durable:
+            self._make_durable(end_offset)
         return first_offset
 
     def append_batches(
@@ -125,12 +129,15 @@ class WritableLog(TrimmableLog):
                 transaction_version=transaction_version,
                 supports_epoch_bump=supports_epoch_bump,
             )
-            self._settle(durable=durable)
-            if check.duplicate is not None:
-                duplicate = check.duplicate
-                stamped = duplicate.timestamp if append_time_ms is not None else None
-                return AppendResult(duplicate.first_offset, duplicate.last_offset, stamped, is_duplicate=True)
-            return AppendResult(headers[0].base_offset, headers[-1].last_offset, append_time_ms)
+            self._settle()
+            end_offset = self.log_end_offset
+        if durable:
+            self._make_durable(end_offset)
+        if check.duplicate is not None:
+            duplicate = check.duplicate
+            stamped = duplicate.timestamp if append_time_ms is not None else None
+            return AppendResult(duplicate.first_offset, duplicate.last_offset, stamped, is_duplicate=True)
+        return AppendResult(headers[0].base_offset, headers[-1].last_offset, append_time_ms)
 
     def end_transaction(
         self,
@@ -222,19 +229,13 @@ class WritableLog(TrimmableLog):
                 self._epochs.assign(header.partition_leader_epoch, header.base_offset)
                 latest = self._epochs.latest_epoch
 
-    def _settle(self, *, durable: bool) -> None:
+    def _settle(self) -> None:
         """Do what the flush policy asks after an append."""
         config = self.config
-        end = self.log_end_offset
-        if end - self._recovery_point >= config.flush_messages or (
+        if self.log_end_offset - self._recovery_point >= config.flush_messages or (
             self._clock() - self._last_flush_ms >= config.flush_ms
         ):
             self.flush()
-        elif durable:
-            with self._disk_guard():
-                self._sync_sealed(self._unsynced)
-                self._active.flush(indexes=False)
-                self._sync_directory()
 
 
 def _chunks(headers: Sequence[BatchHeader], limit: int) -> Iterator[list[BatchHeader]]:
