@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from crash.model import FOREVER, PartitionModel, Producer, Row
@@ -43,7 +44,9 @@ def first_difference(found: list[Row], expected: list[Row]) -> str:
     return f"{len(found)} records, not {len(expected)}"
 
 
-def check_log(log: Log, model: PartitionModel, operations: int, *, power_cut: bool, seed: int) -> None:
+def check_log(
+    log: Log, model: PartitionModel, operations: int, *, power_cut: bool, seed: int, may_have_holes: bool = False
+) -> bool:
     """Compare a log that was recovered with what was appended to it.
 
     Args:
@@ -52,6 +55,11 @@ def check_log(log: Log, model: PartitionModel, operations: int, *, power_cut: bo
         operations: How many operations were done when the crash came.
         power_cut: Whether only what is durable must be there.
         seed: What decides the look-ups.
+        may_have_holes: Whether a segment may have lost its end while the next one was there, as in Kafka: nothing that
+            was acknowledged as durable, but what remains is no prefix of what was appended.
+
+    Returns:
+        Whether all that was appended up to the log's end is there.
 
     Raises:
         Wrong: Something does not hold.
@@ -59,9 +67,14 @@ def check_log(log: Log, model: PartitionModel, operations: int, *, power_cut: bo
     start, end = log.log_start_offset, log.log_end_offset
     check_bounds(model, start, end, operations, power_cut=power_cut)
     require(not log.damage, "damage was left:", log.damage)
-    headers = check_segments(log, model, end)
+    headers, transactions = check_segments(log, model, may_have_holes=may_have_holes)
     rows = [row_of(record) for record in log.read()]
     committed = [row_of(record) for record in log.read(isolation="read_committed")]
+    check_lookups(log, headers, rows, random.Random(seed))
+    if may_have_holes and (model.is_compacted or has_holes(headers, start, end)):
+        check_remains(model, rows, committed, start, operations)
+        return False
+    check_transactions(log, model, transactions, end)
     if model.is_compacted:
         check_compacted(model, rows, committed, start, end)
     else:
@@ -73,7 +86,33 @@ def check_log(log: Log, model: PartitionModel, operations: int, *, power_cut: bo
         require(found in views, "last stable offset", found, "not of", views)
         expected = model.committed_rows(start, end, views[found])
         require(committed == expected, "committed:", first_difference(committed, expected))
-    check_lookups(log, headers, rows, random.Random(seed))
+    return True
+
+
+def has_holes(headers: list[BatchHeader], start: int, end: int) -> bool:
+    live = [header for header in headers if header.next_offset > start]
+    if not live:
+        return start < end
+    is_whole = live[0].base_offset <= start and live[-1].next_offset == end
+    return not is_whole or any(one.next_offset != other.base_offset for one, other in pairwise(live))
+
+
+def check_remains(model: PartitionModel, rows: list[Row], committed: list[Row], start: int, operations: int) -> None:
+    """Check a log with holes: what was acknowledged as durable is there, nothing was invented."""
+    known = {row.offset: row for row in model.rows(0, model.end_offset)}
+    invented = [row for row in rows if known.get(row.offset) != row]
+    require(not invented, "these were never appended:", invented)
+    require(rows == sorted(set(rows), key=lambda row: row.offset), "records are not in order")
+    present = set(rows)
+    require(present.issuperset(committed), "committed but not there:", set(committed) - present)
+    durable = model.least_end(operations, power_cut=True)
+    if model.is_compacted:
+        newest = {row.key: row.offset for row in rows}
+        for key, row in model.newest(start, durable).items():
+            require(row.value is None or newest.get(key, -1) >= row.offset, "the record of", key, "is missing:", row)
+    else:
+        missing = [row for row in model.rows(start, durable) if row not in present]
+        require(not missing, "acknowledged as durable and not there:", missing)
 
 
 def origins(log: Log) -> list[int]:
@@ -92,7 +131,9 @@ def check_bounds(model: PartitionModel, start: int, end: int, operations: int, *
     require(start <= most, f"the log starts at {start}, above {most} which was asked for")
 
 
-def check_segments(log: Log, model: PartitionModel, end: int) -> list[BatchHeader]:
+def check_segments(
+    log: Log, model: PartitionModel, *, may_have_holes: bool
+) -> tuple[list[BatchHeader], list[tuple[int, int, int]]]:
     """Read the segments' files as they are: batches without gaps, and every entry of every index."""
     found: list[BatchHeader] = []
     next_offset = 0
@@ -105,7 +146,7 @@ def check_segments(log: Log, model: PartitionModel, end: int) -> list[BatchHeade
         headers = list(scan)
         require(scan.damage is None or (is_active and not data[scan.position :].strip(b"\0")), scan.damage)
         for header in headers:
-            if not model.is_compacted and header.base_offset > log.log_start_offset:
+            if not (model.is_compacted or may_have_holes) and header.base_offset > log.log_start_offset:
                 gapless = header.base_offset == next_offset or not found
                 require(gapless, segment.path.name, "offset", header.base_offset, "follows", next_offset - 1)
             require(header.base_offset >= next_offset, segment.path.name, "offsets go backwards at", header.base_offset)
@@ -119,8 +160,7 @@ def check_segments(log: Log, model: PartitionModel, end: int) -> list[BatchHeade
         path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
         if path.exists():
             transactions += [tuple(entry[:3]) for entry in parse_transaction_index(path.read_bytes())]  # type: ignore[misc]
-    check_transactions(log, model, transactions, end)
-    return found
+    return found, transactions
 
 
 def check_transactions(log: Log, model: PartitionModel, found: list[tuple[int, int, int]], end: int) -> None:

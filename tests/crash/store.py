@@ -21,10 +21,12 @@ class Store:
 
     Attributes:
         was_clean: Whether it was closed in order before it was opened.
+        flushes_late: Whether rolled segments are flushed by the maintenance, as in the background, not as they roll.
     """
 
-    def __init__(self, root: Path, files: FileSystem, clock: Callable[[], int]) -> None:
+    def __init__(self, root: Path, files: FileSystem, clock: Callable[[], int], *, flushes_late: bool = False) -> None:
         self.root = root
+        self.flushes_late = flushes_late
         self._files = files
         self._clock = clock
         self.was_clean = False
@@ -46,7 +48,11 @@ class Store:
 
     def open(self) -> None:
         self.was_clean = (self.root / CLEAN_SHUTDOWN_MARKER).exists()
-        self._opened = WritableLogDirectory(self.root, files=self._files, clock=self._clock)
+        self._opened = opened = WritableLogDirectory(self.root, files=self._files, clock=self._clock)
+        if self.flushes_late:
+            # As where the maintenance has its thread, which would make a case another one each time.
+            maintenance = opened._maintenance
+            setattr(maintenance, "flush_later", lambda log: maintenance._rolled.append(log) is None)  # noqa: B010
 
     def partitions(self) -> list[TopicPartition]:
         return self._logs.topic_partitions()

@@ -46,6 +46,10 @@ FOUND_BEFORE = [
     Case(46, 60, 600, "power", 4246981464),
     # What was left of a deleted head had a hole, and a snapshot from before it was replayed from.
     Case(211, 60, 527, "power", 118407822),
+    # What was cut took the snapshot of the new end with it: recovering twice gave another state of the producers.
+    Case(3000212, 60, 458, "power", 3303151863),
+    # A segment was sealed below the recovery point, and the cut of its preallocated end lost.
+    Case(3000295, 60, 853, "power", 2733131219),
 ]
 """Crashes that lost or invented something, as the log was written then; what it does at each step has changed since."""
 

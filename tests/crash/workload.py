@@ -20,6 +20,8 @@ from odradek.testing.faults import FaultyFileSystem
 
 START_MS = 1_700_000_000_000
 KEYS = [f"key-{number}".encode() for number in range(6)]
+FLUSHES_LATE = {4, 7}
+"""The seeds, by what is left of them when divided by eight, whose rolled segments are flushed by the maintenance."""
 
 
 class ProducerSide:
@@ -53,7 +55,7 @@ class Workload:
         self.models: dict[TopicPartition, PartitionModel] = {}
         self.producers: dict[TopicPartition, list[ProducerSide]] = {}
         self.offline = False
-        self.store = Store(root, self.files, self.clock)
+        self.store = Store(root, self.files, self.clock, flushes_late=seed % 8 in FLUSHES_LATE)
         self._topics = 0
 
     def clock(self) -> int:

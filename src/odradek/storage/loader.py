@@ -322,8 +322,11 @@ class LogLoader:
             self._derive_epochs(self._segments[:first])
         for number in range(first, len(self._segments)):
             if self._recover_segment(self._segments[number]) > 0:
+                end_offset = self._segments[number].end().next_offset
                 for segment in reversed(self._segments[number + 1 :]):
-                    self._remove_segment(segment, "a segment before it had to be cut")
+                    # A snapshot at the end has just been taken: it may tell of producers that no replay tells of.
+                    reason = "a segment before it had to be cut"
+                    self._remove_segment(segment, reason, keeps_snapshot=segment.base_offset == end_offset)
                 del self._segments[number + 1 :]
                 return
 
@@ -338,9 +341,9 @@ class LogLoader:
                     found.append(EpochEntry(latest, header.base_offset))
         self._epochs.assign_all(found)
 
-    def _remove_segment(self, segment: Segment, reason: str) -> None:
+    def _remove_segment(self, segment: Segment, reason: str, *, keeps_snapshot: bool = False) -> None:
         segment.close()
-        for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
+        for suffix in SEGMENT_SUFFIXES if keeps_snapshot else (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
             self._remove(segment_file_name(segment.base_offset, suffix), reason)
         # One after the other, the last one first, so that another crash leaves no hole.
         self._files.sync_directory(self._directory)

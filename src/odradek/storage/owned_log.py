@@ -295,7 +295,9 @@ class OwnedLog(Log):
             return
         sealed = self._active.seal()
         self._unsynced = [*self._unsynced, sealed]
-        if self._owner is None or not self._owner.rolled(self):
+        # A flush may have let the recovery point be noted behind what was sealed only now: nobody would look at it again.
+        is_noted = self._recovery_point > sealed.base_offset
+        if is_noted or self._owner is None or not self._owner.rolled(self):
             # Were the next segment on the disk before the end of this one, a crash could leave a hole between them.
             self._sync_sealed(self._unsynced)
         self._active = self._create_segment(base_offset)
