@@ -130,6 +130,14 @@ def test_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: boo
     assert crash_after_fault(folder, 1_000_000, 3, fault, go_on=go_on) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("block", range(BLOCKS, BLOCKS + 3))
+def test_fifteen_hundred_crashes(folder: Path, block: int) -> None:
+    seeds = range(block * WORKLOADS_A_BLOCK, (block + 1) * WORKLOADS_A_BLOCK)
+    assert sum(crash(folder, seed, CUTS) for seed in seeds) == len(seeds) * CUTS
+
+
 @pytest.mark.laboratory
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", range(BLOCKS))

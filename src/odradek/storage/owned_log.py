@@ -21,17 +21,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from odradek.errors import LogError, LogOfflineError
+from odradek.errors import LogError
 from odradek.storage.active_segment import ActiveSegment, SegmentLimits
 from odradek.storage.appends import append_rules
 from odradek.storage.checkpoints import EpochEntry
 from odradek.storage.cleaning.retention import DelayedDeletes
-from odradek.storage.cleaning.segment_swap import SEGMENT_SUFFIXES
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.loader import LogLoader, now_ms
 from odradek.storage.log import Log
-from odradek.storage.names import segment_file_name
+from odradek.storage.log_sync import LogSync
 from odradek.storage.open_writers import OpenWriters
 from odradek.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, LastRecord
 from odradek.storage.recovery import RecoveryReport
@@ -102,13 +101,11 @@ class OwnedLog(Log):
         self._clock = clock
         self._owner = owner
         self._writers = OpenWriters() if writers is None else writers
-        self._failure: BaseException | None = None
         self._is_closed = False
         self._is_dirty = False
-        self._is_directory_dirty = False
-        self._sync_lock = threading.Lock()
         self.deleted = DelayedDeletes(files)
         self.path = Path(path)
+        self._sync = LogSync(self.path, files)
         self.config = config or TopicConfig()
         with self._disk_guard():
             loaded = LogLoader(
@@ -157,25 +154,18 @@ class OwnedLog(Log):
     def _disk_guard(self) -> Iterator[None]:
         """Take the log offline where the disk fails."""
         self._check_usable()
-        try:
+        with self._sync.guard():
             yield
-        except OSError as error:
-            self._failure = error
-            raise LogOfflineError(self.path, str(error)) from error
-
-    def _check_failure(self) -> None:
-        if self._failure is not None:
-            raise LogOfflineError(self.path, str(self._failure)) from self._failure
 
     def _check_usable(self) -> None:
-        self._check_failure()
+        self._sync.check()
         if self._is_closed:
             raise LogError(f"{self.path} is closed")
 
     @property
     def is_offline(self) -> bool:
         """Whether the disk has failed: nothing is written any more."""
-        return self._failure is not None
+        return self._sync.failure is not None
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
@@ -270,7 +260,7 @@ class OwnedLog(Log):
             files=self._disk,
         )
         # Not before: a sync that comes in between knows nothing of it.
-        self._is_directory_dirty = True
+        self._sync.is_directory_dirty = True
         return segment
 
     def roll(self) -> None:
@@ -295,7 +285,7 @@ class OwnedLog(Log):
             return
         sealed = self._active.seal()
         self._unsynced = [*self._unsynced, sealed]
-        # A flush may have let the recovery point be noted behind what was sealed only now: nobody would look at it again.
+        # A flush may have let the recovery point be noted behind what is sealed only now: nobody would look there again.
         is_noted = self._recovery_point > sealed.base_offset
         if is_noted or self._owner is None or not self._owner.rolled(self):
             # Were the next segment on the disk before the end of this one, a crash could leave a hole between them.
@@ -309,43 +299,14 @@ class OwnedLog(Log):
 
     # -- bringing to the disk
 
-    @contextmanager
-    def _syncing(self) -> Iterator[None]:
-        """Let one sync happen at a time: the kernel tells but one of them that it has lost what was written."""
-        with self._sync_lock:
-            self._check_failure()
-            try:
-                yield
-            except OSError as error:
-                self._failure = error
-                raise
-
-    def _sync_file(self, path: Path) -> None:
-        file = self._disk.open(path)
-        try:
-            with self._syncing():
-                file.sync()
-        finally:
-            file.close()
-
     def _sync_sealed(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
-            for suffix in SEGMENT_SUFFIXES:
-                path = self.path / segment_file_name(segment.base_offset, suffix)
-                if path.exists():
-                    self._sync_file(path)
-        self._sync_directory()
+            self._sync.segment(segment.base_offset)
+        self._sync.directory()
         with self._lock:
             self._unsynced = [segment for segment in self._unsynced if segment not in segments]
             if not self._unsynced:
                 self._recovery_point = max(self._recovery_point, self._active.base_offset)
-
-    def _sync_directory(self) -> None:
-        # Whoever comes second returns when the first one has done it.
-        with self._syncing():
-            if self._is_directory_dirty:
-                self._is_directory_dirty = False
-                self._disk.sync_directory(self.path)
 
     def flush_if_due(self) -> None:
         """Flush if `flush.ms` has passed.
@@ -353,7 +314,7 @@ class OwnedLog(Log):
         Raises:
             LogOfflineError: The disk failed now.
         """
-        if self._failure is None and self._clock() - self._last_flush_ms >= self.config.flush_ms:
+        if self._sync.failure is None and self._clock() - self._last_flush_ms >= self.config.flush_ms:
             self.flush()
 
     def flush_sealed(self) -> None:
@@ -375,12 +336,12 @@ class OwnedLog(Log):
             self._check_usable()
             end = self.log_end_offset
             self._last_flush_ms = self._clock()
-            if end == self._recovery_point and not self._is_directory_dirty:
+            if end == self._recovery_point and not self._sync.is_directory_dirty:
                 return
             self._writers.touch(self)
             with self._disk_guard():
                 self._sync_sealed(self._unsynced)
-                with self._syncing():
+                with self._sync.alone():
                     self._active.flush()
                 self._recovery_point = end
                 self._durable_end = max(self._durable_end, end)
@@ -403,8 +364,8 @@ class OwnedLog(Log):
             with self._disk_guard():
                 self._sync_sealed(sealed)
                 # By its name: the file that is written to is closed as soon as it is rolled.
-                self._sync_file(active.path)
-                self._sync_directory()
+                self._sync.file(active.path)
+                self._sync.directory()
             self._durable_end = max(self._durable_end, covered)
 
     # -- closing
@@ -440,11 +401,11 @@ class OwnedLog(Log):
             if self._is_closed:
                 return
             try:
-                if self._failure is None and self._is_dirty:
+                if self._sync.failure is None and self._is_dirty:
                     with self._disk_guard():
                         self.producers.take_snapshot()
                         self._unsynced = [*self._unsynced, self._active.seal()]
-                        self._is_directory_dirty = True
+                        self._sync.is_directory_dirty = True
                         self._sync_sealed(self._unsynced)
                         self._recovery_point = self._durable_end = self.log_end_offset
             finally:

@@ -99,7 +99,7 @@ class TrimmableLog(OwnedLog):
     def remove_deleted_files(self) -> None:
         """Unlink the files of deleted segments whose `file.delete.delay.ms` has passed."""
         with self._lock:
-            if len(self.deleted) and self._failure is None:
+            if len(self.deleted) and self._sync.failure is None:
                 with self._disk_guard():
                     self.deleted.run(self._clock())
 

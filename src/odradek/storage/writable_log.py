@@ -213,7 +213,7 @@ class WritableLog(TrimmableLog):
             for transaction in self.producers.apply(check, last.next_offset):
                 self._active.add_aborted(transaction)
                 # The index's file may be new: were its name lost, what was aborted would be read.
-                self._is_directory_dirty = True
+                self._sync.is_directory_dirty = True
         # Nobody is to take for stable what has only now begun.
         self._first_unstable_offset = self.producers.first_unstable_offset
         self._active.publish(last.next_offset)
