@@ -285,7 +285,7 @@ class OwnedLog(Log):
             return
         sealed = self._active.seal()
         self._unsynced = [*self._unsynced, sealed]
-        # A flush may have let the recovery point be noted behind what is sealed only now: nobody would look there again.
+        # A flush may have let the recovery point be noted behind what is sealed only now, never to be looked at.
         is_noted = self._recovery_point > sealed.base_offset
         if is_noted or self._owner is None or not self._owner.rolled(self):
             # Were the next segment on the disk before the end of this one, a crash could leave a hole between them.
