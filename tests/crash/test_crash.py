@@ -50,6 +50,8 @@ FOUND_BEFORE = [
     Case(3000212, 60, 458, "power", 3303151863),
     # A segment was sealed below the recovery point, and the cut of its preallocated end lost.
     Case(3000295, 60, 853, "power", 2733131219),
+    # The flush of a rolled segment whose log had been deleted kept others from theirs.
+    Case(367, 60, 300, "power", 1),
 ]
 """Crashes that lost or invented something, as the log was written then; what it does at each step has changed since."""
 

@@ -194,9 +194,18 @@ class Maintenance:
 
     def _flush_rolled(self) -> None:
         with self._wake:
-            rolled, self._rolled = self._rolled, []
-        for log in dict.fromkeys(rolled):
-            log.flush_sealed()
+            rolled, self._rolled = list(dict.fromkeys(self._rolled)), []
+        while rolled:
+            log = rolled.pop(0)
+            if log.is_offline:
+                continue
+            try:
+                log.flush_sealed()
+            except OdradekError:
+                # The others are not to wait for their next roll because of it.
+                with self._wake:
+                    self._rolled[:0] = rolled
+                raise
 
     def _flush_due(self) -> None:
         for log in self._directory.open_logs:

@@ -318,13 +318,16 @@ class OwnedLog(Log):
             self.flush()
 
     def flush_sealed(self) -> None:
-        """Bring all segments but the active one to the disk, while others append.
+        """Bring all segments but the active one to the disk, while others append; nothing where the log was closed.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
-        with self._flush_lock, self._disk_guard():
-            self._sync_sealed(self._unsynced)
+        with self._flush_lock:
+            if self._is_closed:
+                return
+            with self._disk_guard():
+                self._sync_sealed(self._unsynced)
 
     def flush(self) -> None:
         """Return when all that was appended is on the disk.
