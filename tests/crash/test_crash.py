@@ -52,6 +52,8 @@ FOUND_BEFORE = [
     Case(3000295, 60, 853, "power", 2733131219),
     # The flush of a rolled segment whose log had been deleted kept others from theirs.
     Case(367, 60, 300, "power", 1),
+    # Of a batch the base offset alone, which no checksum covers, did not reach the disk.
+    Case(5000027, 60, 132, "power", 2772172226),
 ]
 """Crashes that lost or invented something, as the log was written then; what it does at each step has changed since."""
 

@@ -182,6 +182,10 @@ def recover_segment(
     damage: FormatError | None = None
     goes_back = False
     for header in scan:
+        if header.last_offset < next_offset and next_offset >= recovery_point:
+            # A torn write: the base offset, which no checksum covers, is the part that did not reach the disk.
+            damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
+            break
         if not 0 <= header.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
             # Kafka does not start then. It is nothing that a crash does, and what follows may be all there is.
             raise _misplaced(segment, header, f"offset {header.last_offset} cannot be in this segment")

@@ -41,7 +41,7 @@ def config(interval: int) -> TopicConfig:
 def test_what_goes_back_is_kept_where_no_index_tells(tmp_path: Path) -> None:
     make(tmp_path / "t-0", 0, batch(0), batch(4), batch(2), batch(8))
     make(tmp_path / "t-0", 10, batch(10))
-    with WritableLog(tmp_path / "t-0", config=config(4096)) as log:
+    with WritableLog(tmp_path / "t-0", config=config(4096), recovery_point=9) as log:
         assert offsets(log) == [0, 1, 4, 5, 2, 3, 8, 9, 10, 11]
         assert not any(action.kind in {RecoveryKind.TRUNCATED, RecoveryKind.REMOVED} for action in log.report.actions)
         assert log.append([Record(b"k", b"v")]) == 12
@@ -81,7 +81,7 @@ def test_an_offset_that_cannot_be_there_is_refused_and_nothing_is_lost(batches: 
     path = make(tmp_path / "t-0", 10, *batches)
     last = make(tmp_path / "t-0", 20, batch(20))
     with pytest.raises(CorruptRecordError, match="cannot be in this segment") as raised:
-        WritableLog(tmp_path / "t-0")
+        WritableLog(tmp_path / "t-0", recovery_point=19)
     assert raised.value.path == str(path)
     assert path.read_bytes() == b"".join(batches)
     assert last.read_bytes() == batch(20)
