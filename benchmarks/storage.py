@@ -25,10 +25,10 @@ from pathlib import Path
 import odradek
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.owned_log import OwnedLog
 from odradek.storage.producers.producer_state import AppendOrigin
-from odradek.storage.writable_log_directory import WritableLogDirectory
 
 SETTINGS = {"retention.ms": "-1"}
 VALUE_BYTES = 200

@@ -20,15 +20,15 @@ from odradek.storage.checkpoints import (
     read_leader_epochs,
     read_offset_checkpoint,
 )
-from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.index.time_index import TimeIndex
-from odradek.storage.index.transaction_index import TransactionIndex, format_transaction, parse_transaction_index
-from odradek.storage.meta_properties import MetaProperties
-from odradek.storage.partition_metadata import (
+from odradek.storage.directory.meta_properties import MetaProperties
+from odradek.storage.directory.partition_metadata import (
     format_partition_metadata,
     parse_partition_metadata,
     read_partition_metadata,
 )
+from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.index.time_index import TimeIndex
+from odradek.storage.index.transaction_index import TransactionIndex, format_transaction, parse_transaction_index
 from odradek.storage.producers.producer_snapshot import format_snapshot, parse_snapshot, read_snapshot
 from seeds import broker_files
 from targets import Target, dice, scratch_folder

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from odradek.errors import LogError
-from odradek.storage.directory_state import CLEAN_SHUTDOWN_MARKER
+from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
+from odradek.storage.directory.lock import LOCK_FILE_NAME
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import FileSystem
-from odradek.storage.lock import LOCK_FILE_NAME
 from odradek.storage.names import TopicPartition
 from odradek.storage.recovery import RecoveryReport
 from odradek.storage.writable_log import WritableLog
-from odradek.storage.writable_log_directory import WritableLogDirectory
 from odradek.testing.faults import FaultyFileSystem, read_tree
 
 

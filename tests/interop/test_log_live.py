@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaProducer
 
 from odradek.records import Record
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directory.log_directory import LogDirectory
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools

@@ -12,7 +12,7 @@ import pytest
 import odradek
 from odradek.records import scan_batches
 from odradek.storage.checkpoints import read_offset_checkpoint
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
 from odradek.storage.recovery import RecoveryKind
 from peers.kafka import KafkaBroker

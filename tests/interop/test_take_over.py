@@ -18,10 +18,10 @@ import pytest
 import odradek
 from odradek.errors import LogDirectoryLockedError
 from odradek.records import Record
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.names import TopicPartition
 from odradek.storage.uuids import format_uuid
-from odradek.storage.writable_log_directory import WritableLogDirectory
 from peers import log_writer
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import consumed_record

@@ -11,7 +11,7 @@ import random
 import sys
 
 from odradek.records import Record
-from odradek.storage.writable_log_directory import WritableLogDirectory
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 
 
 def value_of(offset: int) -> bytes:

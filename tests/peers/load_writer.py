@@ -25,8 +25,8 @@ import odradek
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.writable_log import WritableLog
-from odradek.storage.writable_log_directory import WritableLogDirectory
 
 KEYS = 20
 SMALL = {"internal.segment.bytes": "8192", "index.interval.bytes": "256", "file.delete.delay.ms": "5"}

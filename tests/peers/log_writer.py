@@ -22,7 +22,7 @@ from odradek.errors import OutOfOrderSequenceNumberError
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.storage.writable_log_directory import WritableLogDirectory
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 
 Tell = Callable[..., None]
 """Called as `tell(name, *arguments)`: a method of `Ledger` and what it is given."""

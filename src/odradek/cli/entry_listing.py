@@ -7,11 +7,11 @@ from pathlib import Path
 
 from odradek.cli.log_files import FileKind, LogFile
 from odradek.storage.checkpoints import read_leader_epochs, read_offset_checkpoint
+from odradek.storage.directory.meta_properties import MetaProperties
+from odradek.storage.directory.partition_metadata import read_partition_metadata
 from odradek.storage.index.offset_index import OffsetIndex
 from odradek.storage.index.time_index import TimeIndex
 from odradek.storage.index.transaction_index import parse_transaction_index
-from odradek.storage.meta_properties import MetaProperties
-from odradek.storage.partition_metadata import read_partition_metadata
 from odradek.storage.producers.producer_snapshot import read_snapshot
 from odradek.storage.uuids import format_uuid
 

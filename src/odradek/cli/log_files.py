@@ -18,10 +18,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from odradek.storage import checkpoints, names
-from odradek.storage.meta_properties import META_PROPERTIES
+from odradek.storage.directory.meta_properties import META_PROPERTIES
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA
 from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.names import TopicPartition, parse_partition_directory, parse_raft_snapshot_file
-from odradek.storage.partition_metadata import PARTITION_METADATA
 
 LEFTOVER_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 

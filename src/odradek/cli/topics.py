@@ -9,7 +9,7 @@ import click
 
 from odradek.cli.app import ExitCode, report
 from odradek.cli.log_files import check_log_directory
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directory.log_directory import LogDirectory
 
 _COLUMNS = ("topic", "partition", "log_start_offset", "log_end_offset", "segments", "bytes")
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, decode_slices
 from odradek.columnar.schema import select
 from odradek.errors import UnknownTopicOrPartitionError
+from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log import Isolation, Log
-from odradek.storage.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
 
 Time = int | str | date | datetime

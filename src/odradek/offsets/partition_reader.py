@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias
 from odradek.errors import FormatError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from odradek.offsets.store import Position
 from odradek.records import Record
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.log import Isolation, Log
-from odradek.storage.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.uuids import format_uuid
 
 ResetPolicy: TypeAlias = Literal["earliest", "latest", "none"] | int | datetime

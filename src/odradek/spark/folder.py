@@ -24,10 +24,10 @@ from odradek.records.batch import read_records
 from odradek.records.scan import scan_batches
 from odradek.spark.options import Isolation, SourceOptions
 from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
+from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.log import Log, LogSlice
-from odradek.storage.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
-from odradek.storage.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.uuids import format_uuid
 
 BATCH_ROWS = 32_768

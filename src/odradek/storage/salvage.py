@@ -25,12 +25,13 @@ from odradek.storage.checkpoints import (
     read_leader_epochs,
     read_offset_checkpoint,
 )
+from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.index.offset_index import WritableOffsetIndex
 from odradek.storage.index.time_index import WritableTimeIndex
 from odradek.storage.index.transaction_index import AbortedTransaction, WritableTransactionIndex
 from odradek.storage.log import Log
-from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.names import (
     CHECKPOINT_SUFFIX,
     INDEX_SUFFIX,
@@ -39,7 +40,6 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from odradek.storage.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.producers.producer_state import read_marker
 
 INDEX_INTERVAL_BYTES = 4096

@@ -17,10 +17,10 @@ import pytest
 
 import odradek
 from odradek.records import Record
+from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.log import Log
-from odradek.storage.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
-from odradek.storage.writable_log_directory import WritableLogDirectory
 from peers import load_writer
 from peers.load_writer import TOPICS, numbered
 from peers.process import wait_for

@@ -17,8 +17,8 @@ from odradek.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.records.scan import scan_batches
+from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log import Log
-from odradek.storage.log_directory import LogDirectory
 from odradek.storage.segment import OpenSegments
 
 

@@ -7,8 +7,13 @@ from uuid import UUID
 import pytest
 
 from odradek.errors import CheckpointError
-from odradek.storage.meta_properties import MetaProperties, format_properties, parse_properties, timestamp_comment
-from odradek.storage.partition_metadata import (
+from odradek.storage.directory.meta_properties import (
+    MetaProperties,
+    format_properties,
+    parse_properties,
+    timestamp_comment,
+)
+from odradek.storage.directory.partition_metadata import (
     format_partition_metadata,
     parse_partition_metadata,
     read_partition_metadata,

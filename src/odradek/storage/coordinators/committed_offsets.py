@@ -18,8 +18,8 @@ from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.storage.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, decode_group_record
 from odradek.storage.coordinators.records import UnknownCoordinatorRecordError
+from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log import Log
-from odradek.storage.log_directory import LogDirectory
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
 
 CommittedOffsets: TypeAlias = dict[str, dict[TopicPartition, OffsetCommitValue]]

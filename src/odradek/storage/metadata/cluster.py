@@ -16,8 +16,8 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import InvalidPartitionsError, InvalidTopicError, LogError, TopicExistsError
+from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.metadata.bootstrap import BootstrapRecords
 from odradek.storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, TopicImage
 from odradek.storage.metadata.log import append_metadata, load_metadata, metadata_file_sizes

@@ -15,8 +15,8 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import LogError
+from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
-from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.metadata.control import Voter, VoterEndpoint
 from odradek.storage.metadata.image import METADATA_VERSION
 from odradek.storage.metadata.log import METADATA_DIRECTORY

@@ -22,6 +22,7 @@ from odradek.errors import FormatError, LogError
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.builder import build_batch
 from odradek.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.metadata.control import KRaftVoters, LeaderChange, decode_control_record
 from odradek.storage.metadata.image import METADATA_VERSION, MetadataImage, PartitionImage, TopicImage
@@ -39,7 +40,6 @@ from odradek.storage.names import (
     raft_snapshot_file_name,
     segment_file_name,
 )
-from odradek.storage.partition_metadata import PARTITION_METADATA, read_partition_metadata
 
 METADATA_DIRECTORY = partition_directory_name(TopicPartition(CLUSTER_METADATA_TOPIC, 0))
 

@@ -16,7 +16,7 @@ from odradek.storage.coordinators.group_records import (
     encode_group_metadata,
     encode_offset_commit,
 )
-from odradek.storage.log_directory import LogDirectory
+from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
 

@@ -15,7 +15,7 @@ from odradek.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.records import read_records, scan_batches
-from odradek.storage.meta_properties import MetaProperties
+from odradek.storage.directory.meta_properties import MetaProperties
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties, sole_voter
 from odradek.storage.metadata.image import MetadataImage

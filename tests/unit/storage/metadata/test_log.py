@@ -12,6 +12,7 @@ import pytest
 from odradek.errors import FormatError, LogError
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.storage.directory.partition_metadata import read_partition_metadata
 from odradek.storage.metadata.control import LeaderChange, LeaderVoter, encode_control_record
 from odradek.storage.metadata.image import PartitionImage
 from odradek.storage.metadata.log import append_metadata, load_metadata
@@ -31,7 +32,6 @@ from odradek.storage.metadata.records import (
 )
 from odradek.storage.metadata.snapshot import read_snapshot, write_snapshot
 from odradek.storage.names import parse_partition_directory
-from odradek.storage.partition_metadata import read_partition_metadata
 from peers.kafka_fixture import KafkaFixture
 
 METADATA = "__cluster_metadata-0"

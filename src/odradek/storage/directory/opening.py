@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, overload
 
 from odradek.errors import LogError
-from odradek.storage.log_directory import LogDirectory
-from odradek.storage.writable_log_directory import WritableLogDirectory
+from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 
 _Path: TypeAlias = str | os.PathLike[str]
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import BrokerError, LogError
+from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import DEFAULT_NODE_ID, format_log_directory, new_meta_properties
 from odradek.storage.metadata.image import MetadataImage
@@ -31,7 +32,6 @@ from odradek.storage.names import (
     TopicPartition,
     parse_partition_directory,
 )
-from odradek.storage.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.uuids import ZERO_UUID
 

@@ -26,8 +26,8 @@ from odradek.storage.checkpoints import (
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
+from odradek.storage.directory.lock import LogDirectoryLock
 from odradek.storage.files import FILES, FileSystem, write_atomically
-from odradek.storage.lock import LogDirectoryLock
 from odradek.storage.names import TopicPartition
 from odradek.storage.owned_log import OwnedLog
 

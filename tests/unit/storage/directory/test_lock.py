@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import LogDirectoryLockedError
-from odradek.storage.lock import LogDirectoryLock
+from odradek.storage.directory.lock import LogDirectoryLock
 
 TRY = """
 import fcntl, sys
@@ -19,7 +19,7 @@ with open(sys.argv[1], "a") as file:
 HOLD = """
 import sys
 from pathlib import Path
-from odradek.storage.lock import LogDirectoryLock
+from odradek.storage.directory.lock import LogDirectoryLock
 with LogDirectoryLock(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()

@@ -28,7 +28,7 @@ from odradek.errors import InvalidConfigError, OdradekError, UnknownTopicOrParti
 from odradek.storage.cleaning.cleanable import CleanerConfig
 from odradek.storage.cleaning.cleaner_manager import LogCleaner
 from odradek.storage.config_def import Parser, boolean, int32, int64, number
-from odradek.storage.directory_state import Checkpoint
+from odradek.storage.directory.directory_state import Checkpoint
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.names import TopicPartition
 from odradek.storage.owned_log import OwnedLog

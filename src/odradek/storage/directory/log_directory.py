@@ -19,8 +19,8 @@ from types import TracebackType
 
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
 from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
+from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.log import Log
-from odradek.storage.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.names import TopicPartition, parse_partition_directory
 from odradek.storage.segment import OpenSegments
 

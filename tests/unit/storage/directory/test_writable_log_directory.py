@@ -21,10 +21,10 @@ from odradek.errors import (
 )
 from odradek.records import Record
 from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint, write_offset_checkpoint
-from odradek.storage.directory_state import CLEAN_SHUTDOWN_MARKER
+from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.names import TopicPartition
-from odradek.storage.writable_log_directory import WritableLogDirectory
 from peers.kafka_fixture import KafkaFixture
 
 

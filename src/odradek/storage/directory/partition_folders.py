@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from odradek.storage.cluster_directories import ClusterDirectories
-from odradek.storage.directory_state import DirectoryState
+from odradek.storage.directory.cluster_directories import ClusterDirectories
+from odradek.storage.directory.directory_state import DirectoryState
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.names import (
     DELETE_DIRECTORY_SUFFIX,
@@ -24,7 +25,6 @@ from odradek.storage.names import (
     TopicPartition,
     marked_directory_name,
 )
-from odradek.storage.partition_metadata import PARTITION_METADATA, write_partition_metadata
 
 
 class PartitionFolders:

@@ -21,18 +21,18 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import InvalidConfigError, LogError, OdradekError, UnknownTopicOrPartitionError
-from odradek.storage.cluster_directories import ClusterDirectories
-from odradek.storage.directory_state import Checkpoint, DirectoryState
+from odradek.storage.directory.cluster_directories import ClusterDirectories
+from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
+from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig
+from odradek.storage.directory.partition_folders import PartitionFolders
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.loader import now_ms
-from odradek.storage.log_directory import LogDirectory
-from odradek.storage.maintenance import Maintenance, MaintenanceConfig
 from odradek.storage.metadata.image import TopicImage
 from odradek.storage.names import TopicPartition
 from odradek.storage.open_writers import OpenWriters
 from odradek.storage.owned_log import OwnedLog
-from odradek.storage.partition_folders import PartitionFolders
-from odradek.storage.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.recovery import RecoveryReport
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.writable_log import WritableLog
