@@ -101,6 +101,7 @@ class OwnedLog(Log):
         self._clock = clock
         self._owner = owner
         self._writers = OpenWriters() if writers is None else writers
+        self._pid = os.getpid()
         self._is_closed = False
         self._is_dirty = False
         self.deleted = DelayedDeletes(files)
@@ -158,6 +159,8 @@ class OwnedLog(Log):
             yield
 
     def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise LogError(f"{self.path} was opened by process {self._pid}: a fork of it has to open the folder itself")
         self._sync.check()
         if self._is_closed:
             raise LogError(f"{self.path} is closed")
@@ -395,11 +398,13 @@ class OwnedLog(Log):
     def close(self) -> None:
         """Bring all to the disk, note the producers' state, cut the files to their used size, and close them.
 
-        A log that is offline is left as it is.
+        A log that is offline, or that a fork only inherited, is left as it is.
 
         Raises:
             LogOfflineError: The disk failed now.
         """
+        if os.getpid() != self._pid:
+            return
         with self._flush_lock, self._lock:
             if self._is_closed:
                 return

@@ -86,6 +86,7 @@ class WritableLogDirectory(LogDirectory):
         self._writers = OpenWriters(max_open_logs)
         self._open_logs: dict[TopicPartition, WritableLog] = {}
         self._is_closed = False
+        self._pid = os.getpid()
         self.report = RecoveryReport()
         for name, value in self._config.items():
             if not isinstance(value, str):
@@ -362,6 +363,9 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             LogOfflineError: A log could not be closed in order; the others are closed, without the marker.
         """
+        if os.getpid() != self._pid:
+            # A fork: what its parent has open is not its to close.
+            return
         with self._lock:
             if self._is_closed:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -286,3 +287,28 @@ def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
                 segment.offset_index.check()
                 segment.time_index.check()
                 assert segment.offset_index.count == 2
+
+
+def test_a_fork_leaves_alone_what_its_parent_opened(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    logs = odradek.open(tmp_path / "data")
+    logs.create_topic("t")
+    log = logs["t", 0]
+    log.append([Record(value=b"before")])
+    child = os.fork()
+    if child == 0:
+        try:
+            with logs:
+                log.append([Record(value=b"by the child")])
+        except LogError as error:
+            said.write_text(str(error))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert f"was opened by process {os.getpid()}" in said.read_text()
+    assert not (tmp_path / "data" / CLEAN_SHUTDOWN_MARKER).exists()
+    log.append([Record(value=b"after")])
+    logs.close()
+    with odradek.open(tmp_path / "data") as again:
+        assert values(again["t", 0]) == [b"before", b"after"]
+        assert not again.report
