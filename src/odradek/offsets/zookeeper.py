@@ -124,7 +124,8 @@ class ZooKeeperOffsetStore(OffsetStore):
         if self._client is None:
             client = KazooClient(
                 self._hosts,
-                timeout=_SESSION_TIMEOUT_S,
+                # A server that starts may accept a connection and then say nothing: a call has time for another one.
+                timeout=min(_SESSION_TIMEOUT_S, self._timeout_s / 2),
                 connection_retry=KazooRetry(max_tries=-1, delay=_RETRY_S, max_delay=1.0),
                 auth_data=[("digest", ":".join(self._credentials))] if self._credentials else None,
                 default_acl=self._acl(),
