@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import pickle
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,15 +36,6 @@ def _closed_connections() -> Iterator[None]:
     yield
     close_kept_clients()
     gc.collect()
-
-
-@pytest.fixture(scope="module")
-def fixture_broker(
-    kafka_tools: KafkaTools, fixture_4_3_1: KafkaFixture, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkaBroker]:
-    log_dir = Path(shutil.copytree(fixture_4_3_1.log_dir, tmp_path_factory.mktemp("broker") / "log-dir"))
-    with KafkaBroker(kafka_tools, log_dir) as broker:
-        yield broker
 
 
 def source_options(broker: KafkaBroker, **options: str) -> SourceOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from peers.jars import PeerMissingError
 from peers.kafka import KafkaBroker
+from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
 from peers.process import Server
 from peers.redis import RedisServer
@@ -35,6 +37,16 @@ def kafka_tools() -> Iterator[KafkaTools]:
         tools = KafkaTools()
     with tools:
         yield tools
+
+
+@pytest.fixture(scope="module")
+def fixture_broker(
+    kafka_tools: KafkaTools, fixture_4_3_1: KafkaFixture, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaBroker]:
+    """Apache Kafka on a copy of the 4.3.1 log directory, one for all tests of a module."""
+    log_dir = Path(shutil.copytree(fixture_4_3_1.log_dir, tmp_path_factory.mktemp("broker") / "log-dir"))
+    with KafkaBroker(kafka_tools, log_dir) as broker:
+        yield broker
 
 
 @pytest.fixture

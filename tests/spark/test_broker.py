@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,21 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
-from peers.kafka_tools import KafkaTools
 from peers.process import wait_for
 
 from .test_source import expected_rows, rows_read
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture(scope="module")
-def fixture_broker(
-    kafka_tools: KafkaTools, fixture_4_3_1: KafkaFixture, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkaBroker]:
-    log_dir = Path(shutil.copytree(fixture_4_3_1.log_dir, tmp_path_factory.mktemp("broker") / "log-dir"))
-    with KafkaBroker(kafka_tools, log_dir) as broker:
-        yield broker
 
 
 def read(spark: SparkSession, broker: KafkaBroker, **options: str) -> DataFrame:

@@ -20,12 +20,14 @@ from pathlib import Path
 
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
-from odradek.storage.index.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex, WritableOffsetIndex
+from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.index.offset_index import OffsetIndex, WritableOffsetIndex
 from odradek.storage.index.time_index import TimeIndex, TimestampOffset, WritableTimeIndex
 from odradek.storage.index.transaction_index import AbortedTransaction, TransactionIndex, WritableTransactionIndex
 from odradek.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
@@ -147,7 +149,7 @@ class ActiveSegment(Segment):
         files: FileSystem = FILES,
     ) -> ActiveSegment:
         """Make the files of a new, empty segment; those that bear its name already are deleted."""
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        for suffix in SEGMENT_SUFFIXES:
             files.unlink(directory / segment_file_name(base_offset, suffix))
         segment = cls(directory, base_offset, opened, limits, created_ms=created_ms, jitter_ms=jitter_ms, files=files)
         # Preallocated with the first append: an empty segment is to be found as it was left.

@@ -30,6 +30,7 @@ from odradek.storage.names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -42,8 +43,6 @@ from odradek.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRAT
 from odradek.storage.recovery import RecoveryKind, RecoveryReport, recover_segment, replay_producers
 from odradek.storage.segment import OpenSegments, Segment
 from odradek.storage.segment_split import parts_of, split_segment
-
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def now_ms() -> int:

@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.errors import LogOfflineError
-from odradek.storage.cleaning.segment_swap import SEGMENT_SUFFIXES
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.names import segment_file_name
+from odradek.storage.names import SEGMENT_SUFFIXES, segment_file_name
 
 
 class LogSync:

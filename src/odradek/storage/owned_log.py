@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from odradek.errors import LogError
 from odradek.storage.active_segment import ActiveSegment, SegmentLimits
 from odradek.storage.appends import append_rules
 from odradek.storage.checkpoints import EpochEntry
+from odradek.storage.cleaning.cleanable import collect_aborted
 from odradek.storage.cleaning.retention import DelayedDeletes
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.index.transaction_index import AbortedTransaction
@@ -200,15 +200,7 @@ class OwnedLog(Log):
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that have a record in a range."""
-        segments = self.segments
-        first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
-        found: list[AbortedTransaction] = []
-        for segment in segments[first:]:
-            transactions, is_complete = segment.transaction_index().collect(start_offset, end_offset)
-            found += transactions
-            if is_complete:
-                break
-        return found
+        return collect_aborted(self.segments, start_offset, end_offset)
 
     def last_records(self) -> Mapping[int, LastRecord]:
         """Return the last record of each active producer, for the cleaner."""

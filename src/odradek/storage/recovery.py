@@ -20,7 +20,7 @@ from pathlib import Path
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.offset_index import MAX_RELATIVE_OFFSET
+from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.index.transaction_index import AbortedTransaction, format_transaction
 from odradek.storage.leader_epochs import LeaderEpochCache
 from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from odradek.storage.cleaning.segment_swap import swap_segments
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.offset_index import MAX_RELATIVE_OFFSET
+from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, segment_file_name
 from odradek.storage.segment import Segment
 

@@ -9,6 +9,7 @@ Source in Kafka: `LogToClean`, `CleanerConfig`, `CleanerStats`.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,11 +130,9 @@ class CleaningStats:
 
 def segments_between(segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[Segment]:
     """Return the segments from the one that holds an offset up to an offset; an earlier one if none holds it."""
-    first = 0
-    for number, segment in enumerate(segments):
-        if segment.base_offset <= start_offset:
-            first = number
-    return [segment for segment in segments[first:] if segment.base_offset < end_offset]
+    first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
+    last = bisect_left(segments, end_offset, key=lambda segment: segment.base_offset)
+    return list(segments[first:last])
 
 
 def collect_aborted(segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedTransaction]:

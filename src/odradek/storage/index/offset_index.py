@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET as MAX_RELATIVE_OFFSET
-from odradek.storage.index.index_file import IndexFile, WritableIndexFile
+from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET, IndexFile, WritableIndexFile
 
 _ENTRY = struct.Struct(">ii")
 
