@@ -27,10 +27,11 @@ from odradek.records.compression import Codec
 from odradek.records.kernels.objects import Record
 from odradek.storage.cleaning.cleanable import CleaningRange
 from odradek.storage.cleaning.cleaner import Cleaner
-from odradek.storage.cleaning.segment_swap import swap_segments
 from odradek.storage.names import TopicPartition, segment_file_name
 from odradek.storage.producers.producer_state_manager import LastRecord
-from odradek.storage.segment import OpenSegments, Segment
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.segment_swap import swap_segments
 from odradek.storage.topic_config import TopicConfig
 
 SEGMENT_BYTES = 64 << 20

@@ -84,6 +84,7 @@ class Segment:
     end_position: int
     records_count: int
     uncompressed_bytes: int
+    origin: int = 0
 
 
 def text(size: int, source: random.Random, words: list[bytes]) -> bytes:

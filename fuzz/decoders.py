@@ -30,6 +30,7 @@ class Slice:
     data: memoryview
     path: Path = PATH
     position: int = 0
+    origin: int = 0
 
     @property
     def end_position(self) -> int:

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from odradek.storage.locks import check_lock_order
 from peers.kafka_fixture import KafkaFixture
 
 pytest_plugins = ["peers.fixtures"]
+
+# A lock that is taken out of order raises, in every test.
+check_lock_order(True)
 
 VECTORS = Path(__file__).parent / "vectors"
 

@@ -8,13 +8,16 @@ from pathlib import Path
 
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches
-from odradek.storage.cleaning.segment_swap import swap_segments
+from odradek.storage.cleaning.turn import CleaningTurn
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.transaction_index import WritableTransactionIndex
+from odradek.storage.index.transaction_index import AbortedTransaction, WritableTransactionIndex
+from odradek.storage.log.transactions import Transactions
 from odradek.storage.names import LOG_SUFFIX, TopicPartition, segment_file_name
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.producers.producer_state_manager import LastRecord, ProducerStateManager
-from odradek.storage.segment import OpenSegments, Segment
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.segment_swap import SegmentSwap
 from odradek.storage.topic_config import TopicConfig
 
 COMPACT = TopicConfig(cleanup_policy=("compact",))
@@ -32,6 +35,7 @@ class FolderLog:
         self.log_start_offset = 0
         self.producers = ProducerStateManager(path, producer_id_expiration_ms=1 << 62)
         self.deleted: list[Path] = []
+        self.cleaning = CleaningTurn()
         self._files = files
         self._opened = OpenSegments()
         self.refresh()
@@ -56,10 +60,13 @@ class FolderLog:
         return self.producers.last_records()
 
     def replace_segments(self, new_base_offset: int, old: Sequence[Segment]) -> None:
-        self.deleted += swap_segments(
-            self.path, [new_base_offset], [segment.base_offset for segment in old], self._files
-        )
+        swap = SegmentSwap(self.path, [new_base_offset], [segment.base_offset for segment in old], self._files)
+        swap.run()
+        self.deleted += swap.deleted
         self.refresh()
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return Transactions(self.path).aborted(self._segments, start_offset, end_offset)
 
     def write(self, base_offset: int, *batches: bytes, modified_ms: int | None = None) -> None:
         """Write a segment, with its transaction index, and let the producers know of it."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from decoders import Row, row_of
 from mutation import mutate_batches, mutate_bytes
 from odradek.errors import FormatError, LogError
-from odradek.storage.log import Log
+from odradek.storage.log.read_only_log import ReadOnlyLog
 from seeds import broker_files
 from targets import Target, dice, scratch_folder
 
@@ -51,7 +51,7 @@ def _end() -> None:
 
 def _read(folder: Path) -> tuple[list[Row], list[Row], list[int | None]]:
     rng = dice(folder.name.encode())
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         rows = [row_of(record) for record in log.read(include_control=True)]
         committed = [row_of(record) for record in log.read(isolation="read_committed")]
         times = sorted({row[1] for row in rows if row[1] is not None})
@@ -60,7 +60,7 @@ def _read(folder: Path) -> tuple[list[Row], list[Row], list[int | None]]:
 
 def _probe(folder: Path, rng: random.Random) -> None:
     """Ask a broken log all that can be asked; each answer may be a refusal."""
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         for _ in range(3):
             with contextlib.suppress(FormatError, LogError):
                 start = rng.randint(log.log_start_offset, max(log.log_start_offset, log.log_end_offset))

@@ -25,9 +25,9 @@ from odradek.records import Record
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.opening import open_log_directory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
-from odradek.storage.writable_log import WritableLog
 
 if TYPE_CHECKING:
     from odradek.columnar.scan import scan

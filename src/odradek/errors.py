@@ -9,10 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 
 class OdradekError(Exception):
-    """The root of every error that Odradek raises on purpose."""
+    """The root of every error that Odradek raises on purpose; it can be pickled, as worker processes do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[OdradekError], args: tuple[Any, ...], attributes: dict[str, Any]) -> OdradekError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class FormatError(OdradekError):
@@ -53,6 +63,30 @@ class CorruptRecordError(FormatError):
 
 class TruncatedBatchError(CorruptRecordError):
     """A batch that claims more bytes than there are: a torn write, or a read that stopped too early."""
+
+
+class MissingRecordsError(FormatError):
+    """Offsets that a log leaves out though it was never compacted: a segment is gone, or an offset is damaged.
+
+    What comes before them was given. To read on, begin at `end_offset`.
+
+    Attributes:
+        start_offset: The first one that is missing.
+        end_offset: The next one that is there.
+    """
+
+    def __init__(
+        self,
+        start_offset: int,
+        end_offset: int,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        position: int | None = None,
+    ) -> None:
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        reason = f"offsets {start_offset} to {end_offset - 1} are missing, and the log was never compacted"
+        super().__init__(reason, path=path, position=position)
 
 
 class UnsupportedMagicError(FormatError):

@@ -16,8 +16,8 @@ from crash.workload import Workload
 from odradek.errors import OdradekError
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
-from odradek.storage.writable_log import WritableLog
 from odradek.testing.faults import Disk, FaultyFileSystem, flip_bits
 
 Crash = Literal["kill", "power"]

@@ -14,7 +14,7 @@ from odradek.records.header import BatchHeader
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
 from odradek.storage.index.transaction_index import parse_transaction_index
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
 from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 
 

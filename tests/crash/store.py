@@ -10,9 +10,9 @@ from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import FileSystem
+from odradek.storage.log.recovery import RecoveryReport
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
-from odradek.storage.recovery import RecoveryReport
-from odradek.storage.writable_log import WritableLog
 from odradek.testing.faults import FaultyFileSystem, read_tree
 
 
@@ -51,8 +51,7 @@ class Store:
         self._opened = opened = WritableLogDirectory(self.root, files=self._files, clock=self._clock)
         if self.flushes_late:
             # As where the maintenance has its thread, which would make a case another one each time.
-            maintenance = opened._maintenance
-            setattr(maintenance, "flush_later", lambda log: maintenance._rolled.append(log) is None)  # noqa: B010
+            opened._flush_late(True)
 
     def partitions(self) -> list[TopicPartition]:
         return self._logs.topic_partitions()
@@ -77,10 +76,7 @@ class Store:
         """Leave everything as it is, as a program does that is killed."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            for log in opened.open_logs:
-                log.discard()
-            for state in opened._states:
-                state._lock.release()
+            opened.abandon()
 
 
 def files_of(root: Path) -> dict[str, bytes | None]:

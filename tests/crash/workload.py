@@ -10,12 +10,12 @@ import pytest
 
 from crash.model import FOREVER, Event, Marker, PartitionModel, Row, Sent
 from crash.store import Store
-from odradek.errors import LogOfflineError
+from odradek.errors import LogError, LogOfflineError
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.records.kernels.objects import Record
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
-from odradek.storage.writable_log import WritableLog
 from odradek.testing.faults import FaultyFileSystem
 
 START_MS = 1_700_000_000_000
@@ -89,7 +89,7 @@ class Workload:
             for _ in range(steps):
                 self.now += self.rng.choice((0, 1, 5, 1000, 60_000))
                 self.rng.choices(choices, weights)[0]()
-        except (LogOfflineError, OSError):
+        except LogError:
             self.offline = True
 
     def go_on(self) -> None:

@@ -13,8 +13,8 @@ import odradek
 from odradek.records import scan_batches
 from odradek.storage.checkpoints import read_offset_checkpoint
 from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.log.recovery import RecoveryKind
 from odradek.storage.names import TopicPartition
-from odradek.storage.recovery import RecoveryKind
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools

@@ -20,6 +20,7 @@ class MemorySlice:
     data: bytes
     path: Path = Path("a.log")
     position: int = 0
+    origin: int = 0
 
     @property
     def end_position(self) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.records import Record
+from odradek.storage.names import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,15 @@ class KafkaFixture:
         """What a `read_committed` consumer was given."""
         content: dict[str, dict[str, Any]] = self._json("consumed-read_committed.json")
         return content
+
+    @property
+    def log_start_offsets(self) -> dict[TopicPartition, int]:
+        """Where the broker said that logs start. The unclean folder has no checkpoint that says so yet."""
+        found = {}
+        for name, consumed in self.consumed.items():
+            topic, _, partition = name.rpartition("-")
+            found[TopicPartition(topic, int(partition))] = consumed["logStartOffset"]
+        return found
 
     @cached_property
     def offsets_for_times(self) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.writable_log import WritableLog
+from odradek.storage.log.writable_log import WritableLog
 
 KEYS = 20
 SMALL = {"internal.segment.bytes": "8192", "index.interval.bytes": "256", "file.delete.delay.ms": "5"}

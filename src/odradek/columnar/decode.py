@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.errors import CorruptRecordError, FormatError
+from odradek.errors import CorruptRecordError, FormatError, MissingRecordsError
 from odradek.records.batch import read_records, records_section
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
 from odradek.records.header import BatchHeader
@@ -38,7 +38,8 @@ class Slice(Protocol):
 
     Attributes:
         path: The segment's `.log` file.
-        data: The whole segment, mapped; `position` and `end_position` count from its start.
+        data: The bytes: those of the whole segment, or of the slice alone.
+        origin: The position in the segment that `data` starts at.
     """
 
     @property
@@ -47,15 +48,19 @@ class Slice(Protocol):
 
     @property
     def data(self) -> Any:
-        """The mapped segment."""
+        """The bytes."""
+
+    @property
+    def origin(self) -> int:
+        """The position in the segment that `data` starts at."""
 
     @property
     def position(self) -> int:
-        """Where the first batch starts."""
+        """Where the first batch starts, in the segment."""
 
     @property
     def end_position(self) -> int:
-        """Where the last one ends."""
+        """Where the last one ends, in the segment."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -185,6 +190,7 @@ class _Decoding:
         rows: int,
         limit: int,
         check_crc: bool,
+        may_have_gaps: Callable[[], bool] | None,
     ) -> None:
         self._decoder = decoder
         self._schema = schema
@@ -193,6 +199,7 @@ class _Decoding:
         self._rows = rows
         self._decompressor = Decompressor(limit)
         self._check_crc = check_crc
+        self._may_have_gaps = may_have_gaps
         self._columns = [(_COLUMNS[field.name], field.type) for field in schema]
 
     def flush(self, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
@@ -212,7 +219,7 @@ class _Decoding:
     def slice(self, part: Slice, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
         """Decode one slice; what is left over stays in the decoder."""
         decoder, data = self._decoder, memoryview(part.data)
-        position, end = part.position, part.end_position
+        position, end = part.position - part.origin, part.end_position - part.origin
         while True:
             try:
                 status, position = decoder.decode(data, position, end, self._decompressor.decompress)
@@ -220,15 +227,30 @@ class _Decoding:
                     status, position = self._wrapper(data)
             except FormatError as error:
                 yield from self.flush(mapped)
-                raise error.at(part.path, decoder.batch[0]) from None
-            if status == Status.FULL:
+                error.position = None
+                raise error.at(part.path, part.origin + decoder.batch[0]) from None
+            if status == Status.GAP and self._may_have_gaps is not None and self._may_have_gaps():
+                decoder.allow_gaps()
+            elif status == Status.FULL:
                 yield from self.flush(mapped)
             elif status == Status.END:
                 return
             elif status != Status.OK:
-                refusal = self._refusal(status, part, position)
+                refusal = self._refusal(status, part, part.origin + position)
                 yield from self.flush(mapped)
                 raise refusal
+
+    def missing_at_end(self, end_offset: int, path: Any) -> MissingRecordsError | None:
+        """Return the error of offsets that should have come and did not, if there are any."""
+        next_offset = self._decoder.expected_offset
+        if (
+            end_offset == MAX_OFFSET
+            or next_offset >= end_offset
+            or self._may_have_gaps is None
+            or self._may_have_gaps()
+        ):
+            return None
+        return MissingRecordsError(next_offset, end_offset, path=path)
 
     def _wrapper(self, data: memoryview) -> tuple[int, int]:
         """Decode the wrapper message (v0, v1) that the decoder stopped at."""
@@ -238,11 +260,25 @@ class _Decoding:
 
     def _refusal(self, status: int, part: Slice, position: int) -> FormatError:
         if status != Status.BAD_RECORD:
-            return damage_at(status, part.data, position, part.end_position, part.path)
+            return damage_at(
+                status,
+                part.data,
+                position,
+                part.end_position,
+                part.path,
+                origin=part.origin,
+                next_offset=self._decoder.expected_offset,
+            )
         # The other reader refuses the same bytes and has the numbers for it.
-        for header in scan_batches(part.data, position, part.end_position, check_crc=False):
+        for header in scan_batches(part.data, position, part.end_position, check_crc=False, origin=part.origin):
             try:
-                read_records(part.data, header, check_crc=self._check_crc, limit=self._decompressor.limit)
+                read_records(
+                    part.data,
+                    header,
+                    check_crc=self._check_crc,
+                    limit=self._decompressor.limit,
+                    origin=part.origin,
+                )
             except FormatError as error:
                 return error.at(part.path)
             break
@@ -266,6 +302,7 @@ def decode_slices(
     check_crc: bool = True,
     rows: int = DEFAULT_ROWS,
     limit: int = MAX_DECOMPRESSED_BYTES,
+    may_have_gaps: Callable[[], bool] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode the records of one partition.
 
@@ -283,12 +320,14 @@ def decode_slices(
         check_crc: Whether each batch's checksum is verified.
         rows: The most rows of a record batch.
         limit: How many bytes one batch may decompress to.
+        may_have_gaps: Says, where offsets are left out, whether they may be; if None, offsets are not looked at.
 
     Yields:
         Record batches of `schema`, none of them empty.
 
     Raises:
         FormatError: A batch is corrupt; the records before it were yielded. It names file and position.
+        MissingRecordsError: Offsets are left out that must not be.
     """
     names = set(schema.names)
     views = any(pa.types.is_binary_view(field.type) for field in schema)
@@ -309,12 +348,19 @@ def decode_slices(
         end_timestamp=end_timestamp,
         timestamp_scale=scale,
         aborted=aborted,
+        ordered=may_have_gaps is not None,
+        contiguous=may_have_gaps is not None,
     )
-    decoding = _Decoding(decoder, schema, topic, partition, rows, limit, check_crc)
+    decoding = _Decoding(decoder, schema, topic, partition, rows, limit, check_crc, may_have_gaps)
+    path = None
     for part in slices:
+        path = part.path
         mapped = pa.py_buffer(part.data) if views else None
         yield from decoding.slice(part, mapped)
         if views:
             # Views point into this slice's buffer, and a record batch has one such buffer.
             yield from decoding.flush(mapped)
     yield from decoding.flush(None)
+    missing = decoding.missing_at_end(end_offset, path)
+    if missing is not None:
+        raise missing

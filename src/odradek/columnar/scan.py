@@ -20,7 +20,7 @@ from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, 
 from odradek.columnar.schema import select
 from odradek.errors import UnknownTopicOrPartitionError
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.log import Isolation, Log
+from odradek.storage.log.log import Isolation, Log
 from odradek.storage.names import TopicPartition
 
 Time = int | str | date | datetime
@@ -143,6 +143,7 @@ class _Scan:
             aborted=aborted,
             check_crc=self._check_crc,
             rows=self._rows,
+            may_have_gaps=log.may_have_gaps,
         )
 
     def batches(self, logs: LogDirectory, chosen: list[TopicPartition]) -> Iterator[pa.RecordBatch]:

@@ -29,7 +29,7 @@ from odradek.offsets.partition_reader import PartitionReader, ResetPolicy
 from odradek.offsets.store import OffsetStore, Position, Positions, open_store
 from odradek.records import Record
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.log import Isolation
+from odradek.storage.log.log import Isolation
 from odradek.storage.names import TopicPartition
 
 DEFAULT_AUTO_COMMIT_INTERVAL_MS = 5_000

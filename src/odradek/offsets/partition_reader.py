@@ -17,7 +17,7 @@ from odradek.errors import FormatError, NoOffsetForPartitionError, OffsetOutOfRa
 from odradek.offsets.store import Position
 from odradek.records import Record
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.log import Isolation, Log
+from odradek.storage.log.log import Isolation, Log
 from odradek.storage.uuids import format_uuid
 
 ResetPolicy: TypeAlias = Literal["earliest", "latest", "none"] | int | datetime

@@ -44,7 +44,7 @@ def records_section(data: Buffer, header: BatchHeader, decompressor: Decompresso
 
 
 def read_records(
-    data: Buffer, header: BatchHeader, *, check_crc: bool = True, limit: int = MAX_DECOMPRESSED_BYTES
+    data: Buffer, header: BatchHeader, *, check_crc: bool = True, limit: int = MAX_DECOMPRESSED_BYTES, origin: int = 0
 ) -> list[Record]:
     """Read the records of the batch at `header.position`.
 
@@ -53,6 +53,7 @@ def read_records(
         header: Its header, as `scan_batches` gives it.
         check_crc: Whether the checksums of a wrapper's inner messages are verified.
         limit: How many bytes it may decompress to.
+        origin: The position in the file that `data` starts at, which `header.position` counts from the start of.
 
     Returns:
         The records, control records among them, with their offsets.
@@ -60,6 +61,13 @@ def read_records(
     Raises:
         CorruptRecordError: The records contradict the header; `position` is that of the batch.
     """
+    if origin:
+        within = header._replace(position=header.position - origin)
+        try:
+            return read_records(data, within, check_crc=check_crc, limit=limit)
+        except FormatError as error:
+            error.position = header.position
+            raise
     if header.magic < 2 and not header.codec:
         return [read_message(data, header)]
     section = records_section(data, header, Decompressor(limit))

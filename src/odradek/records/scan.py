@@ -15,7 +15,13 @@ from enum import IntEnum
 
 from typing_extensions import Buffer
 
-from odradek.errors import CorruptRecordError, FormatError, TruncatedBatchError, UnsupportedMagicError
+from odradek.errors import (
+    CorruptRecordError,
+    FormatError,
+    MissingRecordsError,
+    TruncatedBatchError,
+    UnsupportedMagicError,
+)
 from odradek.records.header import CODEC_MASK, LOG_OVERHEAD, V2_HEADER_BYTES, BatchHeader
 from odradek.records.kernels.batches import walk_batches
 
@@ -40,12 +46,21 @@ class Status(IntEnum):
     COMPRESSED = 8
     FULL = 9
     NO_MEMORY = 10
+    BAD_ORDER = 11
+    GAP = 12
 
 
 def damage_at(
-    status: int, data: Buffer, position: int, end: int, path: str | os.PathLike[str] | None = None
+    status: int,
+    data: Buffer,
+    position: int,
+    end: int,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    origin: int = 0,
+    next_offset: int = -1,
 ) -> FormatError:
-    """Put into words why the bytes at `position` are no batch.
+    """Put into words why the bytes at `position` are no batch, or not the next one.
 
     Args:
         status: What the kernel said.
@@ -53,31 +68,38 @@ def damage_at(
         position: Where the batch should have started.
         end: Where the bytes end.
         path: The file that they come from, if they do.
+        origin: The position that `data` starts at: that of `position` and `end`.
+        next_offset: The offset that the batch should have begun with.
 
     Raises:
         MemoryError: The kernel ran out of memory, so nothing can be said of the bytes.
     """
-    view = memoryview(data)
+    view, start = memoryview(data), position - origin
     left = end - position
-    size = int.from_bytes(view[position + 8 : position + 12], "big", signed=True) if left >= LOG_OVERHEAD else 0
+    size = int.from_bytes(view[start + 8 : start + 12], "big", signed=True) if left >= LOG_OVERHEAD else 0
     if status == Status.NO_MEMORY:
         raise MemoryError(f"no memory left to decode the batch at position {position}")
+    if status in (Status.BAD_ORDER, Status.GAP):
+        base_offset = int.from_bytes(view[start : start + 8], "big", signed=True)
+        if status == Status.GAP:
+            return MissingRecordsError(next_offset, base_offset, path=path, position=position)
+        return CorruptRecordError(f"offset {base_offset} follows {next_offset - 1}", path=path, position=position)
     if status == Status.TRUNCATED:
         if left < LOG_OVERHEAD + 5:
             return TruncatedBatchError(f"{left} bytes are too few for a batch", path=path, position=position)
         reason = f"the batch claims {size + LOG_OVERHEAD} bytes, {left} are left"
         return TruncatedBatchError(reason, path=path, position=position)
     if status == Status.BAD_MAGIC:
-        reason = f"unknown message format: magic {int.from_bytes(view[position + 16 : position + 17], signed=True)}"
+        reason = f"unknown message format: magic {int.from_bytes(view[start + 16 : start + 17], signed=True)}"
         return UnsupportedMagicError(reason, path=path, position=position)
     if status == Status.BAD_SIZE:
         reason = f"size field {size} is below the smallest batch"
-        if not any(view[position : min(end, position + 64)]):
+        if not any(view[start : min(end - origin, start + 64)]):
             reason = "zeros where a batch should start"
     elif status == Status.BAD_CRC:
         reason = f"checksum mismatch in a batch of {size + LOG_OVERHEAD} bytes"
     else:
-        reason = f"the batch header contradicts itself: {_contradiction(view[position:end])}"
+        reason = f"the batch header contradicts itself: {_contradiction(view[start : end - origin])}"
     return CorruptRecordError(reason, path=path, position=position)
 
 
@@ -91,7 +113,7 @@ def _contradiction(view: memoryview) -> str:
         return f"codec {view[17] & CODEC_MASK} in a message of magic {view[16]}"
     _, attributes, last_offset_delta, *_, records_count = _V2_FIELDS.unpack_from(view, 17)
     if last_offset_delta < 0 or base_offset + last_offset_delta >= 1 << 63:
-        return f"last offset delta {last_offset_delta} behind offset {base_offset}"
+        return f"last offset delta {last_offset_delta} after offset {base_offset}"
     if attributes & CODEC_MASK > MAX_CODEC:
         return f"codec {attributes & CODEC_MASK}"
     return f"{records_count} records in {size - V2_HEADER_BYTES} bytes"
@@ -102,6 +124,7 @@ class BatchScan:
 
     Attributes:
         position: The first byte that was not understood (or not yet reached).
+        next_offset: The offset after the last batch, where offsets are checked; else -1.
         damage: Why the scan stopped before the end; None while, and where, all is well. It is not raised.
     """
 
@@ -113,24 +136,47 @@ class BatchScan:
         *,
         check_crc: bool,
         path: str | os.PathLike[str] | None,
+        origin: int,
+        next_offset: int,
+        transactional: bool,
     ) -> None:
         self._data = data
-        self._end = memoryview(data).nbytes if end is None else end
+        self._origin = origin
+        self._end = origin + memoryview(data).nbytes if end is None else end
         self._check_crc = check_crc
         self._path = path
+        self._transactional = transactional
         self.position = position
+        self.next_offset = next_offset
         self.damage: FormatError | None = None
 
     def __iter__(self) -> Iterator[BatchHeader]:
         while self.damage is None and self.position < self._end:
-            table = walk_batches(self._data, self.position, self._end, CHUNK_BATCHES, self._check_crc)
+            table = walk_batches(
+                self._data,
+                self.position,
+                self._end,
+                CHUNK_BATCHES,
+                self._check_crc,
+                self._origin,
+                self.next_offset,
+                self._transactional,
+            )
             for index in range(len(table)):
                 header = BatchHeader._make(table.row(index))
                 self.position = header.end_position
                 yield header
-            self.position = table.stop_position
+            self.position, self.next_offset = table.stop_position, table.stop_offset
             if table.stop not in (Status.OK, Status.END):
-                self.damage = damage_at(table.stop, self._data, self.position, self._end, self._path)
+                self.damage = damage_at(
+                    table.stop,
+                    self._data,
+                    self.position,
+                    self._end,
+                    self._path,
+                    origin=self._origin,
+                    next_offset=self.next_offset,
+                )
 
 
 def scan_batches(
@@ -140,6 +186,9 @@ def scan_batches(
     *,
     check_crc: bool = True,
     path: str | os.PathLike[str] | None = None,
+    origin: int = 0,
+    next_offset: int = -1,
+    transactional: bool = False,
 ) -> BatchScan:
     """Walk over the batches of `data`.
 
@@ -149,8 +198,20 @@ def scan_batches(
         end: Where to stop; the end of `data` if None.
         check_crc: Whether each batch's checksum is verified.
         path: The file, for what `damage` says.
+        origin: The position in the file that `data` starts at, which every other position counts from the start of.
+        next_offset: The least offset that the first batch may have; from then on offsets must rise. -1: unchecked.
+        transactional: Whether only the batches of transactions are given, their markers among them.
 
     Returns:
         An iterator over headers with `position` and `damage`.
     """
-    return BatchScan(data, position, end, check_crc=check_crc, path=path)
+    return BatchScan(
+        data,
+        position,
+        end,
+        check_crc=check_crc,
+        path=path,
+        origin=origin,
+        next_offset=next_offset,
+        transactional=transactional,
+    )

@@ -1,7 +1,7 @@
 """A log directory as a source: what it holds, and splits that point into its segments.
 
     driver   lists the folder, asks the indexes, and cuts [start, end) into slices on batch boundaries
-    task     maps the files of its split and decodes them; it lists nothing
+    task     opens the files of its split and decodes them; it lists nothing
 
 A file that a running Kafka replaced or deleted meanwhile is noticed by its inode: then the task looks its offsets up
 anew.
@@ -10,8 +10,6 @@ anew.
 from __future__ import annotations
 
 import itertools
-import mmap
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,10 +22,14 @@ from odradek.records.batch import read_records
 from odradek.records.scan import scan_batches
 from odradek.spark.options import Isolation, SourceOptions
 from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
+from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.log import Log, LogSlice
+from odradek.storage.log.log import Log
+from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import TopicPartition
+from odradek.storage.segment.contents import Contents
+from odradek.storage.segment.log_slice import LogSlice
 from odradek.storage.uuids import format_uuid
 
 BATCH_ROWS = 32_768
@@ -43,21 +45,14 @@ class Piece(NamedTuple):
         inode: Its inode, when it was looked at.
         position: Where the first batch starts.
         end_position: Where the last one ends.
+        is_stable: Whether nobody will ever cut the file.
     """
 
     path: str
     inode: int
     position: int
     end_position: int
-
-
-class MappedPiece(NamedTuple):
-    """Whole batches of one segment, as memory."""
-
-    path: Path
-    data: mmap.mmap | bytes
-    position: int
-    end_position: int
+    is_stable: bool
 
 
 class FolderSplit(Split):
@@ -90,7 +85,7 @@ class FolderSplit(Split):
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Decode the records of the split into batches of a schema."""
         return decode_slices(
-            self._mapped(),
+            self._slices(),
             schema,
             topic=self.topic,
             partition=self.partition,
@@ -100,37 +95,36 @@ class FolderSplit(Split):
             start_timestamp=self.start_timestamp,
             end_timestamp=self.end_timestamp,
             rows=BATCH_ROWS,
+            may_have_gaps=self._may_have_gaps,
         )
 
-    def _mapped(self) -> Iterator[MappedPiece]:
+    def _may_have_gaps(self) -> bool:
+        return may_have_gaps(Path(self.pieces[0].path).parent.parent, TopicPartition(self.topic, self.partition))
+
+    def _slices(self) -> Iterator[LogSlice]:
         for piece in self.pieces:
-            mapped = _map(piece)
-            if mapped is None:
+            part = _open(piece)
+            if part is None:
                 # Kafka compacted, rolled or deleted files since the split was made: offsets still hold, places do not.
                 yield from self._looked_up(piece)
                 return
-            yield mapped
+            yield part
 
-    def _looked_up(self, piece: Piece) -> Iterator[MappedPiece]:
-        log = Log(Path(piece.path).parent)
+    def _looked_up(self, piece: Piece) -> Iterator[LogSlice]:
+        log = ReadOnlyLog(Path(piece.path).parent)
         start = max(self.start_offset, int(Path(piece.path).stem), log.log_start_offset)
-        for part in log.slices(start, self.end_offset):
-            yield MappedPiece(part.path, part.data, part.position, part.end_position)
+        yield from log.slices(start, self.end_offset)
 
 
-def _map(piece: Piece) -> MappedPiece | None:
+def _open(piece: Piece) -> LogSlice | None:
+    path = Path(piece.path)
     try:
-        descriptor = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC)
+        contents = Contents(path, is_stable=piece.is_stable)
     except FileNotFoundError:
         return None
-    try:
-        status = os.fstat(descriptor)
-        if status.st_ino != piece.inode or status.st_size < piece.end_position:
-            return None
-        data = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
-    finally:
-        os.close(descriptor)
-    return MappedPiece(Path(piece.path), data, piece.position, piece.end_position)
+    if contents.identity[1] != piece.inode or contents.size < piece.end_position:
+        return None
+    return LogSlice(path, contents, piece.position, piece.end_position, int(path.name.partition(".")[0]))
 
 
 class Folder:
@@ -225,7 +219,7 @@ def _joined(parts: list[LogSlice]) -> tuple[Piece, ...]:
         if joined and joined[-1].path == path and joined[-1].end_position == part.position:
             joined[-1] = joined[-1]._replace(end_position=part.end_position)
         else:
-            joined.append(Piece(path, part.path.stat().st_ino, part.position, part.end_position))
+            joined.append(Piece(path, part.inode, part.position, part.end_position, part.is_stable))
     return tuple(joined)
 
 
@@ -241,11 +235,16 @@ def _topic_id(log: Log) -> str | None:
 def _first_offset(part: LogSlice) -> int:
     """Return the first offset of a slice, so that splits of one partition have ranges of their own."""
     header = next(
-        iter(scan_batches(part.data, part.position, part.end_position, check_crc=False, path=part.path)), None
+        iter(
+            scan_batches(
+                part.data, part.position, part.end_position, check_crc=False, path=part.path, origin=part.origin
+            )
+        ),
+        None,
     )
     if header is None:
         return part.base_offset
     if header.magic < 2 and header.codec:
         # A compressed message has the offset of its last inner one.
-        return read_records(part.data, header)[0].offset or 0
+        return read_records(part.data, header, origin=part.origin)[0].offset or 0
     return header.base_offset

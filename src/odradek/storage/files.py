@@ -18,6 +18,9 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 class WritableFile:
     """An open file to write to. `size` is where the next `write` goes."""
 
+    # Until it is set: an exception may come between `__new__` and `__init__`.
+    _descriptor = -1
+
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
@@ -51,6 +54,10 @@ class WritableFile:
         if descriptor >= 0:
             os.close(descriptor)
 
+    def __del__(self) -> None:
+        # Nobody closed it: an exception came before its owner knew of it, or the owner was forgotten.
+        self.close()
+
 
 class FileSystem:
     """What may be done to a disk."""
@@ -61,11 +68,14 @@ class FileSystem:
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file or folder another name in one step; a file of that name is replaced."""
-        source.replace(target)
+        os.rename(source, target)  # noqa: PTH104 - see `LogDisk`: no other Python code between us and the system
 
     def unlink(self, path: Path) -> None:
         """Remove a file; that it is gone already is no error."""
-        path.unlink(missing_ok=True)
+        try:  # noqa: SIM105 - as in `rename`
+            os.unlink(path)  # noqa: PTH108 - as in `rename`
+        except FileNotFoundError:
+            pass
 
     def make_directory(self, path: Path) -> None:
         """Make a folder, and those above it, where they are missing."""
@@ -73,7 +83,7 @@ class FileSystem:
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty folder."""
-        path.rmdir()
+        os.rmdir(path)  # noqa: PTH106 - as in `rename`
 
     def sync_directory(self, path: Path) -> None:
         """Return when the names in a folder are on the disk."""
@@ -100,9 +110,16 @@ def make_durable_directory(path: Path, files: FileSystem = FILES) -> None:
         files.sync_directory(folder.parent)
 
 
-def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
-    """Write a whole file so that a crash leaves the old one or the new one: `.tmp`, fsync, rename, fsync the folder."""
-    temporary = path.with_name(path.name + ".tmp")
+TEMPORARY_SUFFIX = ".tmp"
+"""What the name of a file ends with that is to take the place of another."""
+
+
+def replace_file(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
+    """Write a whole file so that a crash leaves the old one or the new one; its name may not be on the disk yet.
+
+    Whoever has the old one open, or mapped, keeps it.
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     file = files.open(temporary)
     try:
         file.truncate(0)
@@ -111,4 +128,9 @@ def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES) -> Non
     finally:
         file.close()
     files.rename(temporary, path)
+
+
+def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
+    """Write a whole file so that a crash leaves the old one or the new one: `.tmp`, fsync, rename, fsync the folder."""
+    replace_file(path, data, files)
     files.sync_directory(path.parent)

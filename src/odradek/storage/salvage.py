@@ -31,7 +31,8 @@ from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.index.offset_index import WritableOffsetIndex
 from odradek.storage.index.time_index import WritableTimeIndex
 from odradek.storage.index.transaction_index import AbortedTransaction, WritableTransactionIndex
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import (
     CHECKPOINT_SUFFIX,
     INDEX_SUFFIX,
@@ -232,7 +233,7 @@ def salvage_partition(source: Path, log_dir: Path, files: FileSystem = FILES) ->
     Raises:
         LogError: The target exists already, or `source` is no partition's folder.
     """
-    with Log(source) as log:
+    with ReadOnlyLog(source) as log:
         target = log_dir / str(log.topic_partition)
         if target.exists():
             raise LogError(f"{target} exists already")

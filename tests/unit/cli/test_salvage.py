@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from odradek.cli.app import main
 from odradek.records import BatchHeader, scan_batches
-from odradek.storage.log import Log
+from odradek.storage.log.read_only_log import ReadOnlyLog
 from peers.kafka_fixture import KafkaFixture
 
 
@@ -70,7 +70,7 @@ def test_only_what_is_damaged_is_lost(writable_log_dir: Path, tmp_path: Path) ->
     ]
     assert [loss["start_offset"] for loss in losses] == [header.base_offset for _, header, _ in expected]
     lost = {offset for header in (flipped, zeroed, last) for offset in range(header.base_offset, header.next_offset)}
-    with Log(tmp_path / "out" / "keyed-0") as salvaged:
+    with ReadOnlyLog(tmp_path / "out" / "keyed-0") as salvaged:
         offsets = [record.offset for record in salvaged.read()]
         assert offsets == [offset for offset in range(last.next_offset) if offset not in lost]
         assert salvaged.log_end_offset == previous.next_offset
@@ -97,7 +97,7 @@ def test_a_segment_of_which_nothing_is_left(writable_log_dir: Path, tmp_path: Pa
     last.write_bytes(bytes(100))
     assert run("salvage", folder, tmp_path / "out").exit_code == 1
     assert (tmp_path / "out" / "keyed-1" / last.name).stat().st_size == 0
-    with Log(tmp_path / "out" / "keyed-1") as log:
+    with ReadOnlyLog(tmp_path / "out" / "keyed-1") as log:
         assert log.log_end_offset == int(last.stem)
 
 

@@ -25,6 +25,7 @@ class Part:
     data: bytes
     path: Path = Path("t-0/0.log")
     position: int = 0
+    origin: int = 0
 
     @property
     def end_position(self) -> int:

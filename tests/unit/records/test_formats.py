@@ -325,10 +325,10 @@ def test_broken_records(section: bytes, reason: str, codec: Codec) -> None:
     [
         (2**31 - 1, ">i", 57, "2147483647 records in 59 bytes"),
         (-1, ">i", 57, "-1 records in 59 bytes"),
-        (-1, ">i", 23, "last offset delta -1 behind offset 40"),
+        (-1, ">i", 23, "last offset delta -1 after offset 40"),
         (5, ">h", 21, "codec 5"),
         (-1, ">q", 0, "offset -1"),
-        (2**63 - 2, ">q", 0, "last offset delta 3 behind offset 9223372036854775806"),
+        (2**63 - 2, ">q", 0, "last offset delta 3 after offset 9223372036854775806"),
     ],
 )
 def test_headers_that_contradict_themselves(field: int, layout: str, position: int, reason: str) -> None:

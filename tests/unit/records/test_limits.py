@@ -31,7 +31,7 @@ from odradek.storage.validator import AppendRules, validate_append
 LIMIT = 16 << 20
 
 class Slice:
-    path, position = "bomb.log", 0
+    path, position, origin = "bomb.log", 0, 0
     def __init__(self, data):
         self.data, self.end_position = data, len(data)
 

@@ -126,6 +126,9 @@ def test_a_segment_that_goes_while_the_folder_is_listed(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "scandir", last_look)
     reader.refresh()
+    assert len(reader.segments) == 4
+    # What is seen late is seen the next time.
+    reader.refresh()
     assert [segment.base_offset for segment in reader.segments] == [1, 2, 3]
     assert reader.log_start_offset == 1
 

@@ -17,11 +17,13 @@ from odradek.records import Record
 from odradek.records.crc import crc32c
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches
-from odradek.storage.log import Log
+from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
+from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.producers.producer_state import AppendOrigin
-from odradek.storage.segment import OpenSegments, Segment
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Segment
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.writable_log import WritableLog
 from peers.kafka_fixture import KafkaFixture
 
 INDEXES = (".index", ".timeindex", ".txnindex")
@@ -215,10 +217,11 @@ def test_look_ups_answer_as_with_the_files_of_2_8_2(
         for path in paths:
             # As many at once as one segment holds: a message of these formats is a batch of its own.
             log.append_batches(path.read_bytes(), origin=AppendOrigin.REPLICATION)
-        with Log(kafkas) as theirs:
-            log.delete_records(theirs.log_start_offset)
+        # The records that were deleted from the head are those before the checkpointed log start.
+        log.delete_records(fixture_2_8_2.consumed[partition]["logStartOffset"])
     assert_same(ours, kafkas, ".log")
-    with Log(ours) as log, Log(kafkas) as theirs:
+    write_offset_checkpoint(tmp_path / LOG_START_OFFSET_CHECKPOINT, fixture_2_8_2.log_start_offsets)
+    with ReadOnlyLog(ours) as log, ReadOnlyLog(kafkas) as theirs:
         assert list(log.read()) == list(theirs.read())
         times = sorted({record.timestamp for record in log.read() if record.timestamp is not None})
         for time_ms in {value + near for value in times for near in (-1, 0, 1)}:
@@ -248,7 +251,7 @@ def test_old_formats_are_recovered_appended_to_and_served(
     for path in folder.iterdir():
         if path.name.endswith(INDEXES):
             path.unlink()
-    with Log(kafkas) as theirs:
+    with ReadOnlyLog(kafkas) as theirs:
         records, times = list(theirs.read()), {}
         for record in records:
             if record.timestamp is not None:

@@ -12,8 +12,8 @@ import pytest
 
 from odradek.errors import LogOfflineError
 from odradek.records import Record
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.writable_log import WritableLog
 from odradek.testing.disk import Operation
 from odradek.testing.faults import FaultyFileSystem
 

@@ -19,7 +19,7 @@ import odradek
 from odradek.records import Record
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
 from odradek.storage.names import TopicPartition
 from peers import load_writer
 from peers.load_writer import TOPICS, numbered

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.errors import CheckpointError
 from odradek.storage.checkpoints import EpochEntry
-from odradek.storage.leader_epochs import LeaderEpochCache
+from odradek.storage.log.leader_epochs import LeaderEpochCache
 
 
 def cache_of(directory: Path, *entries: tuple[int, int]) -> LeaderEpochCache:

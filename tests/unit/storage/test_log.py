@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import odradek
 from odradek.errors import (
     CorruptRecordError,
     FormatError,
@@ -16,10 +17,12 @@ from odradek.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
+from odradek.storage.checkpoints import write_offset_checkpoint
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.log import Log
-from odradek.storage.segment import OpenSegments
+from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.segment.open_segments import OpenSegments
 
 
 def as_consumed(record) -> dict[str, Any]:
@@ -37,8 +40,14 @@ def as_consumed(record) -> dict[str, Any]:
 
 
 @pytest.fixture(params=["log_dir", "log_dir_unclean"])
-def log_dir(request: pytest.FixtureRequest, kafka_fixture) -> Path:
-    return getattr(kafka_fixture, request.param)
+def log_dir(request: pytest.FixtureRequest, kafka_fixture, tmp_path: Path) -> Path:
+    path: Path = getattr(kafka_fixture, request.param)
+    if request.param == "log_dir":
+        return path
+    # Records were deleted from the head, and the broker died before it wrote the checkpoint that says so.
+    shutil.copytree(path, tmp_path / "unclean")
+    write_offset_checkpoint(tmp_path / "unclean" / "log-start-offset-checkpoint", kafka_fixture.log_start_offsets)
+    return tmp_path / "unclean"
 
 
 def test_every_record_is_what_a_consumer_was_given(kafka_fixture, log_dir: Path) -> None:
@@ -115,13 +124,13 @@ def swap_indexes(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["v2-none-0", "v2-lz4-0", "compacted-0", "keyed-1"])
 def test_indexes_are_no_more_than_hints(kafka_fixture, copy, harm, name: str) -> None:
     folder = copy(name)
-    with Log(folder) as whole:
+    with ReadOnlyLog(folder) as whole:
         records = list(whole.read())
         times = [record.timestamp for record in records]
         asked = [(at, whole.offset_for_time(at)) for at in [*times[::9], min(times) - 1, max(times) + 1]]
         last = whole.find_max_timestamp()
     harm(folder)
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         assert [as_consumed(record) for record in log.read()] == kafka_fixture.consumed[name]["records"]
         assert log.damage == []
         for record in records[::7]:
@@ -166,11 +175,11 @@ def test_slices_are_whole_batches_and_miss_none(copy, slice_bytes: int, harm) ->
     folder = copy("v2-snappy-0")
     if harm is not None:
         harm(folder)
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         batches = [header for segment in log.segments for header in segment.scan(check_crc=True)]
         found, last = [], None
         for part in log.slices(slice_bytes=slice_bytes):
-            scan = scan_batches(part.data, part.position, part.end_position)
+            scan = scan_batches(part.data, part.position, part.end_position, origin=part.origin)
             inside = list(scan)
             assert scan.damage is None
             assert part.size_bytes <= slice_bytes or len(inside) == 1
@@ -183,7 +192,7 @@ def test_slices_are_whole_batches_and_miss_none(copy, slice_bytes: int, harm) ->
 
 @pytest.mark.parametrize("name", ["v2-none-0", "v2-lz4-0", "transactional-0", "compacted-zstd-0"])
 def test_a_segment_cut_at_every_byte_of_its_last_batches(kafka_fixture, tmp_path: Path, name: str) -> None:
-    with Log(kafka_fixture.log_dir_unclean / name) as log:
+    with ReadOnlyLog(kafka_fixture.log_dir_unclean / name) as log:
         original = log.segments[-1]
         batches = list(original.scan())[-2:]
         base = original.base_offset
@@ -198,7 +207,7 @@ def test_a_segment_cut_at_every_byte_of_its_last_batches(kafka_fixture, tmp_path
         whole = [header for header in batches if header.end_position <= cut]
         end = max((header.next_offset for header in whole), default=batches[0].base_offset)
         good = max((header.end_position for header in whole), default=batches[0].position)
-        with Log(path.parent) as log:
+        with ReadOnlyLog(path.parent) as log:
             assert log.log_end_offset == end
             assert [r.offset for r in log.read(include_control=True)] == [offset for offset in records if offset < end]
             assert [(damage.path, damage.position) for damage in log.damage] == [(str(path), good)] * (good != cut)
@@ -206,26 +215,26 @@ def test_a_segment_cut_at_every_byte_of_its_last_batches(kafka_fixture, tmp_path
 
 def test_the_tail_of_zeros_of_a_preallocated_segment_is_reported(copy) -> None:
     folder = copy("v2-none-0")
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         last, end = log.segments[-1].path, log.log_end_offset
     size = last.stat().st_size
     with last.open("ab") as file:
         file.write(bytes(100_000))
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         assert log.log_end_offset == end == len(list(log.read()))
         assert [damage.position for damage in log.damage] == [size]
 
 
 def test_corruption_before_the_end_is_raised_where_it_is_met(kafka_fixture, copy) -> None:
     folder = copy("v2-gzip-0")
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         segment = log.segments[1]
         broken = list(segment.scan())[2]
         records = list(log.read())
     data = bytearray(segment.path.read_bytes())
     data[broken.end_position - 1] ^= 1
     segment.path.write_bytes(data)
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         given: list[int] = []
         with pytest.raises(CorruptRecordError) as caught:
             given.extend(record.offset for record in log.read())
@@ -235,7 +244,7 @@ def test_corruption_before_the_end_is_raised_where_it_is_met(kafka_fixture, copy
         behind = [record.offset for record in log.read(broken.next_offset)]
         assert behind == [record.offset for record in records if record.offset >= broken.next_offset]
     segment.path.write_bytes(data[: broken.end_position - 5])
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         assert [damage.position for damage in log.damage] == [broken.position]
         given = []
         with pytest.raises(FormatError):
@@ -247,13 +256,13 @@ def test_committed_without_transaction_index_and_snapshots(kafka_fixture, copy) 
     expected = kafka_fixture.consumed_committed["transactional-0"]["records"]
     for patterns in (["*.txnindex"], ["*.snapshot"], ["*.txnindex", "*.snapshot"], ["*.txnindex", "*.index"]):
         folder = copy("transactional-0")
-        with Log(folder) as log:
+        with ReadOnlyLog(folder) as log:
             aborted = log.aborted_transactions(0, log.log_end_offset)
             assert aborted
         for pattern in patterns:
             for path in folder.glob(pattern):
                 path.unlink()
-        with Log(folder) as log:
+        with ReadOnlyLog(folder) as log:
             assert [as_consumed(record) for record in log.read(isolation="read_committed")] == expected
             found = log.aborted_transactions(0, log.log_end_offset)
             assert [transaction[:3] for transaction in found] == [transaction[:3] for transaction in aborted]
@@ -264,7 +273,7 @@ def test_committed_without_transaction_index_and_snapshots(kafka_fixture, copy) 
 
 def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins(copy) -> None:
     folder = copy("transactional-0")
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         last = log.segments[-1]
         batches = list(last.scan())
         assert log.last_stable_offset == log.log_end_offset
@@ -272,7 +281,7 @@ def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins(copy
     checked = 0
     for number, header in enumerate(batches):
         last.path.write_bytes(data[: header.end_position])
-        with Log(folder) as log:
+        with ReadOnlyLog(folder) as log:
             opened: dict[int, int] = {}
             for batch in (batch for segment in log.segments for batch in segment.scan()):
                 if batch.is_transactional and batch.is_control:
@@ -291,7 +300,7 @@ def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins(copy
 def test_a_compaction_that_a_crash_cut_short(fixture_4_3_1, tmp_path: Path) -> None:
     folder = tmp_path / "v2-none-0"
     shutil.copytree(fixture_4_3_1.log_dir / "v2-none-0", folder)
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         offsets = [record.offset for record in log.read()]
         first, second, third = (segment.path for segment in log.segments[:3])
     # Two segments became one, which is complete, while one of them still lies there.
@@ -299,21 +308,21 @@ def test_a_compaction_that_a_crash_cut_short(fixture_4_3_1, tmp_path: Path) -> N
     (folder / f"{first.name}.swap").write_bytes(merged)
     first.rename(folder / f"{first.name}.deleted")
     (folder / f"{third.name}.cleaned").write_bytes(b"half")
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         assert [record.offset for record in log.read()] == offsets
         assert [segment.path.suffix for segment in log.segments[:2]] == [".swap", ".log"]
         assert log.segments[1].path == third
     # A swap at or behind a file that was still being written is no more than a beginning.
     (folder / f"{first.name}.deleted").rename(first)
     (folder / f"{first.name}.cleaned").write_bytes(b"half")
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         assert [record.offset for record in log.read()] == offsets
         assert log.segments[0].path == first
 
 
 def test_a_running_kafka_deletes_the_head(copy) -> None:
     folder = copy("v2-none-0")
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         segments = log.segments
         everything = log.read()
         explicit = log.read(0)
@@ -331,14 +340,14 @@ def test_a_running_kafka_deletes_the_head(copy) -> None:
 
 def test_a_log_that_grows_is_followed(copy) -> None:
     folder = copy("v2-lz4-0")
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         offsets = [record.offset for record in log.read()]
         paths = [segment.path for segment in log.segments]
     contents = [path.read_bytes() for path in paths]
     for path in paths[1:]:
         path.unlink()
     drop_indexes(folder)
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         seen: list[int] = []
         for path, content in zip(paths, contents, strict=True):
             for written in range(0, len(content) + 3000, 3000):
@@ -352,7 +361,7 @@ def test_a_log_that_grows_is_followed(copy) -> None:
 def test_more_segments_than_may_be_open(copy) -> None:
     folder = copy("v2-none-0")
     opened = OpenSegments(limit=2)
-    with Log(folder, opened=opened) as log:
+    with ReadOnlyLog(folder, opened=opened) as log:
         assert len(log.segments) > 5
         slices = list(log.slices())
         assert len(opened) <= 2
@@ -389,24 +398,41 @@ def test_only_partitions_are_listed(kafka_fixture, tmp_path: Path) -> None:
 def test_a_checkpoint_that_cannot_be_read_is_reported_and_no_more(kafka_fixture, copy) -> None:
     folder = copy("v2-none-0")
     (folder.parent / "log-start-offset-checkpoint").write_text("7\n")
-    with Log(folder) as log:
+    with ReadOnlyLog(folder) as log:
         assert log.log_start_offset == 0
         assert [Path(damage.path).name for damage in log.damage] == ["log-start-offset-checkpoint"]
     with LogDirectory(folder.parent) as logs:
         assert logs["v2-none", 0].log_start_offset == 0
         assert len(logs.problems) == 1
     (folder.parent / "log-start-offset-checkpoint").write_text("0\n1\nv2-none 0 100\n")
-    with Log(folder) as log, LogDirectory(folder.parent) as logs:
+    with ReadOnlyLog(folder) as log, LogDirectory(folder.parent) as logs:
         assert log.log_start_offset == logs["v2-none", 0].log_start_offset == 100
         assert next(log.read()).offset == 100
 
 
-@pytest.mark.parametrize(("text", "expected"), [("0\n1\n0 777\n", 777), ("0\n1\n3 777\n", 702), ("", 702), ("x", 702)])
-def test_a_deleted_head_is_known_without_the_checkpoint(
-    fixture_4_3_1, tmp_path: Path, text: str, expected: int
+@pytest.mark.parametrize("text", ["0\n1\n0 777\n", "0\n1\n3 777\n", "", "x"])
+def test_a_log_starts_where_the_checkpoint_or_its_first_segment_says_whatever_its_epochs_say(
+    fixture_4_3_1, tmp_path: Path, text: str
 ) -> None:
     folder = tmp_path / "truncated-head-0"
     shutil.copytree(fixture_4_3_1.log_dir / "truncated-head-0", folder)
     (folder / "leader-epoch-checkpoint").write_text(text)
-    with Log(folder) as log:
-        assert log.log_start_offset == expected
+    with ReadOnlyLog(folder) as log:
+        assert log.log_start_offset == 702
+        assert next(log.read()).offset == 702
+
+
+@pytest.mark.parametrize("epochs", [None, "0\n1\n0 40\n"])
+def test_epochs_that_begin_late_hide_no_record_from_a_writer(tmp_path: Path, epochs: str | None) -> None:
+    # Kafka writes `0 40` itself where it makes the file again in a recovery from offset 40 on.
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t", config={"internal.segment.bytes": "1000", "retention.ms": "-1"})
+        for number in range(61):
+            logs["t", 0].append([Record(b"k", b"%060d" % number)])
+        assert len(logs["t", 0].segments) > 3
+    path = tmp_path / "t-0" / "leader-epoch-checkpoint"
+    path.unlink() if epochs is None else path.write_text(epochs)
+    with odradek.open(tmp_path) as logs:
+        assert logs["t", 0].log_start_offset == 0
+        logs.maintain()
+        assert [record.offset for record in logs["t", 0].read()] == list(range(61))

@@ -9,11 +9,11 @@ import pytest
 from odradek.errors import CorruptRecordError
 from odradek.records import Record
 from odradek.records.builder import build_batch
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import LOG_SUFFIX, segment_file_name
-from odradek.storage.recovery import RecoveryKind
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.writable_log import WritableLog
 
 TIME = 1_700_000_000_000
 
@@ -34,6 +34,10 @@ def offsets(log: Log) -> list[int | None]:
     return [record.offset for record in log.read()]
 
 
+def batches_of(log: Log) -> list[int]:
+    return [header.base_offset for segment in log.segments for header in segment.scan()]
+
+
 def config(interval: int) -> TopicConfig:
     return TopicConfig.load({"index.interval.bytes": str(interval)})
 
@@ -41,13 +45,15 @@ def config(interval: int) -> TopicConfig:
 def test_what_goes_back_is_kept_where_no_index_tells(tmp_path: Path) -> None:
     make(tmp_path / "t-0", 0, batch(0), batch(4), batch(2), batch(8))
     make(tmp_path / "t-0", 10, batch(10))
-    with WritableLog(tmp_path / "t-0", config=config(4096), recovery_point=9) as log:
-        assert offsets(log) == [0, 1, 4, 5, 2, 3, 8, 9, 10, 11]
+    with WritableLog(tmp_path / "t-0", config=config(4096), recovery_point=9, was_compacted=True) as log:
+        assert batches_of(log) == [0, 4, 2, 8, 10]
+        with pytest.raises(CorruptRecordError, match="offset 2 follows 5"):
+            offsets(log)
         assert not any(action.kind in {RecoveryKind.TRUNCATED, RecoveryKind.REMOVED} for action in log.report.actions)
         assert log.append([Record(b"k", b"v")]) == 12
     with WritableLog(tmp_path / "t-0", config=config(4096), is_clean=True, recovery_point=13) as again:
         assert not again.report
-        assert offsets(again)[-1] == 12
+        assert batches_of(again)[-1] == 12
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,7 @@ def test_what_goes_back_is_cut_where_an_index_would_have_to(batches: list[bytes]
     path = make(tmp_path / "t-0", 0, *batches)
     last = make(tmp_path / "t-0", 10, batch(10))
     kept = 3 if len(batches) == 4 and batches[2] == batch(8) else 2
-    with WritableLog(tmp_path / "t-0", config=config(0)) as log:
+    with WritableLog(tmp_path / "t-0", config=config(0), was_compacted=True) as log:
         assert offsets(log) == [0, 1, 4, 5, 8, 9][: kept * 2]
         assert not last.exists()
         (cut,) = [action for action in log.report.actions if action.kind is RecoveryKind.TRUNCATED]

@@ -9,16 +9,17 @@ import pytest
 from odradek.records import Record
 from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
-from odradek.storage.recovery import RecoveryKind
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.writable_log import WritableLog
 from odradek.testing.faults import FaultyFileSystem
 
 REACH = (1 << 31) - 1
 """How far above the base offset an index goes."""
-CONFIG = TopicConfig.load({"index.interval.bytes": "0"})
+CONFIG = TopicConfig.load({"cleanup.policy": "compact", "index.interval.bytes": "0"})
 TIME = 1_700_000_000_000
 
 
@@ -154,7 +155,7 @@ def test_a_crash_leaves_the_segment_or_its_parts(first: int, crash: str, tmp_pat
                 disk.kill(root, torn, seed)
             else:
                 disk.cut_power(root, seed)
-            with Log(root / "t-0") as reader:
+            with ReadOnlyLog(root / "t-0") as reader:
                 assert offsets(reader) == wanted
             with WritableLog(root / "t-0", config=CONFIG) as log:
                 assert offsets(log) == wanted

@@ -18,10 +18,11 @@ from odradek.errors import (
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.producers.producer_state import AppendOrigin
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.writable_log import WritableLog
 
 NEVER = (1 << 63) - 1
 
@@ -54,7 +55,7 @@ def test_records_are_there_at_once(tmp_path: Path) -> None:
     assert [(record.key, record.value, record.offset) for record in log.read(1)] == [(None, b"", 1), (b"", None, 2)]
     assert log.log_end_offset == 3
     log.close()
-    with Log(log.path) as reader:
+    with ReadOnlyLog(log.path) as reader:
         assert [record.offset for record in reader.read()] == [0, 1, 2]
 
 

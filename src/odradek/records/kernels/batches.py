@@ -10,8 +10,10 @@ import cython
 from cython.cimports.libc.stdint import int64_t, uint8_t, uintptr_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.odradek.records.kernels.wire import (
+    BAD_ORDER,
     NO_MEMORY,
     OK,
+    TRANSACTIONAL_FLAG,
     BatchInfo,
     Status,
     crc32_function,
@@ -35,7 +37,8 @@ class BatchTable:
     _count: cython.Py_ssize_t
     _capacity: cython.Py_ssize_t
     status: cython.int
-    next_position: cython.longlong
+    next_position: int64_t
+    next_offset: int64_t
 
     def __cinit__(self):
         self._rows = cython.NULL
@@ -58,6 +61,11 @@ class BatchTable:
         """The position of the first byte that was not walked over."""
         return self.next_position
 
+    @property
+    def stop_offset(self):
+        """The offset after the last batch that was walked over, where offsets were checked."""
+        return self.next_offset
+
     def row(self, index: cython.Py_ssize_t):
         """Return the fields of one header, in the order of `BatchHeader`."""
         if index < 0 or index >= self._count:
@@ -70,20 +78,30 @@ class BatchTable:
     def _walk(
         self,
         base: cython.pointer(cython.const[uint8_t]),
+        origin: int64_t,
         position: int64_t,
         end: int64_t,
         limit: cython.Py_ssize_t,
         crc32c: crc32c_function,
         crc32: crc32_function,
+        transactional: cython.bint,
     ) -> cython.int:
         status: Status = OK
         info: BatchInfo
         capacity: cython.Py_ssize_t
         grown: cython.pointer(BatchInfo)
         while self._count < limit:
-            status = read_header(base + position, end - position, cython.address(info), crc32c, crc32)
+            status = read_header(base + (position - origin), end - position, cython.address(info), crc32c, crc32)
             if status != OK:
                 break
+            if self.next_offset >= 0:
+                if info.base_offset < self.next_offset:
+                    status = BAD_ORDER
+                    break
+                self.next_offset = info.last_offset + 1
+            if transactional and (info.magic != 2 or not info.attributes & TRANSACTIONAL_FLAG):
+                position += info.size_bytes
+                continue
             if self._count == self._capacity:
                 capacity = 64 if self._capacity == 0 else self._capacity * 2
                 grown = cython.cast(cython.pointer(BatchInfo), realloc(self._rows, capacity * cython.sizeof(BatchInfo)))
@@ -106,11 +124,25 @@ def walk_batches(
     end: int64_t,
     limit: cython.Py_ssize_t,
     check_crc: cython.bint,
+    origin: int64_t = 0,
+    next_offset: int64_t = -1,
+    transactional: cython.bint = False,
 ):
-    """Walk up to `limit` batches of `data` from `position` to `end`; the caller has checked the two bounds."""
+    """Walk over batches and return their headers.
+
+    Args:
+        data: The bytes.
+        position: Where the first batch starts.
+        end: Where to stop.
+        limit: How many headers the table has at most.
+        check_crc: Whether each checksum is verified.
+        origin: The position that `data` starts at: that of every other position.
+        next_offset: The least offset that the first batch may have; from then on offsets must rise. -1: unchecked.
+        transactional: Whether only the batches of transactions, markers among them, go into the table.
+    """
     table: BatchTable = BatchTable()
-    if end > data.shape[0] or position < 0 or position > end:
-        raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
+    if end - origin > data.shape[0] or position < origin or position > end:
+        raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes from {origin} on")
     base: cython.pointer(cython.const[uint8_t]) = cython.NULL
     if data.shape[0] > 0:
         base = cython.cast(cython.pointer(cython.const[uint8_t]), cython.address(data[0]))
@@ -119,6 +151,7 @@ def walk_batches(
     if check_crc:
         crc32c = cython.cast(crc32c_function, _crc32c_address)
         crc32 = cython.cast(crc32_function, _crc32_address)
+    table.next_offset = next_offset
     with cython.nogil:
-        table.status = table._walk(base, position, end, limit, crc32c, crc32)
+        table.status = table._walk(base, origin, position, end, limit, crc32c, crc32, transactional)
     return table

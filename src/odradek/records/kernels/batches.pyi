@@ -3,7 +3,17 @@ from typing_extensions import Buffer
 class BatchTable:
     stop: int
     stop_position: int
+    stop_offset: int
     def __len__(self) -> int: ...
     def row(self, index: int) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int]: ...
 
-def walk_batches(data: Buffer, position: int, end: int, limit: int, check_crc: bool) -> BatchTable: ...
+def walk_batches(
+    data: Buffer,
+    position: int,
+    end: int,
+    limit: int,
+    check_crc: bool,
+    origin: int = 0,
+    next_offset: int = -1,
+    transactional: bool = False,
+) -> BatchTable: ...

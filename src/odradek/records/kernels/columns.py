@@ -33,10 +33,13 @@ from cython.cimports.odradek.records.kernels.record import (
 )
 from cython.cimports.odradek.records.kernels.selection import Selection
 from cython.cimports.odradek.records.kernels.wire import (
+    BAD_ORDER,
     BAD_RECORD,
+    CODEC_MASK,
     COMPRESSED,
     END,
     FULL,
+    GAP,
     NO_MEMORY,
     OK,
     V2_HEADER,
@@ -65,6 +68,10 @@ class ColumnDecoder:
     """
 
     check_crc: cython.bint
+    ordered: cython.bint
+    contiguous: cython.bint
+    is_first: cython.bint
+    next_offset: int64_t
     max_rows: int64_t
     max_bytes: int64_t
     timestamp_scale: int64_t
@@ -94,11 +101,17 @@ class ColumnDecoder:
         end_timestamp=(1 << 63) - 1,
         timestamp_scale=1,
         aborted=(),
+        ordered=False,
+        contiguous=False,
     ):
         self.memory = ArrowMemory(wants_key, wants_value, wants_headers, views)
         self.arena = Arena()
         self.selection = Selection(start_offset, end_offset, start_timestamp, end_timestamp, aborted, include_control)
         self.check_crc = check_crc
+        self.ordered = ordered
+        self.contiguous = contiguous
+        self.is_first = True
+        self.next_offset = start_offset
         self.max_rows = max_rows
         self.max_bytes = max_bytes
         self.timestamp_scale = timestamp_scale
@@ -111,6 +124,15 @@ class ColumnDecoder:
         """Of the batch met last: position, size in bytes, magic, attributes, last offset."""
         info: BatchInfo = self.info
         return (info.position, info.size_bytes, info.magic, info.attributes, info.last_offset)
+
+    @property
+    def expected_offset(self):
+        """The offset that the next batch begins with, or the least one where offsets may be left out."""
+        return self.next_offset
+
+    def allow_gaps(self):
+        """Take batches whatever offsets are left out before them."""
+        self.contiguous = False
 
     @property
     def error(self):
@@ -396,6 +418,13 @@ class ColumnDecoder:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
+    def _pass_batch(self) -> cython.void:
+        self.is_first = False
+        self.next_offset = self.info.last_offset + 1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
     def _decode(self, base: Bytes, position: int64_t, end: int64_t, readable_end: int64_t) -> Status:
         status: Status = OK
         crc32c: crc32c_function = cython.cast(crc32c_function, _crc32c_address) if self.check_crc else cython.NULL
@@ -411,6 +440,13 @@ class ColumnDecoder:
             status = read_header(base + position, end - position, cython.address(self.info), crc32c, crc32)
             if status != OK:
                 return status
+            # Offsets are not under the checksum. The first batch may begin before the range that is asked for.
+            if self.ordered and self.info.base_offset < self.next_offset and not self.is_first:
+                return BAD_ORDER
+            if self.contiguous and self.info.base_offset > self.next_offset:
+                # Where a wrapper begins, only its content tells.
+                if self.info.magic == 2 or self.info.attributes & CODEC_MASK == 0:
+                    return GAP
             if self.selection.wants_batch(cython.address(self.info)):
                 # Arrow's int32 ends: what is decoded so far goes out before they could overflow.
                 if self.memory.rows > 0 and self.info.size_bytes > INT32_MAX - SLACK - self.max_bytes:
@@ -438,6 +474,7 @@ class ColumnDecoder:
                     )
                 if status != OK:
                     return status
+            self._pass_batch()
             position += self.info.size_bytes
 
     @cython.cfunc
@@ -477,6 +514,7 @@ class ColumnDecoder:
         finally:
             PyBuffer_Release(cython.address(content))
         if status == OK:
+            self._pass_batch()
             self.next = self.info.position + self.info.size_bytes
         return status
 

@@ -7,6 +7,7 @@ VarColumn = tuple[int, Buffer | None, Buffer, Buffer]
 class ColumnDecoder:
     batch: tuple[int, int, int, int, int]
     error: tuple[int, int, str]
+    expected_offset: int
     def __init__(
         self,
         wants_key: bool,
@@ -23,7 +24,10 @@ class ColumnDecoder:
         end_timestamp: int = ...,
         timestamp_scale: int = 1,
         aborted: Sequence[tuple[int, int, int]] = (),
+        ordered: bool = False,
+        contiguous: bool = False,
     ) -> None: ...
+    def allow_gaps(self) -> None: ...
     def __len__(self) -> int: ...
     def decode(
         self, data: memoryview, position: int, end: int, decompress: Callable[..., memoryview]

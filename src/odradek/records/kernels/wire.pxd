@@ -38,6 +38,8 @@ cdef enum Status:
     COMPRESSED = 8          # the caller has to decompress the records first
     FULL = 9                # as many rows as were asked for
     NO_MEMORY = 10
+    BAD_ORDER = 11          # offsets that do not follow those of the batch before
+    GAP = 12                # offsets are left out
 
 cdef enum:
     LOG_OVERHEAD = 12       # offset and size: what stands before every batch
@@ -45,6 +47,8 @@ cdef enum:
     V1_MIN = 22
     V2_HEADER = 61
     V2_MIN = 49
+    CODEC_MASK = 0x07
+    TRANSACTIONAL_FLAG = 0x10
 
 cdef struct BatchInfo:
     int64_t position

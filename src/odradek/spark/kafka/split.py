@@ -127,6 +127,7 @@ class Chunk(NamedTuple):
         end_position: Where the last whole one ends.
         start_offset: The offset that was asked for, which may lie within the first batch.
         aborted: Transactions to leave out: producer id, first offset, last offset.
+        origin: The position that the answer starts at.
     """
 
     path: str
@@ -135,6 +136,7 @@ class Chunk(NamedTuple):
     end_position: int
     start_offset: int
     aborted: tuple[tuple[int, int, int], ...]
+    origin: int = 0
 
 
 class PartitionFetch:

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from odradek.storage.cleaning.turn import CleaningTurn
 from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.names import TopicPartition
 from odradek.storage.producers.producer_state_manager import LastRecord
-from odradek.storage.segment import Segment
+from odradek.storage.segment.segment import Segment
 from odradek.storage.topic_config import TopicConfig
-
-MAX_OFFSET = (1 << 63) - 1
 
 
 class CleanableLog(Protocol):
@@ -60,12 +59,21 @@ class CleanableLog(Protocol):
         """All segments in order, the active one last; a list that does not change under its reader."""
         ...
 
+    @property
+    def cleaning(self) -> CleaningTurn:
+        """Whose turn it is to work on its sealed segments."""
+        ...
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that have a record in a range."""
+        ...
+
     def last_records(self) -> Mapping[int, LastRecord]:
         """Return the last record of each active producer (see `ProducerStateManager.last_records`)."""
         ...
 
     def replace_segments(self, new_base_offset: int, old: Sequence[Segment]) -> None:
-        """Put the segment whose `.cleaned` files are complete in the place of others (see `swap_segments`)."""
+        """Put the segment whose `.cleaned` files are complete in the place of others (see `SegmentSwap`)."""
         ...
 
 
@@ -133,17 +141,6 @@ def segments_between(segments: Sequence[Segment], start_offset: int, end_offset:
     first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
     last = bisect_left(segments, end_offset, key=lambda segment: segment.base_offset)
     return list(segments[first:last])
-
-
-def collect_aborted(segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions that concern a range of offsets, from the transaction indexes."""
-    found: list[AbortedTransaction] = []
-    for segment in segments_between(segments, start_offset, MAX_OFFSET):
-        transactions, complete = segment.transaction_index().collect(start_offset, end_offset)
-        found += transactions
-        if complete:
-            break
-    return found
 
 
 class Throttle:

@@ -16,14 +16,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from odradek.errors import LogError
+from odradek.errors import FormatError, LogError
 from odradek.storage.cleaning.cleanable import CleanableLog, CleanerConfig, CleaningRange, CleaningStats, Throttle
 from odradek.storage.cleaning.offset_map_builder import OffsetMapBuilder
 from odradek.storage.cleaning.segment_cleaner import SegmentCleaner, modified_ms
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
-from odradek.storage.segment import Segment
+from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.segment.segment import Segment
 
 _logger = logging.getLogger(__name__)
 
@@ -56,12 +58,40 @@ def group_segments(
     return groups
 
 
+def aborted_transactions(
+    log: CleanableLog, segments: Sequence[Segment], work: CleaningRange
+) -> list[AbortedTransaction]:
+    """Return the aborted transactions that a round may meet: by the batches, not by indexes that may lack some.
+
+    In the part that was cleaned before, the data that a transaction began with may be gone: what its segment's index
+    says of it stays, where it does not contradict the batches.
+
+    Args:
+        log: The log.
+        segments: Its segments.
+        work: What of it is cleaned.
+    """
+    found = log.aborted_transactions(segments[0].base_offset, work.first_uncleanable_offset)
+    noted = {}
+    for segment in segments:
+        if segment.base_offset < work.first_dirty_offset:
+            with suppress(FormatError):
+                noted.update({entry[:3:2]: entry for entry in segment.transaction_index().transactions})
+    return [
+        entry
+        if (entry := noted.get(transaction[:3:2])) is not None and entry.first_offset <= transaction.first_offset
+        else transaction
+        for transaction in found
+    ]
+
+
 class Cleaner:
-    """Cleans one log after the other.
+    """Cleans one log after the other. Of one thread at a time.
 
     Args:
         config: The cleaner's configs.
         files: The way to the disk.
+        throttle: What holds reading and writing back; one of its own if None.
         check_done: Called now and then; it raises where the work is to be dropped.
     """
 
@@ -70,12 +100,13 @@ class Cleaner:
         config: CleanerConfig | None = None,
         *,
         files: FileSystem = FILES,
+        throttle: Throttle | None = None,
         check_done: Callable[[], None] = lambda: None,
     ) -> None:
         config = config or CleanerConfig()
         self._files = files
         self._check_done = check_done
-        self._throttle = Throttle(config.io_max_bytes_per_second)
+        self._throttle = throttle or Throttle(config.io_max_bytes_per_second)
         self._maps = OffsetMapBuilder(config, self._throttle, check_done)
 
     def clean(self, log: CleanableLog, work: CleaningRange, now_ms: int) -> CleaningStats:
@@ -96,8 +127,9 @@ class Cleaner:
         stats = CleaningStats(end_offset=work.first_dirty_offset)
         started = time.monotonic()
         segments = list(log.segments)
+        aborted = aborted_transactions(log, segments, work)
         clean = [segment for segment in segments if segment.base_offset < work.first_dirty_offset]
-        offsets = self._maps.build(segments, work, stats)
+        offsets = self._maps.build(segments, work, aborted, stats)
         stats.index_seconds = time.monotonic() - started
         stats.keys = offsets.size
         stats.end_offset = max(offsets.latest_offset + 1, work.first_dirty_offset)
@@ -106,6 +138,7 @@ class Cleaner:
         cleaner = SegmentCleaner(
             log,
             offsets,
+            aborted,
             now_ms=now_ms,
             legacy_horizon_ms=modified_ms(clean[-1]) - log.config.delete_retention_ms if clean else 0,
             end_of_round=work.first_uncleanable_offset,
@@ -120,7 +153,7 @@ class Cleaner:
             log.config.segment_index_bytes,
             work.first_uncleanable_offset,
         ):
-            cleaner.clean_group(segments, group)
+            cleaner.clean_group(group)
         stats.seconds = time.monotonic() - started
         _logger.info("%s: cleaned up to offset %d: %s", log.path.name, stats.end_offset, stats)
         return stats

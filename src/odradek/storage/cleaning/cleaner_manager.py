@@ -1,4 +1,4 @@
-"""Chooses the log that needs cleaning most, cleans it in the background, and remembers how far each one is clean.
+"""Chooses the log that needs cleaning most, cleans it, and remembers how far each one is clean.
 
     cleaner-offset-checkpoint      topic partition first-dirty-offset, one file in each log directory
 
@@ -11,15 +11,12 @@ Source in Kafka: `LogCleanerManager`, `LogCleaner`, `LogToClean`.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.errors import OdradekError
+from odradek.errors import OdradekError, UnknownTopicOrPartitionError
 from odradek.records.scan import scan_batches
 from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.cleaning.cleanable import (
@@ -27,13 +24,15 @@ from odradek.storage.cleaning.cleanable import (
     CleanerConfig,
     CleaningRange,
     CleaningStats,
+    Throttle,
     segments_between,
 )
 from odradek.storage.cleaning.cleaner import Cleaner
 from odradek.storage.cleaning.retention import largest_timestamp
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.locks import Rank, create_lock
 from odradek.storage.names import TopicPartition
-from odradek.storage.segment import Segment
+from odradek.storage.segment.segment import Segment
 
 _logger = logging.getLogger(__name__)
 
@@ -118,16 +117,15 @@ class _CleaningAborted(OdradekError):
 
 
 class LogCleaner:
-    """Cleans the compacted logs of some log directories, one at a time.
+    """Cleans the compacted logs of some log directories, one after the other. Any thread may use it.
+
+    One round at a time happens to a log (see `CleaningTurn`); two threads may clean two logs.
 
     Args:
         logs: Gives the logs that there are, each time it is called.
         config: The cleaner's configs.
         files: The way to the disk.
         clock: Gives the time in ms.
-
-    Attributes:
-        uncleanable: The logs that could not be cleaned, and why; they are left alone until the next start.
     """
 
     def __init__(
@@ -142,13 +140,9 @@ class LogCleaner:
         self._config = config or CleanerConfig()
         self._files = files
         self._clock = clock
-        self._cleaner = Cleaner(self._config, files=files, check_done=self._check_done)
-        self._changed = threading.Condition()
-        self._in_progress: TopicPartition | None = None
-        self._paused: Counter[TopicPartition] = Counter()
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-        self.uncleanable: dict[TopicPartition, Exception] = {}
+        self._throttle = Throttle(self._config.io_max_bytes_per_second)
+        self._lock = create_lock(Rank.CHECKPOINT)
+        self._is_stopping = False
 
     # -- checkpoints
 
@@ -158,11 +152,11 @@ class LogCleaner:
         Raises:
             CheckpointError: The file is not of the form that Kafka reads.
         """
-        with self._changed:
+        with self._lock:
             return read_offset_checkpoint(directory / CLEANER_OFFSET_CHECKPOINT)
 
     def _update_checkpoint(self, directory: Path, changes: Mapping[TopicPartition, int | None]) -> None:
-        with self._changed:
+        with self._lock:
             path = directory / CLEANER_OFFSET_CHECKPOINT
             offsets: dict[TopicPartition, int | None] = {**read_offset_checkpoint(path), **changes}
             kept = {partition: offset for partition, offset in offsets.items() if offset is not None}
@@ -170,105 +164,85 @@ class LogCleaner:
 
     def forget(self, directory: Path, partitions: Iterable[TopicPartition]) -> None:
         """Forget what is known of logs that a log directory held, lest others of the same names be taken for them."""
-        gone = set(partitions)
-        known = gone & self.checkpoints(directory).keys()
+        known = set(partitions) & self.checkpoints(directory).keys()
         if known:
             self._update_checkpoint(directory, dict.fromkeys(known))
-        for partition in gone:
-            self.uncleanable.pop(partition, None)
 
-    # -- one round
+    # -- rounds
+
+    def uncleanable(self) -> dict[TopicPartition, Exception]:
+        """Return the logs that could not be cleaned, and why; they are left alone until they are opened again."""
+        return {log.topic_partition: log.cleaning.failure for log in self._logs() if log.cleaning.failure is not None}
 
     def dirtiest(self, now_ms: int) -> LogToClean | None:
         """Return the log that is to be cleaned next, if there is one."""
         best: LogToClean | None = None
         checkpoints: dict[Path, dict[TopicPartition, int]] = {}
         for log in self._logs():
-            partition, directory = log.topic_partition, log.path.parent
-            if not log.config.is_compacted or partition in self.uncleanable or self._paused[partition]:
+            if not log.config.is_compacted or log.cleaning.failure is not None or log.cleaning.is_wanted:
+                log.cleaning.give_way()
                 continue
+            directory = log.path.parent
             if directory not in checkpoints:
                 checkpoints[directory] = self.checkpoints(directory)
-            checkpoint = checkpoints[directory].get(partition)
-            found = examine(log, checkpoint, now_ms)
-            if checkpoint is not None and checkpoint != found.range.first_dirty_offset:
-                self._update_checkpoint(directory, {partition: found.range.first_dirty_offset})
-            if found.is_due and (best is None or found.dirty_ratio > best.dirty_ratio):
+            found = self._examine(log, checkpoints[directory].get(log.topic_partition), now_ms)
+            if found is not None and found.is_due and (best is None or found.dirty_ratio > best.dirty_ratio):
                 best = found
         return best
+
+    def _examine(self, log: CleanableLog, checkpoint: int | None, now_ms: int) -> LogToClean | None:
+        try:
+            found = examine(log, checkpoint, now_ms)
+            if checkpoint is not None and checkpoint != found.range.first_dirty_offset:
+                self._update_checkpoint(log.path.parent, {log.topic_partition: found.range.first_dirty_offset})
+            return found
+        except UnknownTopicOrPartitionError:
+            # It was deleted meanwhile.
+            return None
+        except (OdradekError, OSError) as error:
+            # The others are to be cleaned all the same.
+            _logger.exception("%s cannot be cleaned", log.topic_partition)
+            log.cleaning.failure = error
+            return None
 
     def clean_once(self) -> CleaningStats | None:
         """Clean the dirtiest log; None where no log needs it, or the one that did could not be cleaned.
 
-        What stands in the way of cleaning a log is kept in `uncleanable`.
+        What stands in the way of cleaning a log is kept in its `cleaning.failure`.
         """
         now_ms = self._clock()
-        work = self.dirtiest(now_ms)
-        if work is None:
+        best = self.dirtiest(now_ms)
+        if best is None:
             return None
-        partition = work.log.topic_partition
-        with self._changed:
-            if self._paused[partition]:
+        log, partition = best.log, best.log.topic_partition
+        with log.cleaning.lock:
+            # Whoever had the turn meanwhile may have cleaned the log, or deleted it.
+            checkpoint = self.checkpoints(log.path.parent).get(partition)
+            work = None if log.cleaning.give_way() else self._examine(log, checkpoint, now_ms)
+            if work is None or not work.is_due:
                 return None
-            self._in_progress = partition
-        try:
-            stats = self._cleaner.clean(work.log, work.range, now_ms)
-            self._update_checkpoint(work.log.path.parent, {partition: stats.end_offset})
-        except _CleaningAborted:
-            _logger.info("%s: the cleaning was dropped", partition)
-            return None
-        except (OdradekError, OSError) as error:
-            _logger.exception("%s cannot be cleaned", partition)
-            self.uncleanable[partition] = error
-            return None
-        finally:
-            with self._changed:
-                self._in_progress = None
-                self._changed.notify_all()
+            cleaner = Cleaner(
+                self._config,
+                files=self._files,
+                throttle=self._throttle,
+                check_done=lambda: self._check_done(log),
+            )
+            try:
+                stats = cleaner.clean(log, work.range, now_ms)
+                self._update_checkpoint(log.path.parent, {partition: stats.end_offset})
+            except _CleaningAborted:
+                _logger.info("%s: the cleaning was dropped", partition)
+                return None
+            except (OdradekError, OSError) as error:
+                _logger.exception("%s cannot be cleaned", partition)
+                log.cleaning.failure = error
+                return None
         return stats
 
-    def _check_done(self) -> None:
-        if self._stopping or (self._in_progress is not None and self._paused[self._in_progress]):
+    def _check_done(self, log: CleanableLog) -> None:
+        if self._is_stopping or log.cleaning.is_wanted:
             raise _CleaningAborted
 
-    # -- in the background
-
-    def start(self) -> None:
-        """Clean in a thread of its own until `stop`."""
-        if self._thread is None:
-            self._stopping = False
-            self._thread = threading.Thread(target=self._run, name="log-cleaner", daemon=True)
-            self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            try:
-                cleaned = self.clean_once()
-            except Exception:
-                # A log may be deleted while it is looked at; the others are to be cleaned all the same.
-                _logger.exception("the log cleaner goes on after an error")
-                cleaned = None
-            if cleaned is None:
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopping, self._config.backoff_ms / 1000)
-
     def stop(self) -> None:
-        """Drop the work in progress and end the thread."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join()
-
-    @contextmanager
-    def paused(self, partition: TopicPartition) -> Iterator[None]:
-        """Keep the cleaner off a log: work on it is dropped first. Pauses nest."""
-        with self._changed:
-            self._paused[partition] += 1
-            self._changed.wait_for(lambda: self._in_progress != partition)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._paused[partition] -= 1
+        """Drop the rounds that are under way, and clean nothing any more."""
+        self._is_stopping = True

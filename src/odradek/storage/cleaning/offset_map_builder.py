@@ -23,11 +23,11 @@ from odradek.storage.cleaning.cleanable import (
     CleaningRange,
     CleaningStats,
     Throttle,
-    collect_aborted,
     segments_between,
 )
 from odradek.storage.cleaning.cleaned_transactions import CleanedTransactions
-from odradek.storage.segment import Segment
+from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.segment.segment import Segment
 
 
 class OffsetMapBuilder:
@@ -51,12 +51,19 @@ class OffsetMapBuilder:
         if self._max_keys < 1:
             raise ValueError(f"log.cleaner.dedupe.buffer.size {config.dedupe_buffer_size} holds no key")
 
-    def build(self, segments: Sequence[Segment], work: CleaningRange, stats: CleaningStats) -> OffsetMap:
+    def build(
+        self,
+        segments: Sequence[Segment],
+        work: CleaningRange,
+        aborted: Sequence[AbortedTransaction],
+        stats: CleaningStats,
+    ) -> OffsetMap:
         """Read the dirty part of a log.
 
         Args:
             segments: All segments of the log.
             work: What part of it.
+            aborted: The aborted transactions of the log up to there.
             stats: Where the bytes read are counted.
 
         Returns:
@@ -69,8 +76,7 @@ class OffsetMapBuilder:
         dirty = segments_between(segments, start, end) if start < end else []
         offsets = self._new_map(dirty)
         transactions = CleanedTransactions()
-        if dirty:
-            transactions.add_aborted(collect_aborted(segments, start, end))
+        transactions.add_aborted(transaction for transaction in aborted if transaction.last_offset >= start)
         for number, segment in enumerate(dirty):
             if not self._add_segment(segment, offsets, start, transactions):
                 break

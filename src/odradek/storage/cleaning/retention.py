@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.segment import Segment
+from odradek.storage.segment.segment import Segment
 from odradek.storage.topic_config import TopicConfig
 
 
@@ -116,10 +116,7 @@ class DelayedDeletes:
         """Unlink the files that are due; return how many."""
         count = 0
         while self._queue and self._queue[0][0] <= now_ms:
-            self._files.unlink(heapq.heappop(self._queue)[1])
+            self._files.unlink(self._queue[0][1])
+            heapq.heappop(self._queue)
             count += 1
         return count
-
-    def run_all(self) -> int:
-        """Unlink all files, as when the log is closed."""
-        return self.run(max((due_ms for due_ms, _ in self._queue), default=0))

@@ -22,12 +22,13 @@ from odradek.records.kernels.encode import seal
 from odradek.records.kernels.objects import Record
 from odradek.records.kernels.offset_map import OffsetMap
 from odradek.records.scan import Status, damage_at
-from odradek.storage.cleaning.cleanable import CleanableLog, CleaningStats, Throttle, collect_aborted
+from odradek.storage.cleaning.cleanable import CleanableLog, CleaningStats, Throttle
 from odradek.storage.cleaning.cleaned_transactions import CleanedTransactions
-from odradek.storage.cleaning.segment_swap import SegmentWriter
+from odradek.storage.cleaning.segment_writer import SegmentWriter
 from odradek.storage.files import FileSystem
+from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.producers.producer_state_manager import LastRecord
-from odradek.storage.segment import Segment
+from odradek.storage.segment.segment import Segment
 
 OUTPUT_BYTES = 1 << 20
 """After how many bytes of a new segment they are written."""
@@ -44,6 +45,7 @@ class SegmentCleaner:
     Args:
         log: The log.
         offsets: The newest offset of each key.
+        aborted: The aborted transactions of the log, up to the end of the round.
         now_ms: The time that delete horizons are judged by.
         legacy_horizon_ms: Tombstones of v0 and v1 go from segments that were not modified after it.
         end_of_round: The first uncleanable offset: the batch before it leaves at least its header.
@@ -57,6 +59,7 @@ class SegmentCleaner:
         self,
         log: CleanableLog,
         offsets: OffsetMap,
+        aborted: Sequence[AbortedTransaction],
         *,
         now_ms: int,
         legacy_horizon_ms: int,
@@ -76,13 +79,13 @@ class SegmentCleaner:
         self._check_done = check_done
         self._stats = stats
         self._transactions = CleanedTransactions()
+        self._transactions.add_aborted(aborted)
         self._decompressor = Decompressor()
 
-    def clean_group(self, segments: Sequence[Segment], group: Sequence[Segment]) -> None:
+    def clean_group(self, group: Sequence[Segment]) -> None:
         """Write one segment in the place of some, and swap it in.
 
         Args:
-            segments: All segments of the log, for their transaction indexes.
             group: Those that become one.
 
         Raises:
@@ -103,9 +106,6 @@ class SegmentCleaner:
             )
             self._transactions.retained.clear()
             for segment in group:
-                following = [later.base_offset for later in segments if later.base_offset > segment.base_offset]
-                end_offset = min(following, default=log.log_end_offset)
-                self._transactions.add_aborted(collect_aborted(segments, segment.base_offset, end_offset))
                 self._clean_segment(segment, batches, writer, last_records)
             writer.finish(batches, self._transactions.retained, modified_ms(group[-1]))
         except BaseException:

@@ -19,7 +19,7 @@ from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.storage.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, decode_group_record
 from odradek.storage.coordinators.records import UnknownCoordinatorRecordError
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
 
 CommittedOffsets: TypeAlias = dict[str, dict[TopicPartition, OffsetCommitValue]]
@@ -77,10 +77,10 @@ def committed_offsets(log: Log) -> CommittedOffsets:
 
 def _records(log: Log) -> Iterator[tuple[BatchHeader, Record]]:
     for part in log.slices():
-        scan = scan_batches(part.data, part.position, part.end_position, path=part.path)
+        scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
         for header in scan:
             try:
-                records = read_records(part.data, header)
+                records = read_records(part.data, header, origin=part.origin)
             except FormatError as error:
                 raise error.at(part.path, header.position) from None
             for record in records:

@@ -13,7 +13,6 @@ Source in Kafka: `LogManager`, `CleanShutdownFileHandler`, `OffsetCheckpointFile
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -28,8 +27,9 @@ from odradek.storage.checkpoints import (
 )
 from odradek.storage.directory.lock import LogDirectoryLock
 from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.locks import Rank, create_lock
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
-from odradek.storage.owned_log import OwnedLog
 
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 _MARKER = b'{"version":0,"brokerEpoch":-1}'
@@ -42,7 +42,7 @@ class Checkpoint(Enum):
     START_OFFSET = LOG_START_OFFSET_CHECKPOINT
     HIGH_WATERMARK = REPLICATION_OFFSET_CHECKPOINT
 
-    def offset_of(self, log: OwnedLog) -> int | None:
+    def offset_of(self, log: WritableLog) -> int | None:
         """Return what the checkpoint says of a log, if anything."""
         if self is Checkpoint.RECOVERY_POINT:
             return log.recovery_point
@@ -53,7 +53,7 @@ class Checkpoint(Enum):
 
 
 class DirectoryState:
-    """One locked folder of `log.dirs`.
+    """One locked folder of `log.dirs`. Any thread may write its checkpoints.
 
     Args:
         path: The folder, which is made where it is missing.
@@ -72,12 +72,12 @@ class DirectoryState:
     def __init__(self, path: Path, files: FileSystem = FILES) -> None:
         self.path = path
         self._files = files
-        self._writing = threading.Lock()
+        self._lock = create_lock(Rank.CHECKPOINT)
         try:
             files.make_directory(path)
         except OSError as error:
             raise LogError(f"{path} cannot be made a log directory: {error.strerror or error}") from error
-        self._lock = LogDirectoryLock(path)
+        self._held = LogDirectoryLock(path)
         try:
             self._known = {kind: read_offset_checkpoint(path / kind.value) for kind in Checkpoint}
             self.is_clean = (path / CLEAN_SHUTDOWN_MARKER).exists()
@@ -86,21 +86,21 @@ class DirectoryState:
             # Besides: the folders that a crashed process made may not have their names on the disk yet.
             files.sync_directory(path)
         except BaseException:
-            self._lock.release()
+            self._held.release()
             raise
 
     def offset(self, kind: Checkpoint, topic_partition: TopicPartition) -> int:
         """Return what a checkpoint says of a log, or 0."""
         return self._known[kind].get(topic_partition, 0)
 
-    def checkpoint(self, kind: Checkpoint, logs: Mapping[TopicPartition, OwnedLog | None]) -> None:
+    def checkpoint(self, kind: Checkpoint, logs: Mapping[TopicPartition, WritableLog | None]) -> None:
         """Write a checkpoint.
 
         Args:
             kind: Which one.
             logs: All logs of the folder; of one that was not opened, None, what the file says stays.
         """
-        with self._writing:
+        with self._lock:
             known = self._known[kind]
             offsets = {}
             for topic_partition, log in logs.items():
@@ -117,15 +117,15 @@ class DirectoryState:
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Take a log that was deleted out of the checkpoints, lest one of the same name be taken for it."""
-        with self._writing:
+        with self._lock:
             for kind, known in self._known.items():
                 if topic_partition in known:
                     self._write(kind, {key: offset for key, offset in known.items() if key != topic_partition})
 
     def close(self, *, is_clean: bool) -> None:
-        """Give the folder back; with the marker if every log of it was closed in order."""
-        try:
-            if is_clean:
-                write_atomically(self.path / CLEAN_SHUTDOWN_MARKER, _MARKER, self._files)
-        finally:
-            self._lock.release()
+        """Give the folder back; with the marker if every log of it was closed in order. A second time does nothing."""
+        if not self._held.is_held:
+            return
+        if is_clean:
+            write_atomically(self.path / CLEAN_SHUTDOWN_MARKER, _MARKER, self._files)
+        self._held.release()

@@ -2,7 +2,7 @@
 
 Kafka takes the same lock (`FileChannel.tryLock` is `fcntl`), so the two can never both write; `flock` would not exclude
 it. POSIX locks belong to a process and vanish as soon as it closes *any* descriptor of the file: a second lock in the
-same process is refused here by a register of the files that are locked.
+same process is refused here by a register of the files that are locked. A child process has none of its parent's locks.
 
 Source in Kafka: `org.apache.kafka.server.util.FileLock`, `LogManager.lockLogDirs`.
 """
@@ -10,62 +10,91 @@ Source in Kafka: `org.apache.kafka.server.util.FileLock`, `LogManager.lockLogDir
 from __future__ import annotations
 
 import fcntl
+import io
 import os
-import threading
+import warnings
 from pathlib import Path
 from types import TracebackType
 
 from odradek.errors import LogDirectoryLockedError
+from odradek.storage.locks import Rank, create_lock
+from odradek.storage.process import WritingProcess
 
 LOCK_FILE_NAME = ".lock"
 
-_locked: set[tuple[int, int]] = set()
-_register = threading.Lock()
+
+class _Register:
+    """The files that this process has locked."""
+
+    def __init__(self) -> None:
+        self.lock = create_lock(Rank.REGISTER)
+        self.files: set[tuple[int, int]] = set()
+
+
+_register = _Register()
+# Nothing of it is true in a child, and a thread of the parent may have had its lock.
+os.register_at_fork(after_in_child=_register.__init__)  # type: ignore[misc]
 
 
 class LogDirectoryLock:
-    """The right to write in a log directory, held until `release`; a context manager.
+    """The right to write in a log directory, held until `release`; a context manager. Any thread may release it.
+
+    Where nobody refers to it any more it lets go by itself, with a `ResourceWarning`.
 
     Raises:
         LogDirectoryLockedError: Another program, or this one already, has it.
     """
 
+    _file: io.FileIO | None = None
+
     def __init__(self, directory: Path) -> None:
         self.path = directory / LOCK_FILE_NAME
-        with _register:
-            self._descriptor = self._acquire()
-            status = os.fstat(self._descriptor)
+        self._process = WritingProcess(directory)
+        with _register.lock:
+            self._file = file = self._acquire()
+            status = os.fstat(file.fileno())
             self._key = (status.st_dev, status.st_ino)
-            _locked.add(self._key)
+            _register.files.add(self._key)
 
-    def _acquire(self) -> int:
+    def _acquire(self) -> io.FileIO:
         while True:
             if self.path.exists():
                 status = self.path.stat()
-                if (status.st_dev, status.st_ino) in _locked:
+                if (status.st_dev, status.st_ino) in _register.files:
                     raise LogDirectoryLockedError(self.path.parent)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = io.FileIO(self.path, "a+")
             try:
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # A program that stops unlinks the file: the lock of a file without a name excludes nobody.
-                if self.path.exists() and self.path.stat().st_ino == os.fstat(descriptor).st_ino:
-                    return descriptor
+                if self.path.exists() and self.path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                    return file
             except OSError as error:
-                os.close(descriptor)
+                file.close()
                 if isinstance(error, BlockingIOError | PermissionError):
                     raise LogDirectoryLockedError(self.path.parent) from error
                 raise
-            os.close(descriptor)
+            file.close()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the lock is held."""
+        return self._file is not None and not self._file.closed
 
     def release(self) -> None:
         """Give the lock back and remove its file, as Kafka does; a second time does nothing."""
-        with _register:
-            descriptor, self._descriptor = self._descriptor, -1
-            if descriptor < 0:
-                return
-            self.path.unlink(missing_ok=True)
-            os.close(descriptor)
-            _locked.discard(self._key)
+        file = self._file
+        if file is None or not self._process.is_this:
+            return
+        with _register.lock:
+            if not file.closed:
+                self.path.unlink(missing_ok=True)
+                _register.files.discard(self._key)
+                file.close()
+
+    def __del__(self) -> None:
+        if self.is_held and self._process.is_this:
+            warnings.warn(f"{self.path.parent} was not closed", ResourceWarning, stacklevel=2, source=self)
+            self.release()
 
     def __enter__(self) -> LogDirectoryLock:
         return self

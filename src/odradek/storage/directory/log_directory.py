@@ -18,11 +18,13 @@ from pathlib import Path
 from types import TracebackType
 
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
-from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
+from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.log import Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.names import TopicPartition, parse_partition_directory
-from odradek.storage.segment import OpenSegments
+from odradek.storage.segment.open_segments import OpenSegments
 
 
 class LogDirectory:
@@ -34,7 +36,6 @@ class LogDirectory:
 
     Attributes:
         path: The folder.
-        problems: The files of the root that cannot be read, and why.
 
     Raises:
         LogError: There is no such folder.
@@ -45,10 +46,9 @@ class LogDirectory:
         if mode != "r":
             raise LogError(f"a LogDirectory only reads (mode 'r', not {mode!r}); odradek.open also writes")
         self.mode = mode
-        self.problems: list[FormatError] = []
         self._opened = OpenSegments()
+        self._checkpoints = RootCheckpoints(self.path)
         self._logs: dict[TopicPartition, Log] = {}
-        self._start_offsets: dict[TopicPartition, int] | None = None
         self._topic_partitions: list[TopicPartition] = []
         self.refresh()
 
@@ -61,7 +61,6 @@ class LogDirectory:
         Raises:
             LogError: The folder is gone.
         """
-        self.problems = []
         try:
             with os.scandir(self.path) as entries:
                 folders = [entry.name for entry in entries if entry.is_dir()]
@@ -69,10 +68,14 @@ class LogDirectory:
             raise LogError(f"{self.path} cannot be read as a log directory: {error.strerror}") from error
         named = (parse_partition_directory(name) for name in folders)
         self._topic_partitions = sorted(name.topic_partition for name in named if name is not None and not name.suffix)
-        self._start_offsets = None
         for log in self._logs.values():
             log.close()
         self._logs = {}
+
+    @property
+    def problems(self) -> list[FormatError]:
+        """The files of the root that cannot be read, and why."""
+        return self._checkpoints.problems
 
     @property
     def meta_properties(self) -> MetaProperties | None:
@@ -114,10 +117,11 @@ class LogDirectory:
         topic_partition = self._named(key)
         log = self._logs.get(topic_partition)
         if log is None:
-            log = Log(
+            log = ReadOnlyLog(
                 self.path / str(topic_partition),
-                log_start_offset=self._log_start_offsets().get(topic_partition, 0),
+                checkpoints=self._checkpoints,
                 opened=self._opened,
+                may_have_gaps=lambda: may_have_gaps(self.path, topic_partition),
             )
             self._logs[topic_partition] = log
         return log
@@ -129,16 +133,6 @@ class LogDirectory:
         if os.sep in topic_partition.topic:
             raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
         return topic_partition
-
-    def _log_start_offsets(self) -> dict[TopicPartition, int]:
-        if self._start_offsets is None:
-            try:
-                self._start_offsets = read_offset_checkpoint(self.path / LOG_START_OFFSET_CHECKPOINT)
-            except FormatError as error:
-                # Each log still knows where its first segment begins.
-                self._start_offsets = {}
-                self.problems.append(error)
-        return self._start_offsets
 
     def close(self) -> None:
         """Let go of every file. What was handed out stays valid."""

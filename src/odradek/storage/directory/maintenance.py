@@ -19,22 +19,28 @@ import logging
 import math
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from odradek.errors import InvalidConfigError, OdradekError, UnknownTopicOrPartitionError
+from odradek.errors import InvalidConfigError, LogError, OdradekError, UnknownTopicOrPartitionError
 from odradek.storage.cleaning.cleanable import CleanerConfig
 from odradek.storage.cleaning.cleaner_manager import LogCleaner
 from odradek.storage.config_def import Parser, boolean, int32, int64, number
 from odradek.storage.directory.directory_state import Checkpoint
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
-from odradek.storage.owned_log import OwnedLog
-from odradek.storage.writable_log import WritableLog
 
 _TICK_MS = 1000
+_LONGEST_WAIT_S = 1.0
+"""How soon a thread notices that nobody refers to its log directory any more."""
 
 _logger = logging.getLogger(__name__)
 
@@ -129,7 +135,9 @@ class _Task:
 
 
 class Maintenance:
-    """Does what is due, in the background or when it is told to.
+    """Does what is due, in the background or when it is told to. Any thread may tell it to.
+
+    Its threads hold on to the directory only while they are at work: one that nobody else refers to can go.
 
     Args:
         directory: The log directory.
@@ -151,28 +159,34 @@ class Maintenance:
         clock: Callable[[], int],
     ) -> None:
         self.config = config
-        self.cleaner = LogCleaner(directory.compacted_logs, config.cleaner, files=files, clock=clock)
-        self._directory = directory
+        self.cleaner = LogCleaner(lambda: self._directory.compacted_logs(), config.cleaner, files=files, clock=clock)
+        self._directory_ref = weakref.ref(directory)
         self._clock = clock
-        self._wake = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._is_stopping = False
-        self._rolled: list[OwnedLog] = []
-        self._folders: list[tuple[int, Path]] = []
+        self._threads: list[_Worker] = []
+        self._rolled: deque[WritableLog] = deque()
+        self._folders: deque[tuple[int, Path]] = deque()
 
-    def flush_later(self, log: OwnedLog) -> bool:
-        """Have the rolled segments of a log flushed soon; return False where nobody would do so."""
-        if self._thread is None:
-            return False
-        with self._wake:
-            self._rolled.append(log)
-            self._wake.notify()
-        return True
+    @property
+    def _directory(self) -> MaintainedDirectory:
+        directory = self._directory_ref()
+        if directory is None:
+            raise LogError("the log directory is gone")
+        return directory
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it goes on in the background."""
+        return bool(self._threads)
+
+    def flush_later(self, log: WritableLog) -> None:
+        """Have the rolled segments of a log flushed soon."""
+        self._rolled.append(log)
+        for worker in self._threads[:1]:
+            worker.wake()
 
     def remove_later(self, folder: Path, due_ms: int) -> None:
         """Have a deleted partition's folder removed at a time."""
-        with self._wake:
-            self._folders.append((due_ms, folder))
+        self._folders.append((due_ms, folder))
 
     # -- the tasks
 
@@ -180,131 +194,196 @@ class Maintenance:
         """Do everything now: what is deleted late is, where its time has come.
 
         Raises:
-            LogOfflineError: A disk failed.
+            OdradekError: Something could not be done, such as a flush to a disk that failed; all else was.
         """
-        self._flush_rolled()
-        self._flush_due()
-        self._expire_producers()
-        self._delete_old_segments()
+        failures: list[Exception] = []
+        for run in (self._flush_rolled, self._flush_due, self._expire_producers, self._delete_old_segments):
+            collect(failures, run)
         while self.config.cleaner_enable and self.cleaner.clean_once() is not None:
             pass
-        self._remove_deleted()
+        collect(failures, self._remove_deleted)
         for kind in Checkpoint:
-            self._directory.checkpoint(kind)
+            collect(failures, partial(self._directory.checkpoint, kind))
+        if failures:
+            raise failures[0]
 
     def _flush_rolled(self) -> None:
-        with self._wake:
-            rolled, self._rolled = list(dict.fromkeys(self._rolled)), []
-        while rolled:
-            log = rolled.pop(0)
-            if log.is_offline:
-                continue
-            try:
-                log.flush_sealed()
-            except OdradekError:
-                # The others are not to wait for their next roll because of it.
-                with self._wake:
-                    self._rolled[:0] = rolled
-                raise
+        rolled = []
+        while self._rolled:
+            rolled.append(self._rolled.popleft())
+        self._each(dict.fromkeys(rolled), WritableLog.flush_sealed)
+
+    def _each(self, logs: Iterable[WritableLog], action: Callable[[WritableLog], object]) -> None:
+        """Do something to every log that is not offline; where it fails for one, the others do not wait for that."""
+        failures: list[Exception] = []
+        for log in logs:
+            if not log.is_offline:
+                collect(failures, partial(action, log))
+        if failures:
+            raise failures[0]
 
     def _flush_due(self) -> None:
-        for log in self._directory.open_logs:
-            log.flush_if_due()
+        self._each(self._directory.open_logs, WritableLog.flush_if_due)
+
+    def _flush_sealed(self) -> None:
+        self._each(self._directory.open_logs, WritableLog.flush_sealed)
 
     def _expire_producers(self) -> None:
-        for log in self._directory.open_logs:
-            log.expire_producers()
+        self._each(self._directory.open_logs, WritableLog.expire_producers)
 
     def _delete_old_segments(self) -> None:
         failures: list[Exception] = []
         for topic_partition in self._directory.topic_partitions():
-            try:
-                log = self._directory[topic_partition]
-                if not log.is_offline and log.old_segments():
-                    # The cleaner may be at work on them.
-                    with self.cleaner.paused(topic_partition):
-                        log.delete_old_segments()
-            except UnknownTopicOrPartitionError:
-                # It was deleted meanwhile.
-                continue
-            except (OdradekError, OSError) as error:
-                # A log that cannot be opened must not keep the disk from being freed of what the others hold.
-                failures.append(error)
+            collect(failures, partial(self._delete_of, topic_partition))
         if failures:
+            # A log that cannot be opened must not keep the disk from being freed of what the others hold.
             raise failures[0]
 
+    def _delete_of(self, topic_partition: TopicPartition) -> None:
+        try:
+            log = self._directory[topic_partition]
+        except UnknownTopicOrPartitionError:
+            # It was deleted meanwhile.
+            return
+        if not log.is_offline and not log.is_closed:
+            log.delete_old_segments()
+
     def _remove_deleted(self) -> None:
-        for log in self._directory.open_logs:
-            log.remove_deleted_files()
+        self._each(self._directory.open_logs, WritableLog.remove_deleted_files)
         now = self._clock()
-        with self._wake:
-            due = [folder for due_ms, folder in self._folders if due_ms <= now]
-            self._folders = [(due_ms, folder) for due_ms, folder in self._folders if due_ms > now]
-        for folder in due:
-            self._directory.remove_folder(folder)
+        failures: list[Exception] = []
+        for _ in range(len(self._folders)):
+            with suppress(IndexError):
+                due_ms, folder = self._folders.popleft()
+                if due_ms > now:
+                    self._folders.append((due_ms, folder))
+                else:
+                    # What is left of it goes when the log directory is opened the next time.
+                    collect(failures, partial(self._directory.remove_folder, folder))
+        if failures:
+            raise failures[0]
 
     # -- in the background
 
     def start(self) -> None:
         """Do what is due in threads, until `stop`."""
-        if self._thread is None:
-            self._is_stopping = False
-            self._thread = threading.Thread(target=self._run, name="log-maintenance", daemon=True)
-            self._thread.start()
-            if self.config.cleaner_enable:
-                self.cleaner.start()
+        if self._threads:
+            return
+        self._threads.append(_Worker("log-maintenance", self, Maintenance._tick, self._tasks()))
+        if self.config.cleaner_enable:
+            self._threads.append(_Worker("log-cleaner", self, Maintenance._clean, []))
+        for worker in self._threads:
+            worker.start()
 
     def _tasks(self) -> list[_Task]:
-        config, directory = self.config, self._directory
+        config = self.config
         now, later = time.monotonic(), time.monotonic() + self.config.initial_task_delay_ms / 1000
+
+        def checkpoint(kind: Checkpoint) -> Callable[[], None]:
+            # Not a bound method: a thread has this list, and is not to keep the directory.
+            this = weakref.ref(self)
+            return lambda: _here(this)._checkpoint(kind)
+
+        def task(run: Callable[[Maintenance], None]) -> Callable[[], None]:
+            this = weakref.ref(self)
+            return lambda: run(_here(this))
+
         return [
-            _Task(config.retention_check_interval_ms, self._delete_old_segments, later),
-            _Task(
-                config.recovery_point_checkpoint_interval_ms,
-                lambda: directory.checkpoint(Checkpoint.RECOVERY_POINT),
-                later,
-            ),
-            _Task(
-                config.start_offset_checkpoint_interval_ms,
-                lambda: directory.checkpoint(Checkpoint.START_OFFSET),
-                later,
-            ),
-            _Task(
-                config.high_watermark_checkpoint_interval_ms,
-                lambda: directory.checkpoint(Checkpoint.HIGH_WATERMARK),
-                now,
-            ),
-            _Task(config.flush_scheduler_interval_ms, self._flush_due, now),
-            _Task(config.producer_id_expiration_check_interval_ms, self._expire_producers, later),
-            _Task(_TICK_MS, self._remove_deleted, now),
+            _Task(config.retention_check_interval_ms, task(Maintenance._delete_old_segments), later),
+            _Task(config.recovery_point_checkpoint_interval_ms, task(Maintenance._flush_sealed), later),
+            _Task(config.recovery_point_checkpoint_interval_ms, checkpoint(Checkpoint.RECOVERY_POINT), later),
+            _Task(config.start_offset_checkpoint_interval_ms, checkpoint(Checkpoint.START_OFFSET), later),
+            _Task(config.high_watermark_checkpoint_interval_ms, checkpoint(Checkpoint.HIGH_WATERMARK), now),
+            _Task(config.flush_scheduler_interval_ms, task(Maintenance._flush_due), now),
+            _Task(config.producer_id_expiration_check_interval_ms, task(Maintenance._expire_producers), later),
+            _Task(_TICK_MS, task(Maintenance._remove_deleted), now),
         ]
 
-    def _run(self) -> None:
-        tasks = self._tasks()
-        while not self._is_stopping:
-            self._guarded(self._flush_rolled)
-            for task in tasks:
-                if time.monotonic() >= task.due:
-                    self._guarded(task.run)
-                    task.due = time.monotonic() + max(task.interval_ms, 1) / 1000
-            wait = min(task.due for task in tasks) - time.monotonic()
-            with self._wake:
-                if not self._rolled and not self._is_stopping:
-                    self._wake.wait(max(0.0, wait))
+    def _checkpoint(self, kind: Checkpoint) -> None:
+        self._directory.checkpoint(kind)
 
-    def _guarded(self, run: Callable[[], None]) -> None:
-        try:
-            run()
-        except (OdradekError, OSError):
-            # The log that it concerns is offline, and says so to whoever uses it.
-            _logger.exception("the maintenance goes on after an error")
+    def _tick(self, tasks: list[_Task]) -> float:
+        """Do what is due, and return how many seconds there are until something is again."""
+        _guarded(self._flush_rolled)
+        for task in tasks:
+            if time.monotonic() >= task.due:
+                _guarded(task.run)
+                task.due = time.monotonic() + max(task.interval_ms, 1) / 1000
+        return 0.0 if self._rolled else min(task.due for task in tasks) - time.monotonic()
+
+    def _clean(self, tasks: list[_Task]) -> float:
+        cleaned: list[object] = []
+        _guarded(lambda: cleaned.append(self.cleaner.clean_once()))
+        return 0.0 if cleaned and cleaned[0] is not None else self.config.cleaner.backoff_ms / 1000
 
     def stop(self) -> None:
-        """End the threads; what they are at is finished."""
+        """End the threads; what they are at is finished, but for a compaction, which is dropped."""
         self.cleaner.stop()
-        with self._wake:
-            self._is_stopping = True
-            self._wake.notify()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join()
+        for worker in self._threads:
+            worker.stop()
+        for worker in self._threads:
+            worker.join()
+        self._threads = []
+
+
+class _Worker(threading.Thread):
+    """A thread that works for a `Maintenance` until it is stopped or nobody refers to that any more."""
+
+    def __init__(
+        self, name: str, maintenance: Maintenance, work: Callable[[Maintenance, list[_Task]], float], tasks: list[_Task]
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._maintenance = weakref.ref(maintenance)
+        self._work = work
+        self._tasks = tasks
+        # What comes in here wakes the thread: True ends it. No exception can leave this queue half changed.
+        self._calls: SimpleQueue[bool] = SimpleQueue()
+
+    def run(self) -> None:
+        wait_s = 0.0
+        while True:
+            with suppress(Empty):
+                if self._calls.get(timeout=min(max(wait_s, 0.0), _LONGEST_WAIT_S)):
+                    return
+            maintenance = self._maintenance()
+            if maintenance is None:
+                return
+            wait_s = self._work(maintenance, self._tasks)
+            del maintenance
+
+    def wake(self) -> None:
+        self._calls.put(False)
+
+    def stop(self) -> None:
+        self._calls.put(True)
+
+
+def _here(maintenance: weakref.ref[Maintenance]) -> Maintenance:
+    found = maintenance()
+    if found is None:
+        raise LogError("the log directory is gone")
+    return found
+
+
+def _guarded(run: Callable[[], None]) -> None:
+    """Do something, and log what goes wrong: a thread that ends in silence would let the disk fill up."""
+    try:
+        run()
+    except Exception:
+        # The log that it concerns is offline, and says so to whoever uses it.
+        _logger.exception("the maintenance goes on after an error")
+
+
+def collect(failures: list[Exception], action: Callable[[], object]) -> None:
+    """Do something, and keep what goes wrong with a log or a disk for later.
+
+    What the handler of a signal raises is neither, also where it is an `OSError`, such as a `TimeoutError`: it goes on.
+    """
+    try:
+        action()
+    except OdradekError as error:
+        failures.append(error)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        failures.append(error)

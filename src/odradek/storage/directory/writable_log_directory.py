@@ -12,36 +12,66 @@ Source in Kafka: `LogManager`, `ReplicaManager`.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from odradek.errors import InvalidConfigError, LogError, OdradekError, UnknownTopicOrPartitionError
+from odradek.errors import InvalidConfigError, LogError, UnknownTopicOrPartitionError
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig
+from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, collect
 from odradek.storage.directory.partition_folders import PartitionFolders
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.loader import now_ms
+from odradek.storage.locks import Lock, Rank, create_lock
+from odradek.storage.log.loader import now_ms
+from odradek.storage.log.open_writers import OpenWriters
+from odradek.storage.log.recovery import RecoveryReport
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.image import TopicImage
 from odradek.storage.names import TopicPartition
-from odradek.storage.open_writers import OpenWriters
-from odradek.storage.owned_log import OwnedLog
-from odradek.storage.recovery import RecoveryReport
+from odradek.storage.process import WritingProcess
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.writable_log import WritableLog
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
 
 
+def _tells_of_disk(
+    method: Callable[Concatenate[WritableLogDirectory, _P], _T],
+) -> Callable[Concatenate[WritableLogDirectory, _P], _T]:
+    """Make a `LogError` of what the system answers: that the disk is full, say, or cannot be written to."""
+
+    @functools.wraps(method)
+    def told(self: WritableLogDirectory, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return method(self, *args, **kwargs)
+        except OSError as error:
+            if error.errno is None:
+                # The handler of a signal raised it: a `TimeoutError`, say.
+                raise
+            raise LogError(f"{error.filename or self.path}: {error.strerror}") from error
+
+    return told
+
+
 class WritableLogDirectory(LogDirectory):
     """A log directory, open for writing; a context manager.
+
+    Any thread may call anything; what changes topics or folders happens one after the other, under the lock that comes
+    first of all (see `odradek.storage.locks`). Where an exception out of a signal's handler ends a call, the directory
+    is as before or as after it, and goes on; an interrupted `close` is to be called again. A fork of the process may
+    read the logs that were open, and change nothing. A directory that nobody refers to any more gives its lock back
+    with a `ResourceWarning`, as after a crash.
 
     Args:
         path: The folder, made and formatted where it is missing; or several, as in `log.dirs`: the first holds the
@@ -82,11 +112,14 @@ class WritableLogDirectory(LogDirectory):
         self._config = dict(config or {})
         self._files = files
         self._clock = clock
-        self._lock = threading.RLock()
+        self._lock = create_lock(Rank.DIRECTORY)
         self._writers = OpenWriters(max_open_logs)
         self._open_logs: dict[TopicPartition, WritableLog] = {}
+        self._flushes_late = False
         self._is_closed = False
-        self._pid = os.getpid()
+        self._has_let_go = False
+        self._unclean: list[DirectoryState] = []
+        self._process = WritingProcess(paths[0])
         self.report = RecoveryReport()
         for name, value in self._config.items():
             if not isinstance(value, str):
@@ -103,12 +136,24 @@ class WritableLogDirectory(LogDirectory):
             super().__init__(paths[0])
             self.mode = "a"
             self._maintenance = Maintenance(self, maintenance_config, files=files, clock=clock)
+            self._compacted = {partition for one in paths for partition in self._maintenance.cleaner.checkpoints(one)}
             for folder in self._folders.deleted:
                 self.remove_folder(folder)
             self._recover()
             undo.pop_all()
         if background:
+            self._flush_late(True)
             self._maintenance.start()
+
+    def _flush_late(self, flushes_late: bool) -> None:
+        self._flushes_late = flushes_late
+        for log in self.open_logs:
+            log.flushes_late = flushes_late
+
+    def _changing(self) -> Lock:
+        """Return the lock for a change, if this process may make one: no lock is taken in a fork, which may hang."""
+        self._process.check()
+        return self._lock
 
     # -- what there is
 
@@ -129,8 +174,8 @@ class WritableLogDirectory(LogDirectory):
     def __getitem__(self, key: tuple[str, int]) -> WritableLog:
         topic_partition = self._named(key)
         log = self._open_logs.get(topic_partition)
-        if log is None:
-            with self._lock:
+        if log is None or self._is_closed:
+            with self._changing():
                 self._check_open()
                 log = self._open_logs.get(topic_partition)
                 if log is None:
@@ -144,8 +189,7 @@ class WritableLogDirectory(LogDirectory):
     @property
     def open_logs(self) -> list[WritableLog]:
         """The logs that were asked for so far."""
-        with self._lock:
-            return list(self._open_logs.values())
+        return list(self._open_logs.values())
 
     def topic_config(self, topic: str) -> TopicConfig:
         """Return the settings of a topic.
@@ -169,6 +213,7 @@ class WritableLogDirectory(LogDirectory):
         if self._is_closed:
             raise LogError(f"{self.path} is closed")
 
+    @_tells_of_disk
     def _open(self, topic_partition: TopicPartition) -> WritableLog:
         if topic_partition not in self._topic_partitions:
             raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
@@ -194,6 +239,8 @@ class WritableLogDirectory(LogDirectory):
             files=self._files,
             clock=self._clock,
             owner=self,
+            flushes_late=self._flushes_late,
+            was_compacted=topic_partition in self._compacted,
         )
         self.report.extend(log.report)
         return log
@@ -205,6 +252,7 @@ class WritableLogDirectory(LogDirectory):
 
     # -- topics
 
+    @_tells_of_disk
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, *, topic_id: UUID | None = None
     ) -> TopicImage:
@@ -222,7 +270,7 @@ class WritableLogDirectory(LogDirectory):
             InvalidPartitionsError: There must be one partition at least.
             InvalidConfigError: A setting is unknown, or has a value that it cannot have.
         """
-        with self._lock:
+        with self._changing():
             self._check_open()
             states = self._folders.choose(partitions)
             directory_ids = self._cluster.directory_ids([state.path for state in states])
@@ -232,6 +280,7 @@ class WritableLogDirectory(LogDirectory):
             self._make_folders(name, range(partitions), states)
             return topic
 
+    @_tells_of_disk
     def create_partitions(self, name: str, total: int) -> TopicImage:
         """Let a topic grow to `total` partitions.
 
@@ -239,7 +288,7 @@ class WritableLogDirectory(LogDirectory):
             UnknownTopicOrPartitionError: There is no such topic.
             InvalidPartitionsError: It has as many already, or more: a topic never shrinks.
         """
-        with self._lock:
+        with self._changing():
             self._check_open()
             present = len(self._cluster.image.topic(name).partitions)
             states = self._folders.choose(total - present)
@@ -248,6 +297,7 @@ class WritableLogDirectory(LogDirectory):
             self._make_folders(name, range(present, total), states)
             return topic
 
+    @_tells_of_disk
     def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> TopicConfig:
         """Set settings of a topic, and let those whose value is None go back to their default.
 
@@ -255,7 +305,7 @@ class WritableLogDirectory(LogDirectory):
             UnknownTopicOrPartitionError: There is no such topic.
             InvalidConfigError: A setting is unknown, or has a value that it cannot have.
         """
-        with self._lock:
+        with self._changing():
             self._check_open()
             self._cluster.metadata.alter_topic_config(name, changes)
             config = self.topic_config(name)
@@ -264,34 +314,45 @@ class WritableLogDirectory(LogDirectory):
                     log.config = config
             return config
 
+    @_tells_of_disk
     def take_producer_ids(self, count: int = 1) -> range:
         """Take producer ids that nobody will get again, whoever starts on the folder later."""
-        with self._lock:
+        with self._changing():
             self._check_open()
             return self._cluster.metadata.take_producer_ids(count)
 
+    @_tells_of_disk
     def delete_topic(self, name: str) -> None:
         """Delete a topic: its folders are renamed at once, and removed after `file.delete.delay.ms`.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
-        with self._lock:
+        with self._changing():
             self._check_open()
             delay_ms = self.topic_config(name).file_delete_delay_ms
+            going = [place for place in self._folders.places if place.topic == name]
             self._cluster.metadata.delete_topic(name)
-            for topic_partition in [place for place in self._folders.places if place.topic == name]:
-                self._delete_log(topic_partition, delay_ms)
-            self._list()
+            try:
+                self._delete_logs(going, delay_ms)
+            except BaseException:
+                # The topic is gone already: nobody may append to its logs any more.
+                self._delete_logs(going, delay_ms)
+                raise
+            finally:
+                self._list()
 
-    def _delete_log(self, topic_partition: TopicPartition, delay_ms: int) -> None:
-        with self._maintenance.cleaner.paused(topic_partition):
-            log = self._open_logs.pop(topic_partition, None)
+    def _delete_logs(self, partitions: Sequence[TopicPartition], delay_ms: int) -> None:
+        """Close logs and mark their folders as deleted; those that are gone already are passed over."""
+        for topic_partition in partitions:
+            log = self._open_logs.get(topic_partition)
             if log is not None:
-                log.discard()
-            target = self._folders.mark_deleted(topic_partition)
-            self._maintenance.cleaner.forget(target.parent, [topic_partition])
-            self._maintenance.remove_later(target, self._clock() + delay_ms)
+                log.discard(is_deleted=True)
+                self._open_logs.pop(topic_partition, None)
+            if topic_partition in self._folders.places:
+                target = self._folders.mark_deleted(topic_partition)
+                self._maintenance.cleaner.forget(target.parent, [topic_partition])
+                self._maintenance.remove_later(target, self._clock() + delay_ms)
 
     def remove_folder(self, folder: Path) -> None:
         """Remove a folder and the files in it."""
@@ -304,13 +365,13 @@ class WritableLogDirectory(LogDirectory):
             self._maintenance.cleaner.forget(path, [TopicPartition(name, number) for number in numbers])
         self._list()
 
-    # -- what the logs tell
+    # -- what the logs tell, without any lock of theirs
 
-    def rolled(self, log: OwnedLog) -> bool:
-        """Take note of a rolled segment; return whether it will be flushed in the background."""
-        return self._maintenance.flush_later(log)
+    def rolled(self, log: WritableLog) -> None:
+        """Have a rolled segment flushed soon."""
+        self._maintenance.flush_later(log)
 
-    def start_moved(self, log: OwnedLog) -> None:
+    def start_moved(self, log: WritableLog) -> None:
         """Bring a new log start offset to the disk."""
         self.checkpoint(Checkpoint.START_OFFSET)
 
@@ -318,25 +379,30 @@ class WritableLogDirectory(LogDirectory):
 
     def compacted_logs(self) -> list[WritableLog]:
         """Open and give the logs of compacted topics; one that cannot be opened is passed over, and told of."""
-        found = []
+        compacted = {topic for topic in self.topics() if self._cluster.topic_config(topic, self._config).is_compacted}
+        found: list[WritableLog] = []
         for topic_partition in self.topic_partitions():
-            try:
-                if self.topic_config(topic_partition.topic).is_compacted and not self[topic_partition].is_offline:
-                    found.append(self[topic_partition])
-            except UnknownTopicOrPartitionError:
-                # It was deleted meanwhile.
+            if topic_partition.topic not in compacted:
                 continue
-            except (OdradekError, OSError) as error:
-                _logger.error("%s cannot be compacted: %s", topic_partition, error)
-        return found
+            failures: list[Exception] = []
+            collect(failures, partial(self._add, found, topic_partition))
+            for error in failures:
+                if not isinstance(error, UnknownTopicOrPartitionError):  # else it was deleted meanwhile
+                    _logger.error("%s cannot be compacted: %s", topic_partition, error)
+        return [log for log in found if not log.is_offline and not log.is_closed]
 
+    def _add(self, logs: list[WritableLog], topic_partition: TopicPartition) -> None:
+        logs.append(self[topic_partition])
+
+    @_tells_of_disk
     def checkpoint(self, kind: Checkpoint) -> None:
         """Write a checkpoint of each folder.
 
         Raises:
             OSError: The disk failed.
         """
-        with self._lock:
+        with self._changing():
+            self._check_open()
             for state in self._states:
                 self._checkpoint(kind, state)
 
@@ -344,8 +410,17 @@ class WritableLogDirectory(LogDirectory):
         state.checkpoint(kind, {place: self._open_logs.get(place) for place in self._folders.within(state)})
 
     def maintain(self) -> None:
-        """Do now what is else done in the background: flushes that are due, retention, compaction, checkpoints."""
+        """Do now what is else done in the background: flushes that are due, retention, compaction, checkpoints.
+
+        Raises:
+            LogError: Something could not be done, since a disk failed, say; all else was.
+        """
+        self._process.check()
         self._check_open()
+        self._maintain()
+
+    @_tells_of_disk
+    def _maintain(self) -> None:
         self._maintenance.run_once()
 
     def flush(self) -> None:
@@ -354,45 +429,60 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
+        self._process.check()
+        self._check_open()
         for log in self.open_logs:
             log.flush()
 
+    @_tells_of_disk
     def close(self) -> None:
         """Flush and close every log, and give the directory back; with the clean-shutdown marker if all went well.
 
+        Where an exception out of a signal's handler ended it, it can be called again, and goes on where it was.
+
         Raises:
-            LogOfflineError: A log could not be closed in order; the others are closed, without the marker.
+            LogError: A log could not be closed in order; the others are closed, without the marker.
         """
-        if os.getpid() != self._pid:
+        if not self._process.is_this:
             # A fork: what its parent has open is not its to close.
             return
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
+        self._is_closed = True
         self._maintenance.stop()
         failures: list[Exception] = []
-        failed: set[int] = set()
-        for topic_partition, log in sorted(self._open_logs.items()):
-            try:
-                log.close()
-            except (OdradekError, OSError) as error:
-                _logger.error("%s could not be closed: %s", topic_partition, error)
-                failures.append(error)
-            if log.is_offline:
-                failed.add(id(self._folders.places[topic_partition]))
-        for state in self._states:
-            self._close_state(state, id(state) not in failed, failures)
-        super().close()
+        with self._lock:
+            if self._has_let_go:
+                return
+            for topic_partition, log in sorted(self._open_logs.items()):
+                failed = len(failures)
+                collect(failures, log.close)
+                if len(failures) > failed or log.is_offline:
+                    self._unclean.append(self._folders.places[topic_partition])
+                if len(failures) > failed:
+                    _logger.error("%s could not be closed: %s", topic_partition, failures[-1])
+                    log.discard()
+            for state in self._states:
+                self._close_state(state, failures)
+            super().close()
+            self._has_let_go = True
         if failures:
             raise failures[0]
 
-    def _close_state(self, state: DirectoryState, is_clean: bool, failures: list[Exception]) -> None:
+    def abandon(self) -> None:
+        """Let go of everything as it is, as a program does that is killed; the next one to open it recovers it."""
+        self._is_closed = True
+        self._maintenance.stop()
+        with self._lock:
+            for log in self.open_logs:
+                log.discard()
+            for state in self._states:
+                state.close(is_clean=False)
+            self._has_let_go = True
+
+    def _close_state(self, state: DirectoryState, failures: list[Exception]) -> None:
         # Logs that were never opened are as clean as they were: where they were not, all had been opened at the start.
-        try:
-            for kind in Checkpoint:
-                self._checkpoint(kind, state)
-            state.close(is_clean=is_clean)
-        except OSError as error:
-            failures.append(error)
-            state.close(is_clean=False)
+        failed = len(failures)
+        for kind in Checkpoint:
+            collect(failures, partial(self._checkpoint, kind, state))
+        is_clean = len(failures) == failed and state not in self._unclean
+        collect(failures, lambda: state.close(is_clean=is_clean))
+        state.close(is_clean=False)

@@ -3,8 +3,11 @@
     | entry 0 | entry 1 | ... | entry n-1 | zeros up to segment.index.bytes, cut off at roll and close |
 
 A file of Kafka's may be padded with zeros (the active segment, a crash) or be garbage: Kafka itself does not check. So
-the entries end where the zeros begin, and whoever follows an entry into the segment checks what it finds there. Only
-the pages that hold entries are mapped, since the program that writes the file may cut the padding at any moment.
+the entries end where the zeros begin, and whoever follows an entry into the segment checks what it finds there.
+
+An index of our own is mapped: only the pages that hold entries, since the padding is cut off at any moment. That of
+another writer is read with `pread`: when it starts again after a crash it may cut the file, and a mapping of what was
+cut ends its reader with SIGBUS. Of the active segment the entries are in memory.
 
 Source in Kafka: `AbstractIndex`.
 """
@@ -14,20 +17,42 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar
 
 from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.files import FileSystem, WritableFile
+from odradek.storage.regular_file import open_regular_file
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+
+
+class _FileBytes:
+    """The bytes of an open file, read as they are asked for; shorter where the file has been cut."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def __getitem__(self, part: slice) -> bytes:
+        return os.pread(self._descriptor, part.stop - part.start, part.start)
+
+
+_Data: TypeAlias = mmap.mmap | bytes | bytearray | _FileBytes
 
 
 class IndexFile:
     """A file of sorted entries, open for reading; an absent file is an index without entries.
 
-    Attributes:
+    Args:
         path: The file.
         base_offset: The segment's base offset, which the entries' offsets are relative to.
+        is_own: Whether this process alone changes the file, so that it may be mapped.
+
+    Attributes:
+        path: As given.
+        base_offset: As given.
         count: How many entries are in use.
     """
 
@@ -35,47 +60,56 @@ class IndexFile:
     OFFSET_COLUMN = 0
     """Where in an entry the relative offset is."""
 
-    def __init__(self, path: Path, base_offset: int) -> None:
+    def __init__(self, path: Path, base_offset: int, *, is_own: bool = True) -> None:
         self.path = path
         self.base_offset = base_offset
         self.count = 0
-        self._data: mmap.mmap | bytes = b""
+        self._is_own = is_own
+        self._data: _Data = b""
         self.refresh()
+
+    @classmethod
+    def of(cls, path: Path, base_offset: int, entries: bytes | bytearray, count: int) -> Self:
+        """Return an index whose entries are in memory.
+
+        Args:
+            path: The file that they are in, or will be.
+            base_offset: The segment's base offset.
+            entries: The entries; more may come after those that are in use.
+            count: How many are in use.
+        """
+        index = cls.__new__(cls)
+        index.path, index.base_offset, index.count = path, base_offset, count
+        index._is_own, index._data = True, entries
+        return index
 
     def refresh(self) -> None:
         """Look at the file again, which its writer may have appended to."""
-        self._map(None)
-
-    @classmethod
-    def shown(cls, path: Path, base_offset: int, count: int, known: Self | None = None) -> Self:
-        """Return an index of which `count` entries are used, with the mapping of a known one if that is long enough."""
-        index = cls.__new__(cls)
-        index.path, index.base_offset, index.count = path, base_offset, 0
-        index._data = b"" if known is None else known._data
-        index.show(count)
-        return index
-
-    def show(self, count: int) -> None:
-        """Take `count` entries for used; for the program that writes the file, and so knows."""
-        if count * self.ENTRY_SIZE > len(self._data):
-            self._map(count)
-        self.count = count
-
-    def _map(self, count: int | None) -> None:
         self.close()
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_regular_file(self.path)
         except FileNotFoundError:
             return
         try:
-            capacity = os.fstat(descriptor).st_size // self.ENTRY_SIZE
-            used = self._used_entries(descriptor, capacity) if count is None else count
-            mapped = used if count is None else capacity
-            if mapped:
-                self._data = mmap.mmap(descriptor, mapped * self.ENTRY_SIZE, access=mmap.ACCESS_READ)
-            self.count = used
+            count = self._used_entries(descriptor, os.fstat(descriptor).st_size // self.ENTRY_SIZE)
+            if not self._is_own:
+                self._data, descriptor = _FileBytes(descriptor), -1
+            elif count:
+                self._data = mmap.mmap(descriptor, count * self.ENTRY_SIZE, access=mmap.ACCESS_READ)
+            self.count = count
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def in_use(self) -> bytes:
+        """Return the entries in use, as they are in the file."""
+        return bytes(self._data[0 : self.count * self.ENTRY_SIZE]) if self.count else b""
+
+    def _entry_bytes(self, number: int) -> bytes | bytearray:
+        start = number * self.ENTRY_SIZE
+        entry = self._data[start : start + self.ENTRY_SIZE]
+        # A file that was cut since has no such entry any more: it says nothing.
+        return entry if len(entry) == self.ENTRY_SIZE else bytes(self.ENTRY_SIZE)
 
     def _used_entries(self, descriptor: int, capacity: int) -> int:
         size = self.ENTRY_SIZE
@@ -129,7 +163,8 @@ class IndexFile:
     def close(self) -> None:
         """Let go of the file; the index reads as empty until `refresh`."""
         # A look-up in another thread may still use the mapping, which goes when the last of them does.
-        self._data, self.count = b"", 0
+        self.count = 0
+        self._data = b""
 
 
 Index = TypeVar("Index", bound=IndexFile)
@@ -138,30 +173,29 @@ Index = TypeVar("Index", bound=IndexFile)
 class WritableIndexFile(Generic[Index]):
     """An index that grows with its segment: preallocated, appended to in place, cut to its used size when closed.
 
+    Its entries are kept in memory too: by them it is looked up, and nobody has to map a file that grows.
+
     Args:
         reader: The same index, open for reading.
         max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
         files: The way to the disk.
-        count: How many entries are in use, where the caller knows; else where the zeros begin is looked for.
 
     Attributes:
         path: The file; where it exists, its entries stay.
         base_offset: The segment's base offset.
+        entries: The entries, as they are in the file; there are at least as many as are in use.
         count: How many entries are in use.
     """
 
-    def __init__(self, reader: Index, max_index_size_bytes: int, files: FileSystem, count: int | None) -> None:
+    def __init__(self, reader: Index, max_index_size_bytes: int, files: FileSystem) -> None:
         self.path = reader.path
         self.base_offset = reader.base_offset
-        self._reader = reader
-        if count is not None:
-            reader.show(count)
+        self.entries = bytearray(reader.in_use())
         self.count = reader.count
+        self._kind = type(reader)
         self._take_last()
         self._file: WritableFile = files.open(self.path)
         self.resize(max_index_size_bytes)
-        # Until somebody looks something up, nothing is mapped: a mapping holds a file descriptor.
-        reader.close()
 
     def _take_last(self) -> None:
         """Note the last entry, which the next one has to be above."""
@@ -169,8 +203,7 @@ class WritableIndexFile(Generic[Index]):
 
     @property
     def _current(self) -> Index:
-        self._reader.show(self.count)
-        return self._reader
+        return self._kind.of(self.path, self.base_offset, self.entries, self.count)
 
     @property
     def _is_out_of_room(self) -> bool:
@@ -186,25 +219,22 @@ class WritableIndexFile(Generic[Index]):
         return relative_offset
 
     def _write(self, entry: bytes) -> None:
-        self._file.write_at(self.count * self._reader.ENTRY_SIZE, entry)
+        position = self.count * self._kind.ENTRY_SIZE
+        del self.entries[position:]
+        self.entries += entry
+        self._file.write_at(position, entry)
         self.count += 1
 
-    def truncate_to(self, offset: int) -> None:
-        """Forget the entries at or above an offset."""
-        size, count = self._reader.ENTRY_SIZE, self._current.floor_entry_of_offset(offset - 1) + 1
-        if count < self.count:
-            # Their place is zeroed, so that no reader takes them for valid.
-            self._file.write_at(count * size, bytes((self.count - count) * size))
+    def go_back(self, count: int) -> None:
+        """Take only the first entries for used: those after them were written for an append that was not completed."""
+        if self.count != count or len(self.entries) != count * self._kind.ENTRY_SIZE:
             self.count = count
-        self._take_last()
-
-    def truncate(self) -> None:
-        """Forget every entry."""
-        self.truncate_to(self.base_offset)
+            del self.entries[count * self._kind.ENTRY_SIZE :]
+            self._take_last()
 
     def resize(self, max_index_size_bytes: int) -> None:
         """Give the file its preallocated size, rounded down to whole entries; never less than the entries in use."""
-        size = self._reader.ENTRY_SIZE
+        size = self._kind.ENTRY_SIZE
         # Kafka takes a segment.index.bytes that is below an entry, and then cannot roll.
         least = 1 if max_index_size_bytes else 0
         self._max_entries = max(max_index_size_bytes // size, self.count, least)
@@ -221,11 +251,9 @@ class WritableIndexFile(Generic[Index]):
 
     def close(self) -> None:
         """Trim the file and close it."""
-        self._reader.close()
         self.trim()
         self._file.close()
 
     def abandon(self) -> None:
         """Close the file as it is, as a crash would."""
-        self._reader.close()
         self._file.close()

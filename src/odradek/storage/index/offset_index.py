@@ -37,7 +37,7 @@ class OffsetIndex(IndexFile):
 
     def entry(self, number: int) -> OffsetPosition:
         """Return one entry."""
-        relative_offset, position = _ENTRY.unpack_from(self._data, number * self.ENTRY_SIZE)
+        relative_offset, position = _ENTRY.unpack(self._entry_bytes(number))
         return OffsetPosition(self.base_offset + relative_offset, position)
 
     def entries(self) -> Iterator[OffsetPosition]:
@@ -87,16 +87,8 @@ class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
         last_offset: The offset of the last entry, or the base offset.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        base_offset: int,
-        max_index_size_bytes: int,
-        files: FileSystem = FILES,
-        *,
-        count: int | None = None,
-    ) -> None:
-        super().__init__(OffsetIndex(path, base_offset), max_index_size_bytes, files, count)
+    def __init__(self, path: Path, base_offset: int, max_index_size_bytes: int, files: FileSystem = FILES) -> None:
+        super().__init__(OffsetIndex(path, base_offset), max_index_size_bytes, files)
 
     def _take_last(self) -> None:
         self.last_offset = self._current.last_entry().offset

@@ -44,7 +44,7 @@ class TimeIndex(IndexFile):
 
     def entry(self, number: int) -> TimestampOffset:
         """Return one entry."""
-        timestamp, relative_offset = _ENTRY.unpack_from(self._data, number * self.ENTRY_SIZE)
+        timestamp, relative_offset = _ENTRY.unpack(self._entry_bytes(number))
         return TimestampOffset(timestamp, self.base_offset + relative_offset)
 
     def entries(self) -> Iterator[TimestampOffset]:
@@ -55,9 +55,13 @@ class TimeIndex(IndexFile):
         """Return the last entry, or no timestamp at the segment's base offset."""
         return self.entry(self.count - 1) if self.count else TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
+    def floor_entry_of_timestamp(self, timestamp: int) -> int:
+        """Return the number of the last entry whose timestamp is at most `timestamp`; -1 where there is none."""
+        return -1 if timestamp < 0 else self._floor(min(timestamp, MAX_TIMESTAMP).to_bytes(8, "big"))
+
     def lookup(self, timestamp: int) -> TimestampOffset:
         """Return the greatest entry at or below a timestamp, or no timestamp at the segment's base offset."""
-        number = -1 if timestamp < 0 else self._floor(min(timestamp, MAX_TIMESTAMP).to_bytes(8, "big"))
+        number = self.floor_entry_of_timestamp(timestamp)
         return TimestampOffset(NO_TIMESTAMP, self.base_offset) if number < 0 else self.entry(number)
 
     def check(self) -> None:
@@ -85,16 +89,8 @@ class WritableTimeIndex(WritableIndexFile[TimeIndex]):
         last_entry: The last entry, or no timestamp at the base offset.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        base_offset: int,
-        max_index_size_bytes: int,
-        files: FileSystem = FILES,
-        *,
-        count: int | None = None,
-    ) -> None:
-        super().__init__(TimeIndex(path, base_offset), max_index_size_bytes, files, count)
+    def __init__(self, path: Path, base_offset: int, max_index_size_bytes: int, files: FileSystem = FILES) -> None:
+        super().__init__(TimeIndex(path, base_offset), max_index_size_bytes, files)
 
     def _take_last(self) -> None:
         self.last_entry = self._current.last_entry()

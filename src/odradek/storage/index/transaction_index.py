@@ -12,12 +12,14 @@ Source in Kafka: `TransactionIndex`, `AbortedTxn`.
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.files import FILES, Buffer, FileSystem
+from odradek.storage.regular_file import open_regular_file
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -77,9 +79,12 @@ class TransactionIndex:
     def refresh(self) -> None:
         """Read the file again."""
         try:
-            data = self.path.read_bytes()
+            descriptor = open_regular_file(self.path)
         except FileNotFoundError:
             data = b""
+        else:
+            with os.fdopen(descriptor, "rb") as file:
+                data = file.read()
         self.transactions = parse_transaction_index(data, path=self.path)
 
     def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
@@ -132,11 +137,11 @@ class WritableTransactionIndex(TransactionIndex):
         self._file.write_at(len(self.transactions) * _ENTRY.size, format_transaction(transaction))
         self.transactions.append(transaction)
 
-    def truncate_to(self, offset: int) -> None:
-        """Forget the entries whose marker is at or above an offset."""
-        self.transactions = [entry for entry in self.transactions if entry.last_offset < offset]
-        if self._file is not None:
-            self._file.truncate(min(self._file.size, len(self.transactions) * _ENTRY.size))
+    def go_back(self, count: int) -> None:
+        """Keep only the first entries: those after them were written for an append that was not completed."""
+        del self.transactions[count:]
+        if self._file is not None and self._file.size > count * _ENTRY.size:
+            self._file.truncate(count * _ENTRY.size)
 
     def sync(self) -> None:
         """Return when the entries are on the disk."""

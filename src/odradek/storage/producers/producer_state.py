@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -137,6 +137,10 @@ class ProducerState:
         self._enter(producer_epoch)
         self.batches.append(batch)
         self.last_timestamp = batch.timestamp
+
+    def copy(self) -> ProducerState:
+        """Return a state of its own that says the same."""
+        return replace(self, batches=self.batches.copy())
 
     def merge(self, later: ProducerState) -> None:
         """Take over the state that an append leads to."""

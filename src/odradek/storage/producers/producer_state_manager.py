@@ -1,7 +1,7 @@
 """The producers of one partition: who they are, what each may write next, and how far transactions are decided.
 
-    append:    check(batches) -> refused | duplicate | AppendCheck -- written --> apply(check) -> aborted transactions
-    restart:   newest readable <offset>.snapshot, then replay(batch) for every batch behind it
+    append:    check(batches) -> refused | duplicate | AppendCheck -> prepare -> begin -- published --> install
+    restart:   newest readable <offset>.snapshot, then replay(batch) for every batch after it
     roll:      take_snapshot() at the new segment's base offset
 
 The open transactions are kept by their first offsets; the first of them is the last stable offset. On one node a marker
@@ -59,6 +59,27 @@ class AppendCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerChange:
+    """What an append changes; see `ProducerStateManager.prepare`. All of it is absolute, so that it can be done again.
+
+    Attributes:
+        states: The new states, by producer id.
+        open_before: The first offsets of the open transactions before the append, each with its producer's id.
+        open_meanwhile: The same, and those that the append begins.
+        open_after: The same, without those that it ends.
+        aborted: What belongs into the transaction index of the segment.
+        end_offset: The log end offset after it.
+    """
+
+    states: Mapping[int, ProducerState]
+    open_before: Mapping[int, int]
+    open_meanwhile: Mapping[int, int]
+    open_after: Mapping[int, int]
+    aborted: tuple[AbortedTransaction, ...]
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class LastRecord:
     """The last record of an active producer, which the cleaner keeps a trace of.
 
@@ -92,7 +113,8 @@ class ProducerStateManager:
         self._expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerState] = {}
         # First offset -> producer id, sorted: what begins later comes later.
-        self._open: dict[int, int] = {}
+        # Replaced, never changed: readers look at it.
+        self._open: Mapping[int, int] = {}
         self._snapshots: list[int] = self._list_snapshots()
         self._last_snapshot_offset = 0
         # Java's HashMap grows and never shrinks; see `_in_kafkas_order`.
@@ -179,51 +201,62 @@ class ProducerStateManager:
                 check.completed.append(completed)
         return check
 
-    def apply(self, check: AppendCheck, end_offset: int) -> list[AbortedTransaction]:
-        """Take over what `check` found, now that the batches are written.
+    def prepare(self, check: AppendCheck, end_offset: int) -> ProducerChange:
+        """Work out what the batches of an append lead to; nothing has changed yet.
 
         Args:
             check: What `check` returned.
-            end_offset: The log end offset behind the batches.
-
-        Returns:
-            What belongs into the transaction index of the segment.
+            end_offset: The log end offset after the batches.
 
         Raises:
             LogError: A marker ends a transaction that never began: the log is at fault.
         """
+        if not check.appends:
+            return ProducerChange({}, self._open, self._open, self._open, (), end_offset)
+        states = {}
         for producer_id, append in check.appends.items():
-            state = self._producers.get(producer_id)
-            if state is None:
-                self._add(ProducerState(producer_id))
-                state = self._producers[producer_id]
+            state = states[producer_id] = self._state(producer_id).copy()
             state.merge(append.state)
         started = [(offset, producer_id) for producer_id, append in check.appends.items() for offset in append.started]
-        self._open.update(sorted(started))
+        opened = {**self._open, **dict(sorted(started))} if started else self._open
+        left = dict(opened)
         aborted = []
         for transaction in check.completed:
-            if transaction.first_offset not in self._open:
+            if transaction.first_offset not in left:
                 raise LogError(f"{self.directory.name}: {transaction} ends a transaction that did not begin")
             if transaction.is_aborted:
-                stable = self._stable_offset_after(transaction)
+                stable = _stable_offset_after(transaction, left)
                 aborted.append(AbortedTransaction(*transaction[:3], stable))
-            del self._open[transaction.first_offset]
-        self.map_end_offset = end_offset
-        return aborted
+            del left[transaction.first_offset]
+        return ProducerChange(states, self._open, opened, left, tuple(aborted), end_offset)
 
-    def replay(self, header: BatchHeader, marker: EndTransactionMarker | None = None) -> list[AbortedTransaction]:
+    def begin(self, change: ProducerChange) -> None:
+        """Hold the last stable offset where transactions begin, before anybody sees their first batch."""
+        self._open = change.open_meanwhile
+
+    def install(self, change: ProducerChange) -> None:
+        """Take over what an append led to, now that its batches are in the log; a second time does nothing."""
+        for state in change.states.values():
+            self._add(state)
+        self._open = change.open_after
+        self.map_end_offset = change.end_offset
+
+    def withdraw(self, change: ProducerChange) -> None:
+        """Forget what an append would have led to whose batches are not in the log."""
+        self._open = change.open_before
+
+    def replay(self, header: BatchHeader, marker: EndTransactionMarker | None = None) -> tuple[AbortedTransaction, ...]:
         """Take over a batch that is in the log already, while it is recovered.
 
         Raises:
             InvalidTransactionStateError: A batch outside of its producer's open transaction: the log is at fault.
         """
-        return self.apply(self.check([(header, marker)], AppendOrigin.REPLICATION), header.next_offset)
+        change = self.prepare(self.check([(header, marker)], AppendOrigin.REPLICATION), header.next_offset)
+        self.install(change)
+        return change.aborted
 
-    def _stable_offset_after(self, transaction: CompletedTransaction) -> int:
-        for first_offset, producer_id in self._open.items():
-            if producer_id != transaction.producer_id:
-                return first_offset
-        return transaction.last_offset + 1
+    def _state(self, producer_id: int) -> ProducerState:
+        return self._producers.get(producer_id) or ProducerState(producer_id)
 
     def _add(self, state: ProducerState) -> None:
         self._producers[state.producer_id] = state
@@ -288,7 +321,7 @@ class ProducerStateManager:
             self.on_log_start_offset_incremented(log_start_offset)
             return
         self._producers.clear()
-        self._open.clear()
+        self._open = {}
         self._load_newest(log_start_offset, now_ms)
 
     def _load_newest(self, log_start_offset: int, now_ms: int) -> None:
@@ -316,7 +349,7 @@ class ProducerStateManager:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything, delete every snapshot, and begin anew at an offset."""
         self._producers.clear()
-        self._open.clear()
+        self._open = {}
         for snapshot in self.snapshot_offsets:
             self.delete_snapshot(snapshot)
         self._last_snapshot_offset = 0
@@ -367,3 +400,10 @@ class ProducerStateManager:
         with os.scandir(self.directory) as entries:
             named = [parse_segment_file(entry.name) for entry in entries if entry.name.endswith(SNAPSHOT_SUFFIX)]
         return sorted(name.base_offset for name in named if name is not None)
+
+
+def _stable_offset_after(transaction: CompletedTransaction, still_open: Mapping[int, int]) -> int:
+    for first_offset, producer_id in still_open.items():
+        if producer_id != transaction.producer_id:
+            return first_offset
+    return transaction.last_offset + 1

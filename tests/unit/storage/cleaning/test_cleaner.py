@@ -22,7 +22,7 @@ from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.index.offset_index import OffsetIndex
 from odradek.storage.index.time_index import TimeIndex
 from odradek.storage.index.transaction_index import TransactionIndex
-from odradek.storage.log import Log
+from odradek.storage.log.read_only_log import ReadOnlyLog
 
 NOW = 2_000_000_000_000
 RETENTION = 1000
@@ -635,7 +635,7 @@ class DyingFiles(FileSystem):
 
 def test_a_crash_at_any_change_leaves_the_old_segments_or_the_new_one(tmp_path: Path) -> None:
     def seen(path: Path) -> list[tuple[int | None, bytes | None]]:
-        with Log(path) as log:
+        with ReadOnlyLog(path) as log:
             return [(record.offset, record.value) for record in log.read()]
 
     old, new = [(0, b"1"), (1, b"1"), (2, b"2"), (4, b"3"), (100, b"0")], [(1, b"1"), (4, b"3"), (100, b"0")]

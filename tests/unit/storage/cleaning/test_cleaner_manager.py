@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -136,8 +136,8 @@ def test_a_damaged_log_is_set_aside(tmp_path: Path) -> None:
     cleaner = LogCleaner(lambda: [bad, good], clock=lambda: NOW)
     done = [cleaner.clean_once(), cleaner.clean_once(), cleaner.clean_once()]
     assert sum(stats is not None for stats in done) == 1
-    assert list(cleaner.uncleanable) == [bad.topic_partition]
-    assert isinstance(cleaner.uncleanable[bad.topic_partition], CorruptRecordError)
+    assert list(cleaner.uncleanable()) == [bad.topic_partition]
+    assert isinstance(bad.cleaning.failure, CorruptRecordError)
     assert cleaner.checkpoints(tmp_path) == {good.topic_partition: 30}
 
 
@@ -148,31 +148,39 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.002)
 
 
-def test_it_cleans_in_the_background_until_it_is_stopped(tmp_path: Path) -> None:
-    logs = [log_of(tmp_path, f"t-{number}") for number in range(3)]
-    cleaner = LogCleaner(lambda: logs, CleanerConfig(backoff_ms=5), clock=lambda: NOW)
-    cleaner.start()
-    try:
-        wait_for(lambda: len(cleaner.checkpoints(tmp_path)) == 3)
-    finally:
-        cleaner.stop()
-    assert [len(log.segments) for log in logs] == [2, 2, 2]
-    assert not [thread for thread in threading.enumerate() if thread.name == "log-cleaner"]
+def test_one_round_at_a_time_happens_to_a_log(tmp_path: Path) -> None:
+    log = log_of(tmp_path)
+    cleaner = LogCleaner(lambda: [log], clock=lambda: NOW)
+    with ThreadPoolExecutor(8) as threads:
+        done = [future.result() for future in [threads.submit(cleaner.clean_once) for _ in range(8)]]
+    assert sum(stats is not None for stats in done) == 1
+    assert len(log.headers()) == 11
 
 
-def test_a_pause_drops_the_work_on_a_log(tmp_path: Path) -> None:
+def test_whoever_asks_for_the_turn_gets_it_and_the_round_is_dropped(tmp_path: Path) -> None:
     log = log_of(tmp_path)
     # So slow that it would take a minute.
-    cleaner = LogCleaner(lambda: [log], CleanerConfig(backoff_ms=1, io_max_bytes_per_second=100_000), clock=lambda: NOW)
-    cleaner.start()
-    try:
-        wait_for(lambda: cleaner._in_progress is not None)
-        with cleaner.paused(log.topic_partition), cleaner.paused(log.topic_partition):
-            assert cleaner._in_progress is None
-            assert cleaner.dirtiest(NOW) is None
-            assert not list(log.path.glob("*.cleaned"))
-        wait_for(lambda: cleaner._in_progress is not None)
-    finally:
+    cleaner = LogCleaner(lambda: [log], CleanerConfig(io_max_bytes_per_second=100_000), clock=lambda: NOW)
+    with ThreadPoolExecutor(1) as thread:
+        for _ in range(2):
+            round_ = thread.submit(cleaner.clean_once)
+            wait_for(lambda: bool(list(log.path.glob("*.cleaned"))))
+            with log.cleaning.asked():
+                assert not list(log.path.glob("*.cleaned"))
+                log.cleaning.give_way()
+            assert round_.result() is None
+    assert log.cleaning.failure is None
+    # Who waits is let in first.
+    log.cleaning.asked()
+    assert cleaner.clean_once() is None
+
+
+def test_it_stops_in_the_middle_of_a_round(tmp_path: Path) -> None:
+    log = log_of(tmp_path)
+    cleaner = LogCleaner(lambda: [log], CleanerConfig(io_max_bytes_per_second=100_000), clock=lambda: NOW)
+    with ThreadPoolExecutor(1) as thread:
+        round_ = thread.submit(cleaner.clean_once)
+        wait_for(lambda: bool(list(log.path.glob("*.cleaned"))))
         cleaner.stop()
+        assert round_.result() is None
     assert not list(log.path.glob("*.cleaned"))
-    assert not cleaner.uncleanable

@@ -118,5 +118,5 @@ def test_files_wait_for_their_time(tmp_path: Path) -> None:
     assert deletes.run(1000) == 2
     assert len(deletes) == 1
     # One that is gone already is no error.
-    assert deletes.run_all() == 1
-    assert deletes.run_all() == 0
+    assert deletes.run(2000) == 1
+    assert deletes.run(2000) == 0

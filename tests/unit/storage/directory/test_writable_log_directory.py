@@ -21,7 +21,12 @@ from odradek.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.records import Record
-from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint, write_offset_checkpoint
+from odradek.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
 from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.metadata.cluster import ClusterMetadata
@@ -90,6 +95,9 @@ def test_topics_come_grow_change_and_go(tmp_path: Path) -> None:
 def test_what_kafka_wrote_goes_on(crashed: bool, kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     source = kafka_fixture.log_dir_unclean if crashed else kafka_fixture.log_dir
     directory = Path(shutil.copytree(source, tmp_path / "log-dir"))
+    if crashed:
+        # As the broker would have done within a minute: until then a crash forgets that records were deleted.
+        write_offset_checkpoint(directory / LOG_START_OFFSET_CHECKPOINT, kafka_fixture.log_start_offsets)
     ends = {}
     with odradek.open(directory) as logs:
         assert not logs.strays

@@ -59,8 +59,9 @@ def test_it_collects_what_concerns_a_range(tmp_path: Path) -> None:
     assert index.collect(41, 50) == ([], False)
     with pytest.raises(LogError, match="not above"):
         index.append(AbortedTransaction(3, 35, 40, 41))
-    index.truncate_to(20)
+    index.go_back(1)
     assert index.transactions == [first]
+    assert TransactionIndex(index.path, 0).transactions == [first]
     index.append(second)
     index.close()
     assert TransactionIndex(index.path, 0).transactions == [first, second]

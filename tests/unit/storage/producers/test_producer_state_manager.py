@@ -19,7 +19,7 @@ from odradek.storage.index.transaction_index import AbortedTransaction, Transact
 from odradek.storage.names import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from odradek.storage.producers.producer_snapshot import read_snapshot
 from odradek.storage.producers.producer_state import AppendOrigin, read_marker
-from odradek.storage.producers.producer_state_manager import LastRecord, ProducerStateManager
+from odradek.storage.producers.producer_state_manager import AppendCheck, LastRecord, ProducerStateManager
 
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
 MAX = 0x7FFFFFFF
@@ -66,6 +66,13 @@ class Marker(NamedTuple):
     origin: AppendOrigin = COORDINATOR
 
 
+def apply(manager: ProducerStateManager, check: AppendCheck, end_offset: int) -> tuple[AbortedTransaction, ...]:
+    change = manager.prepare(check, end_offset)
+    manager.begin(change)
+    manager.install(change)
+    return change.aborted
+
+
 class Partition:
     """A manager and the log end offset that belongs to it."""
 
@@ -95,7 +102,7 @@ class Partition:
         if check.duplicate is not None:
             return check.duplicate.first_offset
         self.end = batch.next_offset
-        self.aborted += self.manager.apply(check, self.end)
+        self.aborted += apply(self.manager, check, self.end)
         return "appended"
 
 
@@ -208,14 +215,14 @@ def test_several_batches_of_one_append_are_checked_together(tmp_path: Path) -> N
     with pytest.raises(OutOfOrderSequenceNumberError):
         manager.check([(batch, None) for batch in batches], CLIENT)
     assert list(manager.producers) == [PID]
-    manager.apply(manager.check([(batch, None) for batch in batches[:3]], CLIENT), 4)
+    apply(manager, manager.check([(batch, None) for batch in batches[:3]], CLIENT), 4)
     assert {pid: state.last_sequence for pid, state in manager.producers.items()} == {7: 2, 8: 0}
     assert manager.check([(header(4, 1), None)], CLIENT).duplicate == (1, 1, 0, 1000)
 
 
 def test_batches_without_a_producer_leave_no_trace(tmp_path: Path) -> None:
     manager = ProducerStateManager(tmp_path)
-    manager.apply(manager.check([(header(0, -1, pid=-1), None)], CLIENT), 1)
+    apply(manager, manager.check([(header(0, -1, pid=-1), None)], CLIENT), 1)
     assert not manager.producers
     assert manager.map_end_offset == 1
 
@@ -265,7 +272,7 @@ def test_transactions_that_begin_in_one_append_are_in_order(tmp_path: Path) -> N
         (header(2, -1, transactional=True, control=True), marker),
         (header(3, 1, transactional=True), None),
     ]
-    manager.apply(manager.check(batches, REPLICATION), 4)
+    apply(manager, manager.check(batches, REPLICATION), 4)
     assert manager.first_unstable_offset == 1
     manager.replay(header(4, -1, pid=8, transactional=True, control=True), marker)
     assert manager.first_unstable_offset == 3

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odradek.storage.cleaning.segment_swap import swap_segments
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, segment_file_name
-from odradek.storage.segment import Segment
+from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.segment_swap import SegmentSwap
 
 _CHUNK_BYTES = 1 << 20
 
@@ -85,5 +85,7 @@ def split_segment(segment: Segment, parts: list[Part], files: FileSystem = FILES
         files.set_modified_ms(path, status.st_mtime_ns // 1_000_000)
     data.release()
     segment.close()
-    for deleted in swap_segments(segment.directory, [part.base_offset for part in parts], [segment.base_offset], files):
+    swap = SegmentSwap(segment.directory, [part.base_offset for part in parts], [segment.base_offset], files)
+    swap.run()
+    for deleted in swap.deleted:
         files.unlink(deleted)

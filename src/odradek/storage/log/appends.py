@@ -7,12 +7,19 @@ Source in Kafka: `ProducerBatch`, `LogAppendInfo`, `LogValidator`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-from odradek.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from odradek.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
+)
 from odradek.records.builder import BatchOptions, encode_rows
 from odradek.records.compression import Codec
 from odradek.records.header import BatchHeader
@@ -32,6 +39,9 @@ _CODECS = {
     "zstd": Codec.ZSTD,
 }
 _SMALLEST_BATCH_BYTES = 26
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_EPOCH_POSITION = 12
 
 
 class AppendResult(NamedTuple):
@@ -106,18 +116,14 @@ def _with_time(record: Record, now_ms: int) -> Record:
     return Record(record.key, record.value, record.headers, now_ms)
 
 
-def build_batches(
-    records: Iterable[Record], rules: AppendRules, *, base_offset: int, leader_epoch: int, now_ms: int
-) -> bytes:
-    """Turn records into batches that are ready to be written.
+def build_batches(records: Iterable[Record], rules: AppendRules, *, now_ms: int) -> bytearray:
+    """Turn records into batches, numbered from 0 on.
 
     A record without a timestamp gets the time of the append, as a producer gives it its own.
 
     Args:
         records: At least one record; their offsets are not looked at.
         rules: What the topic asks.
-        base_offset: The offset of the first record.
-        leader_epoch: The leader epoch of the batches.
         now_ms: The clock.
 
     Raises:
@@ -138,21 +144,60 @@ def build_batches(
         level=rules.level,
         timestamp_type=rules.timestamp_type,
         append_time_ms=now_ms if rules.stamps else None,
-        partition_leader_epoch=leader_epoch,
     )
+    built = bytearray()
     try:
-        blocks = list(
-            encode_rows(ObjectRows(given, False), options, base_offset=base_offset, max_batch_bytes=uncompressed_limit)
-        )
+        for block in encode_rows(ObjectRows(given, False), options, max_batch_bytes=uncompressed_limit):
+            # Within the limit that it was given, the encoder lets only a single record be larger.
+            if len(block) > limit:
+                _check_sizes(block, limit)
+            built += block
     except ValueError as error:
         raise InvalidRecordError(str(error)) from error
-    for block in blocks:
-        # Within the limit that it was given, the encoder lets only a single record be larger.
-        if len(block) > limit:
-            for header in headers_of(block, check_crc=False):
-                if header.size_bytes > limit:
-                    raise RecordTooLargeError(
-                        f"the batch of record {header.base_offset - base_offset} has {header.size_bytes} bytes, "
-                        f"above max.message.bytes of {limit}"
-                    )
-    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+    return built
+
+
+def _check_sizes(block: bytes, limit: int) -> None:
+    for header in headers_of(block, check_crc=False):
+        if header.size_bytes > limit:
+            raise RecordTooLargeError(
+                f"the batch of record {header.base_offset} has {header.size_bytes} bytes, "
+                f"above max.message.bytes of {limit}"
+            )
+
+
+def numbered(built: bytearray, base_offset: int, leader_epoch: int) -> list[BatchHeader]:
+    """Give batches that are numbered from 0 on their offsets in the log and their leader epoch, in place.
+
+    Args:
+        built: The batches; no checksum covers what changes.
+        base_offset: The offset of the first record.
+        leader_epoch: The epoch that they are written in.
+
+    Returns:
+        Their headers.
+    """
+    for header in headers_of(built, check_crc=False):
+        _OFFSET.pack_into(built, header.position, base_offset + header.base_offset)
+        _EPOCH.pack_into(built, header.position + _EPOCH_POSITION, leader_epoch)
+    return headers_of(built, check_crc=False)
+
+
+def in_segments(headers: Sequence[BatchHeader], segment_bytes: int) -> Iterator[list[BatchHeader]]:
+    """Cut a row of batches into parts of at most so many bytes.
+
+    Raises:
+        RecordListTooLargeError: A batch alone is longer than a segment may be.
+    """
+    largest = max(header.size_bytes for header in headers)
+    if largest > segment_bytes:
+        raise RecordListTooLargeError(f"a batch of {largest} bytes is above segment.bytes of {segment_bytes}")
+    part: list[BatchHeader] = []
+    size = 0
+    for header in headers:
+        if part and size + header.size_bytes > segment_bytes:
+            yield part
+            part, size = [], 0
+        part.append(header)
+        size += header.size_bytes
+    yield part

@@ -6,9 +6,10 @@ Of a log of thousands, few are written to at a time; one that was closed here op
 from __future__ import annotations
 
 import resource
-import threading
 from collections import OrderedDict
 from typing import Protocol
+
+from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 
 _FILES_PER_LOG = 4
 
@@ -16,13 +17,19 @@ _FILES_PER_LOG = 4
 class Parkable(Protocol):
     """Something with open files."""
 
-    def park(self) -> bool:
-        """Close the files, unless they are in use at this moment; return whether they are closed."""
+    @property
+    def lock(self) -> Lock:
+        """Held by whoever uses the files."""
         ...
+
+    def park(self) -> None:
+        """Close the files; whoever calls this holds the lock."""
 
 
 class OpenWriters:
     """The logs that have files open for appending.
+
+    Any thread may use it.
 
     Args:
         limit: How many there are at most; if None, a quarter of the descriptors that the process may have.
@@ -33,7 +40,7 @@ class OpenWriters:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             limit = max(8, min(2048, soft // 4 // _FILES_PER_LOG))
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = create_lock(Rank.REGISTER)
         self._logs: OrderedDict[Parkable, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -49,9 +56,17 @@ class OpenWriters:
         for other in oldest:
             if excess <= 0:
                 return
-            if other is not log and other.park():
+            if other is not log and run_if_free(other.lock, other.park):
                 self.forget(other)
                 excess -= 1
+
+    def park_all(self, *, but: Parkable) -> None:
+        """Close the files of every log whose files are not in use, but for one."""
+        with self._lock:
+            logs = list(self._logs)
+        for log in logs:
+            if log is not but and run_if_free(log.lock, log.park):
+                self.forget(log)
 
     def forget(self, log: Parkable) -> None:
         """Note that a log has closed its files."""

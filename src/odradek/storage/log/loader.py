@@ -22,9 +22,9 @@ from pathlib import Path
 
 from odradek.errors import CorruptIndexError
 from odradek.storage.checkpoints import EpochEntry
-from odradek.storage.files import FILES, FileSystem
-from odradek.storage.leader_epochs import LeaderEpochCache
-from odradek.storage.log import behind_deleted_records
+from odradek.storage.files import FILES, TEMPORARY_SUFFIX, FileSystem
+from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.log.recovery import RecoveryKind, RecoveryReport, recover_segment, replay_producers
 from odradek.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -40,9 +40,9 @@ from odradek.storage.names import (
     segment_file_name,
 )
 from odradek.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, ProducerStateManager
-from odradek.storage.recovery import RecoveryKind, RecoveryReport, recover_segment, replay_producers
-from odradek.storage.segment import OpenSegments, Segment
-from odradek.storage.segment_split import parts_of, split_segment
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.segment_split import parts_of, split_segment
 
 
 def now_ms() -> int:
@@ -139,7 +139,6 @@ class LogLoader:
             self._derive_epochs(self._segments)
         if self._segments:
             start_offset = max(start_offset, self._segments[0].base_offset)
-            start_offset = min(behind_deleted_records(self._segments, self._epochs.entries, start_offset), end_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
         producers = self._new_producers()
         producers.remove_stray_snapshots([segment.base_offset for segment in self._segments])
@@ -172,6 +171,9 @@ class LogLoader:
         self._listed = None
 
     def _remove_leftovers(self) -> None:
+        for path in self._directory.glob("*" + TEMPORARY_SUFFIX):
+            # A file that was to take the place of another: the other still is what counts.
+            self._files.unlink(path)
         listed = self._list()
         for named, name in listed:
             if named.suffix.endswith(DELETED_SUFFIX):

@@ -42,9 +42,10 @@ class LeaderEpochCache:
     def __init__(self, directory: Path, files: FileSystem = FILES) -> None:
         self.path = directory / LEADER_EPOCH_CHECKPOINT
         self._files = files
+        # Replaced as a whole once the file says the same, never changed: readers look at it.
         self._entries: list[EpochEntry] = []
         for entry in read_leader_epochs(self.path):
-            self._assign(entry)
+            self._entries = self._with(self._entries, entry)
 
     @property
     def entries(self) -> list[EpochEntry]:
@@ -66,27 +67,28 @@ class LeaderEpochCache:
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> bool:
         """Note several epochs and write the file once."""
-        changed = False
+        assigned = self._entries
         for entry in entries:
             if entry.epoch < 0 or entry.start_offset < 0:
                 raise ValueError(f"{entry} is not an epoch's")
-            changed |= self._assign(entry)
-        if changed:
-            self.write()
-        return changed
+            assigned = self._with(assigned, entry)
+        if assigned is self._entries:
+            return False
+        self._replace(assigned)
+        return True
 
-    def _assign(self, entry: EpochEntry) -> bool:
-        if self._entries:
-            latest = self._entries[-1]
+    def _with(self, entries: list[EpochEntry], entry: EpochEntry) -> list[EpochEntry]:
+        if entries:
+            latest = entries[-1]
             if entry.epoch == latest.epoch and entry.start_offset >= latest.start_offset:
-                return False
+                return entries
+        kept = list(entries)
         removed = []
-        while self._entries and not self._precedes(self._entries[-1], entry):
-            removed.append(self._entries.pop())
+        while kept and not self._precedes(kept[-1], entry):
+            removed.append(kept.pop())
         if len(removed) > 1 or (removed and removed[0].start_offset != entry.start_offset):
             _logger.warning("%s: %s replaces %s", self.path, entry, removed)
-        self._entries.append(entry)
-        return True
+        return [*kept, entry]
 
     @staticmethod
     def _precedes(entry: EpochEntry, later: EpochEntry) -> bool:
@@ -120,23 +122,20 @@ class LeaderEpochCache:
         """Forget the epochs that begin at or above an offset, since the log now ends there."""
         number = bisect_left(self._entries, end_offset, key=lambda entry: entry.start_offset)
         if end_offset >= 0 and number < len(self._entries):
-            del self._entries[number:]
-            self.write()
+            self._replace(self._entries[:number])
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the epochs that end at or below an offset; the one that holds it now begins there."""
         number = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         first = EpochEntry(self._entries[number - 1].epoch, start_offset) if number else None
         if first is not None and self._entries[:number] != [first]:
-            self._entries[:number] = [first]
-            self.write()
+            self._replace([first, *self._entries[number:]])
 
     def clear(self) -> None:
         """Forget every epoch, as when a message of an old format is appended, which has none."""
         if self._entries:
-            self._entries.clear()
-            self.write()
+            self._replace([])
 
-    def write(self) -> None:
-        """Write the file."""
-        write_leader_epochs(self.path, self._entries, self._files)
+    def _replace(self, entries: list[EpochEntry]) -> None:
+        write_leader_epochs(self.path, entries, self._files)
+        self._entries = entries

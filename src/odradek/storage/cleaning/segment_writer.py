@@ -1,18 +1,13 @@
-"""Puts a compacted segment in the place of those that it was made from, so that a crash leaves the one or the other.
+"""Writes a compacted segment, under names that say that it does not count yet.
 
-    0.log.cleaned ->  0.log.swap  ->  0.log                  written and synced before; see `SegmentWriter`
-    0.log 7.log                   ->  0.log.deleted 7.log.deleted, unlinked later
-                  ^ until here a restart throws the new segment away, from here on it completes the swap
+    0.log.cleaned 0.index.cleaned 0.timeindex.cleaned 0.txnindex.cleaned      synced; then see `SegmentSwap`
 
-The new segments are renamed to `.swap` from the last to the first: whoever finds a `.cleaned` takes every `.swap` at or
-above its offset for unfinished.
-
-Source in Kafka: `LocalLog.replaceSegments`, `LogSegment.changeFileSuffixes`.
+Source in Kafka: `Cleaner.cleanSegments`, `LogSegment`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.records.kernels.batch_filter import BatchFilter
@@ -20,71 +15,19 @@ from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
 from odradek.storage.index.transaction_index import AbortedTransaction, format_transaction
 from odradek.storage.names import (
     CLEANED_SUFFIX,
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
-    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
 
 
-def rename_segment_files(
-    directory: Path, base_offset: int, old_suffix: str, new_suffix: str, files: FileSystem = FILES
-) -> list[Path]:
-    """Give the files of a segment another suffix; those that are missing are passed over.
-
-    Returns:
-        The files under their new names.
-    """
-    renamed = []
-    for suffix in SEGMENT_SUFFIXES:
-        source = directory / segment_file_name(base_offset, suffix + old_suffix)
-        target = directory / segment_file_name(base_offset, suffix + new_suffix)
-        if source.exists():
-            files.rename(source, target)
-            renamed.append(target)
-    return renamed
-
-
 def delete_cleaned_files(directory: Path, base_offset: int, files: FileSystem = FILES) -> None:
     """Delete the `.cleaned` files of a segment, finished or not."""
     for suffix in SEGMENT_SUFFIXES:
         files.unlink(directory / segment_file_name(base_offset, suffix + CLEANED_SUFFIX))
-
-
-def swap_segments(
-    directory: Path, new_base_offsets: Sequence[int], old_base_offsets: Collection[int], files: FileSystem = FILES
-) -> list[Path]:
-    """Replace segments by those whose `.cleaned` files are complete and synced.
-
-    The caller holds the lock under which the log's list of segments changes. Producer snapshots at old base offsets
-    that are not among the new ones are the caller's to delete.
-
-    Args:
-        directory: The partition's folder.
-        new_base_offsets: The new segments.
-        old_base_offsets: The old ones, those of the same base offsets among them.
-        files: The way to the disk.
-
-    Returns:
-        The files that are to be unlinked after `file.delete.delay.ms`.
-    """
-    for base_offset in sorted(new_base_offsets, reverse=True):
-        rename_segment_files(directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX, files)
-        # Were a later rename to reach the disk before these, a crash would lose both the old segments and a new one.
-        files.sync_directory(directory)
-    deleted = []
-    for base_offset in sorted(old_base_offsets):
-        deleted += rename_segment_files(directory, base_offset, "", DELETED_SUFFIX, files)
-    files.sync_directory(directory)
-    for base_offset in sorted(new_base_offsets):
-        rename_segment_files(directory, base_offset, SWAP_SUFFIX, "", files)
-        # One after the other: whoever finds a `.swap` removes what lies between it and the last one.
-        files.sync_directory(directory)
-    return deleted
 
 
 class SegmentWriter:

@@ -19,14 +19,14 @@ from pathlib import Path
 
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
-from odradek.storage.files import FILES, FileSystem
+from odradek.storage.files import FILES, FileSystem, replace_file
 from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.index.transaction_index import AbortedTransaction, format_transaction
-from odradek.storage.leader_epochs import LeaderEpochCache
+from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.producers.producer_state_manager import ProducerStateManager
-from odradek.storage.segment import Segment
+from odradek.storage.segment.segment import Segment
 
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_INDEX_ENTRY = struct.Struct(">qi")
@@ -210,7 +210,11 @@ def recover_segment(
     if cut > 0:
         reason = damage.reason if damage is not None else "no batch"
         report.add(RecoveryKind.TRUNCATED, segment.path, position, cut, reason)
-        _truncate(segment.path, position, files)
+        if next_offset < recovery_point:
+            # What is known to be on the disk may be mapped by readers, which a cut would end.
+            replace_file(segment.path, bytes(memoryview(segment.path.read_bytes())[:position]), files)
+        else:
+            _truncate(segment.path, position, files)
     _write_again(segment.path, flushed_end, position, files)
     producers.map_end_offset = max(next_offset, producers.map_end_offset)
     _write_indexes(segment, indexes, report, files)
@@ -288,15 +292,9 @@ def _write_index(path: Path, entries: bytes, report: RecoveryReport, files: File
         present: bytes | None = path.read_bytes()
     except FileNotFoundError:
         present = None
-    file = files.open(path)
-    try:
-        # The last entries of a segment that was appended to may be missing, and that of its end always is.
-        if present is None or not entries.startswith(present.rstrip(b"\0")):
-            reason = "it was missing" if present is None else "its entries were not those that the segment gives"
-            report.add(RecoveryKind.REBUILT, path, 0, len(entries), reason)
-        if present is not None and len(present) != len(entries):
-            file.truncate(0)
-        file.write_at(0, entries)
-        file.sync()
-    finally:
-        file.close()
+    # The last entries of a segment that was appended to may be missing, and that of its end always is.
+    if present is None or not entries.startswith(present.rstrip(b"\0")):
+        reason = "it was missing" if present is None else "its entries were not those that the segment gives"
+        report.add(RecoveryKind.REBUILT, path, 0, len(entries), reason)
+    # In one step: somebody may have the old one mapped.
+    replace_file(path, entries, files)

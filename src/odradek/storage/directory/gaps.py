@@ -1,0 +1,39 @@
+"""Whether offsets may be left out in a log, as far as its log directory tells.
+
+    cleaner-offset-checkpoint names the log         the cleaner was at work in it
+    cleanup.policy of its topic names compact       it may have been
+    no metadata, or damaged ones                    nobody knows
+
+Everywhere else offsets follow one another, and one that is missing is a loss.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odradek.errors import OdradekError
+from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
+from odradek.storage.metadata.log import load_metadata
+from odradek.storage.names import INTERNAL_TOPICS, TopicPartition
+from odradek.storage.topic_config import TopicConfig
+
+
+def may_have_gaps(log_directory: Path, topic_partition: TopicPartition) -> bool:
+    """Return whether offsets may be left out in a log.
+
+    Args:
+        log_directory: The log directory.
+        topic_partition: The log.
+    """
+    topic = topic_partition.topic
+    if topic in INTERNAL_TOPICS:
+        return True
+    try:
+        if topic_partition in read_offset_checkpoint(log_directory / CLEANER_OFFSET_CHECKPOINT):
+            return True
+        image = load_metadata(log_directory).image
+        if topic not in image.topics:
+            return True
+        return TopicConfig.load(image.topic_config(topic)).is_compacted
+    except (OdradekError, OSError):
+        return True

@@ -1,0 +1,55 @@
+"""Changes of a log, each of them whole or not at all, whatever exception comes in between.
+
+    carry_out(change)   change.apply() ------------------------------------> done
+                                   | Ctrl-C, a time-out, no memory left
+                                   v
+                        change.settle()   finishes it, or undoes it, by how far it came   -> the exception goes on
+
+An exception out of a signal's handler may come between any two bytecodes, within `settle` too: then the next one to
+change the log settles it first. Where the disk has failed nothing is settled: what is on it is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from odradek.storage.log.log_disk import LogDisk
+
+
+class Change(Protocol):
+    """Something that takes several steps."""
+
+    def apply(self) -> None:
+        """Do it."""
+
+    def settle(self) -> None:
+        """Finish it or undo it, after an exception ended `apply`, or an earlier `settle`, anywhere."""
+
+
+class Changes:
+    """The changes of one log, one at a time. Who makes one holds the log's LOG lock.
+
+    Args:
+        disk: The way to the disk.
+    """
+
+    def __init__(self, disk: LogDisk) -> None:
+        self._disk = disk
+        self._unfinished: Change | None = None
+
+    def carry_out(self, change: Change) -> None:
+        """Make a change."""
+        self._unfinished = change
+        try:
+            change.apply()
+        except BaseException:
+            self.settle()
+            raise
+        self._unfinished = None
+
+    def settle(self) -> None:
+        """Settle what an exception interrupted, if anything."""
+        change = self._unfinished
+        if change is not None and self._disk.failure is None:
+            change.settle()
+            self._unfinished = None

@@ -1,0 +1,82 @@
+"""How much of a log is on the disk, and how the rest gets there.
+
+    | sealed | sealed | sealed        | active        |
+    0                 ^ recovery point  ^ durable end   ^ log end offset
+
+All segments below the recovery point are on the disk with their indexes: recovery has no need to look at them. Up to
+the durable end the records are, without the indexes, which recovery can make again.
+
+Source in Kafka: `UnifiedLog.flush`, `LocalLog.markFlushed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.segment.segment import Segment
+
+
+class Durability:
+    """What of one log is on the disk. Who changes it holds the log's FLUSH lock, or its LOG lock for good.
+
+    Args:
+        disk: The way to the disk.
+        recovery_point: What is known to be on it.
+
+    Attributes:
+        recovery_point: All segments below it are on the disk, with their indexes.
+        durable_end: All records below it are on the disk.
+    """
+
+    def __init__(self, disk: LogDisk, recovery_point: int) -> None:
+        self.recovery_point = recovery_point
+        self.durable_end = recovery_point
+        self._disk = disk
+
+    def unflushed(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Return the sealed segments that may not be on the disk.
+
+        Args:
+            segments: All segments, in order; the last one is active.
+        """
+        return [segment for segment, next_one in pairwise(segments) if next_one.base_offset > self.recovery_point]
+
+    def sync_sealed(self, segments: Sequence[Segment]) -> None:
+        """Return when all segments but the active one are on the disk.
+
+        Args:
+            segments: All segments, in order; the last one is active.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        for segment in self.unflushed(segments):
+            self._disk.sync_segment(segment.base_offset)
+        self._disk.sync_names()
+        self.recovery_point = max(self.recovery_point, segments[-1].base_offset)
+        self.durable_end = max(self.durable_end, self.recovery_point)
+
+    def sync(self, segments: Sequence[Segment], end_offset: int, *, indexes: bool) -> None:
+        """Return when all records below an offset are on the disk.
+
+        By their names: the files that are written to may be closed at any moment, as soon as they are rolled.
+
+        Args:
+            segments: All segments, in order; the last one is active.
+            end_offset: The log end offset, at the latest when the segments were looked at.
+            indexes: Whether the indexes are to be on the disk as well.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        for segment in self.unflushed(segments):
+            self._disk.sync_segment(segment.base_offset)
+        if indexes:
+            self._disk.sync_segment(segments[-1].base_offset)
+        else:
+            self._disk.sync_file(segments[-1].path)
+        self._disk.sync_names()
+        self.durable_end = max(self.durable_end, end_offset)
+        self.recovery_point = max(self.recovery_point, end_offset if indexes else segments[-1].base_offset)

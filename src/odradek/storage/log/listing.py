@@ -1,0 +1,164 @@
+"""Which files of a partition's folder make up its segments, also in the middle of a compaction.
+
+    0.log.cleaned    being written            not a segment; of a later `.swap` too it says that the swap is not to be
+    0.log.swap       complete, to replace     a segment: it stands for every one whose base offset lies in its range
+    0.log.deleted    replaced, to unlink      not a segment
+
+A name that appears, changes or goes changes the folder's own modification time: while that stays, only the last segment
+is looked at.
+
+Source in Kafka: `LogLoader`, `LogSegments`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from odradek.errors import UnknownTopicOrPartitionError
+from odradek.storage.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TopicPartition,
+    parse_segment_file,
+)
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Access, Segment
+
+_LISTINGS = 20
+_MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
+
+_SETTLED_NS = 100_000_000
+"""A file system's clock ticks every few milliseconds: of changes in one tick the later ones do not show."""
+
+
+class Listing:
+    """The segments of one partition that another program may be writing.
+
+    Args:
+        path: The folder.
+        topic_partition: Whose it is.
+        opened: The register of open segments.
+        stable_offset: Returns the offset below which nobody cuts the log.
+
+    Attributes:
+        segments: The segments, by base offset; replaced, never changed.
+    """
+
+    def __init__(
+        self, path: Path, topic_partition: TopicPartition, opened: OpenSegments, stable_offset: Callable[[], int]
+    ) -> None:
+        self._path = path
+        self._topic_partition = topic_partition
+        self._opened = opened
+        self._stable_offset = stable_offset
+        self._identity: tuple[int, int] | None = None
+        self._listed: int | None = None
+        self.segments: tuple[Segment, ...] = ()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the folder again.
+
+        Raises:
+            UnknownTopicOrPartitionError: The folder is gone, or another one has its name.
+        """
+        for _ in range(_LISTINGS):
+            # A file may go between the listing and a look at it.
+            with suppress(FileNotFoundError):
+                self._look()
+                return
+            self._listed = None
+        self._look()
+
+    def _look(self) -> None:
+        try:
+            status = self._path.stat()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self._unknown() from error
+        identity = status.st_dev, status.st_ino
+        if self._identity not in (None, identity):
+            # The topic was deleted, and made again under its name: this is not the log that was opened.
+            raise self._unknown()
+        if self._listed == status.st_mtime_ns and self.segments:
+            self.segments[-1].refresh()
+            return
+        before_ns = time.time_ns()
+        self._take_stock()
+        self._identity = identity
+        self._listed = status.st_mtime_ns if before_ns - status.st_mtime_ns > _SETTLED_NS else None
+
+    def _unknown(self) -> UnknownTopicOrPartitionError:
+        topic, partition = self._topic_partition
+        return UnknownTopicOrPartitionError(topic, partition, path=self._path.parent)
+
+    def _take_stock(self) -> None:
+        offsets = self._list()
+        # Files that are renamed while the folder is listed may be missed; such work leaves marked files behind.
+        for _ in range(_LISTINGS if any(suffix.endswith(_MARKS) for suffix in offsets) else 0):
+            before, offsets = offsets, self._list()
+            if offsets == before:
+                break
+        known = {segment.path: segment for segment in self.segments}
+        cleaned = min(
+            (min(found) for suffix, found in offsets.items() if suffix.endswith(CLEANED_SUFFIX)), default=None
+        )
+        bases = set(offsets.get(LOG_SUFFIX, ()))
+        swapped = [
+            self._segment(base_offset, SWAP_SUFFIX, known, inode)
+            for base_offset, inode in sorted(offsets.get(LOG_SUFFIX + SWAP_SUFFIX, {}).items())
+            if cleaned is None or base_offset < cleaned
+        ]
+        if swapped:
+            replaced = range(swapped[0].base_offset, max(segment.end().next_offset for segment in swapped))
+            bases = {base_offset for base_offset in bases if base_offset not in replaced}
+        inodes = offsets.get(LOG_SUFFIX, {})
+        segments = [*swapped, *(self._segment(base, "", known, inodes[base]) for base in bases)]
+        segments.sort(key=lambda segment: segment.base_offset)
+        self._set_access(segments)
+        if segments:
+            segments[-1].refresh()
+        for segment in known.values():
+            segment.close()
+        if segments != list(self.segments):
+            self.segments = tuple(segments)
+
+    def _set_access(self, segments: list[Segment]) -> None:
+        stable_offset = self._stable_offset()
+        for number, segment in enumerate(segments):
+            is_sealed = number + 1 < len(segments)
+            is_stable = is_sealed and segments[number + 1].base_offset <= stable_offset
+            if is_sealed and (segment.access is Access.STABLE) != is_stable:
+                segment.hold(Access.STABLE if is_stable else Access.UNSTABLE)
+
+    def _list(self) -> dict[str, dict[int, int]]:
+        """Return the base offsets of the files with each suffix, and their inodes."""
+        offsets: dict[str, dict[int, int]] = {}
+        try:
+            with os.scandir(self._path) as entries:
+                for entry in entries:
+                    named = parse_segment_file(entry.name)
+                    if named is not None:
+                        offsets.setdefault(named.suffix, {})[named.base_offset] = entry.inode()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise self._unknown() from error
+        return offsets
+
+    def _segment(self, base_offset: int, suffix: str, known: dict[Path, Segment], inode: int) -> Segment:
+        segment = Segment(self._path, base_offset, self._opened, suffix=suffix, access=Access.UNSTABLE)
+        before = known.pop(segment.path, None)
+        if before is None:
+            return segment
+        if before.inode != inode:
+            before.refresh()
+        return before
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for segment in self.segments:
+            segment.close()

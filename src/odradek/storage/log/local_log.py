@@ -1,0 +1,322 @@
+"""The segments of a log that this process owns, and every change of them: append, roll, replace, remove.
+
+    Append      write the batches | index them | publish the end                    <- readers see them
+    Roll        seal the active segment | make the next | the new list              <- readers see it
+    Replace     .cleaned -> .swap | old -> .deleted | .swap -> .log | the new list
+    Remove      the list without the oldest | their files -> .deleted
+
+A change is whole or did not happen, also where an exception ends it in the middle (see `changes`). Readers take the
+list of segments once and hold on to it: another one takes its place, it never changes.
+
+Source in Kafka: `LocalLog`, `LogSegments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from odradek.records.header import BatchHeader
+from odradek.storage.cleaning.retention import DelayedDeletes
+from odradek.storage.files import Buffer
+from odradek.storage.log.changes import Changes
+from odradek.storage.log.durability import Durability
+from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.names import DELETED_SUFFIX
+from odradek.storage.producers.producer_state_manager import ProducerChange, ProducerStateManager
+from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.segment_swap import SegmentSwap, rename_segment_files
+
+
+class LocalLog:
+    """The segments of one log. Who changes them holds the log's LOG lock; any thread may read them.
+
+    Args:
+        path: The partition's folder.
+        segments: The segments but for the active one.
+        active: The active one.
+        producers: The producers' state at the log's end.
+        disk: The way to the disk.
+        durability: What of the log is on it.
+        opened: The register of open segments.
+
+    Attributes:
+        path: As given.
+        segments: The segments by base offset, the active one last; replaced, never changed.
+        producers: As given.
+        deleted: The files that are to be unlinked, and when.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        segments: Sequence[Segment],
+        active: ActiveSegment,
+        *,
+        producers: ProducerStateManager,
+        disk: LogDisk,
+        durability: Durability,
+        opened: OpenSegments,
+    ) -> None:
+        self.path = path
+        self.segments: tuple[Segment, ...] = (*segments, active)
+        self.producers = producers
+        self.deleted = DelayedDeletes(disk)
+        self._disk = disk
+        self._durability = durability
+        self._opened = opened
+        self._changes = Changes(disk)
+
+    @property
+    def active(self) -> ActiveSegment:
+        """The segment that is appended to."""
+        active = self.segments[-1]
+        assert isinstance(active, ActiveSegment)
+        return active
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.segments[-1].end().next_offset
+
+    def settle(self) -> None:
+        """Settle the change that an exception interrupted, if one did."""
+        self._changes.settle()
+
+    def append(self, data: Buffer, headers: Sequence[BatchHeader], change: ProducerChange | None) -> None:
+        """Append batches, whose offsets are assigned, to the active segment.
+
+        Args:
+            data: The batches, from the first byte of the first to the last byte of the last.
+            headers: Their headers.
+            change: What they change of the producers; None where no producer is known by its id.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        self._changes.carry_out(_Append(self.active, self.producers, data, headers, change))
+
+    def roll(self, create: Callable[[], ActiveSegment], base_offset: int, *, is_synced: bool) -> None:
+        """Make another segment the active one.
+
+        Args:
+            create: Makes it.
+            base_offset: Its base offset: the log end offset.
+            is_synced: Whether the segments before it are to be on the disk first.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        self._changes.carry_out(_Roll(self, create, base_offset, is_synced=is_synced))
+
+    def begin_again(self, limits: SegmentLimits, *, created_ms: int, jitter_ms: int) -> None:
+        """Go on with the active segment, to which nothing was appended, under other settings."""
+        before = self.active
+        before.park()
+        active = ActiveSegment(
+            self.path,
+            before.base_offset,
+            self._opened,
+            limits,
+            before.written,
+            created_ms=created_ms,
+            jitter_ms=jitter_ms,
+            files=self._disk,
+        )
+        self.segments = (*self.segments[:-1], active)
+
+    def replace(self, new_base_offset: int, old: Sequence[Segment], due_ms: int) -> None:
+        """Put the segment whose `.cleaned` files are complete in the place of others.
+
+        Args:
+            new_base_offset: The new segment's.
+            old: The segments that it replaces, all of them in the list, none of them active.
+            due_ms: When the files of these are to be unlinked.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        self._changes.carry_out(_Replace(self, new_base_offset, old, due_ms))
+
+    def remove_oldest(self, count: int, due_ms: int) -> None:
+        """Remove the first segments.
+
+        Args:
+            count: How many.
+            due_ms: When their files are to be unlinked.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        self._changes.carry_out(_Remove(self, count, due_ms))
+
+    # -- for the changes
+
+    def seal_active(self, *, is_synced: bool) -> Segment:
+        """Seal the active segment, which stays in its place."""
+        sealed = self.active.seal()
+        self._disk.names_changed()
+        if is_synced:
+            # Were the next segment on the disk before the end of this one, a crash could leave a hole between them.
+            self._disk.sync_segment(sealed.base_offset)
+            self._durability.sync_sealed(self.segments)
+        return sealed
+
+    def remove_files(self, base_offset: int) -> None:
+        """Remove the files of a segment that is in no list."""
+        ActiveSegment.remove(self.path, base_offset, self._disk)
+
+    def after_roll(self, base_offset: int, *, is_synced: bool) -> None:
+        """Note that everything before the new active segment is on the disk, where it is."""
+        if is_synced:
+            self._durability.recovery_point = max(self._durability.recovery_point, base_offset)
+
+    def swap(self, new_base_offset: int, old_base_offsets: Sequence[int]) -> SegmentSwap:
+        """Return the renaming by which a segment replaces others."""
+        return SegmentSwap(self.path, [new_base_offset], old_base_offsets, self._disk)
+
+    def new_segment(self, base_offset: int) -> Segment:
+        """Return a segment that was swapped in."""
+        return Segment(self.path, base_offset, self._opened)
+
+    def mark_deleted(self, segment: Segment) -> list[Path]:
+        """Rename the files of a segment to `.deleted`, its snapshot too; return them."""
+        renamed = rename_segment_files(self.path, segment.base_offset, "", DELETED_SUFFIX, self._disk)
+        snapshot = self.producers.mark_snapshot_deleted(segment.base_offset)
+        return renamed if snapshot is None else [*renamed, snapshot]
+
+    def sync_folder(self) -> None:
+        """Return when the names in the folder are on the disk."""
+        self._disk.sync_directory(self.path)
+
+
+class _Append:
+    """Batches on their way into the active segment."""
+
+    def __init__(
+        self,
+        active: ActiveSegment,
+        producers: ProducerStateManager,
+        data: Buffer,
+        headers: Sequence[BatchHeader],
+        change: ProducerChange | None,
+    ) -> None:
+        self._active = active
+        self._producers = producers
+        self._data = data
+        self._headers = headers
+        self._change = change
+        self._next_offset = headers[-1].next_offset
+        self._aborted = () if change is None else change.aborted
+
+    def apply(self) -> None:
+        """Write, and let readers see it."""
+        written = self._active.write(self._data, self._headers, self._aborted)
+        if self._change is not None:
+            # Nobody is to take for stable what has only now begun.
+            self._producers.begin(self._change)
+        self._active.publish(written)
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._change is not None:
+            self._producers.install(self._change)
+        self._producers.map_end_offset = self._next_offset
+
+    def settle(self) -> None:
+        """Go by what the file holds: all of the batches, or none."""
+        if self._active.end().next_offset < self._next_offset:
+            written = self._active.settle(self._headers, self._aborted)
+            if written is None:
+                if self._change is not None:
+                    self._producers.withdraw(self._change)
+                return
+            if self._change is not None:
+                self._producers.begin(self._change)
+            self._active.publish(written)
+        self._finish()
+
+
+class _Roll:
+    """A new active segment."""
+
+    def __init__(
+        self, log: LocalLog, create: Callable[[], ActiveSegment], base_offset: int, *, is_synced: bool
+    ) -> None:
+        self._log = log
+        self._create = create
+        self._base_offset = base_offset
+        self._is_synced = is_synced
+        self._old = log.segments
+
+    def apply(self) -> None:
+        """Seal the old one, make the new one, put it into the list."""
+        log, producers = self._log, self._log.producers
+        sealed = log.seal_active(is_synced=self._is_synced)
+        active = self._create()
+        producers.map_end_offset = self._base_offset
+        producers.take_snapshot()
+        log.segments = (*self._old[:-1], sealed, active)
+        log.after_roll(self._base_offset, is_synced=self._is_synced)
+
+    def settle(self) -> None:
+        """Where the new one is not in the list, remove its files: appends go on in the old one."""
+        if self._log.segments is self._old:
+            self._log.remove_files(self._base_offset)
+
+
+class _Replace:
+    """A compacted segment in the place of those that it was made from."""
+
+    def __init__(self, log: LocalLog, new_base_offset: int, old: Sequence[Segment], due_ms: int) -> None:
+        self._log = log
+        self._new_base_offset = new_base_offset
+        self._old = old
+        self._due_ms = due_ms
+        self._bases = [segment.base_offset for segment in old]
+        self._swap = log.swap(new_base_offset, self._bases)
+        self._snapshots: list[Path] = []
+
+    def apply(self) -> None:
+        """Rename the files, put the new segment into the list."""
+        log = self._log
+        self._swap.run()
+        bases = set(self._bases)
+        for base_offset in sorted(bases - {self._new_base_offset}):
+            snapshot = log.producers.mark_snapshot_deleted(base_offset)
+            if snapshot is not None:
+                self._snapshots.append(snapshot)
+        if any(segment in self._old for segment in log.segments):
+            kept = [segment for segment in log.segments if segment.base_offset not in bases]
+            new = log.new_segment(self._new_base_offset)
+            log.segments = tuple(sorted([*kept, new], key=lambda segment: segment.base_offset))
+        log.deleted.schedule([*self._swap.deleted, *self._snapshots], self._due_ms)
+        for segment in self._old:
+            segment.close()
+
+    settle = apply
+
+
+class _Remove:
+    """The oldest segments, on their way out."""
+
+    def __init__(self, log: LocalLog, count: int, due_ms: int) -> None:
+        self._log = log
+        self._going = log.segments[:count]
+        self._due_ms = due_ms
+        self._renamed: list[Path] = []
+
+    def apply(self) -> None:
+        """Take them out of the list, then rename their files, the oldest first."""
+        log = self._log
+        log.segments = tuple(segment for segment in log.segments if segment not in self._going)
+        for segment in self._going:
+            self._renamed += log.mark_deleted(segment)
+            segment.close()
+        # The checkpoint leaves out a start that is the first segment's: it must not be written before this.
+        log.sync_folder()
+        log.deleted.schedule(self._renamed, self._due_ms)
+
+    settle = apply

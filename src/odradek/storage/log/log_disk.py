@@ -1,0 +1,232 @@
+"""The disk as one log uses it: its first failure takes the log offline, and one sync at a time happens.
+
+    append | flush | roll | delete | compact     ->   LogDisk   ->   FileSystem   ->   the disk
+                                                      failure: nothing is written any more, for anybody
+
+Of pages that could not be written the kernel tells one sync of a file, and calls them clean from then on: a second sync
+at the same time, or a later one, would succeed. So nothing is synced after a failure, nor while another sync may fail.
+
+Not every `OSError` is the disk's. A process that has no descriptor left has no broken disk, and the handler of a
+signal, which Python runs in the middle of anything, may raise what it likes: a `TimeoutError`, say.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from odradek.errors import LogError, LogOfflineError
+from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
+from odradek.storage.locks import Rank, create_lock
+from odradek.storage.names import SEGMENT_SUFFIXES, segment_file_name
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+def is_disk_error(error: BaseException) -> bool:
+    """Whether an error is what the system answered to a `FileSystem`, not what a signal's handler raised in there."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    # The frame that called the system; a handler has one of its own above it.
+    return trace is not None and isinstance(trace.tb_frame.f_locals.get("self"), FileSystem | WritableFile)
+
+
+def _disk_error_within(error: BaseException | None) -> OSError | None:
+    """Return the disk's error that another one came on top of."""
+    while error is not None:
+        if isinstance(error, OSError) and is_disk_error(error):
+            return error
+        error = error.__context__
+    return None
+
+
+class LogDisk(FileSystem):
+    """The way to the disk of one partition's folder. Any thread may use it.
+
+    Args:
+        path: The folder.
+        files: The way to the disk.
+        free_descriptors: Closes files that can be opened again; called where the process has no descriptor left.
+
+    Attributes:
+        failure: The error that took the log offline, if one did.
+    """
+
+    def __init__(
+        self, path: Path, files: FileSystem = FILES, free_descriptors: Callable[[], None] = lambda: None
+    ) -> None:
+        self.failure: OSError | None = None
+        self._path = path
+        self._files = files
+        self._free_descriptors = free_descriptors
+        self._lock = create_lock(Rank.SYNC)
+        # The names in the folder have changed so many times, and as of so many changes they are on the disk.
+        self._names_changed = 0
+        self._names_synced = 0
+
+    def check(self) -> None:
+        """Do nothing while the disk is well.
+
+        Raises:
+            LogOfflineError: It has failed.
+        """
+        if self.failure is not None:
+            raise self._offline(self.failure)
+
+    def _offline(self, failure: OSError) -> LogOfflineError:
+        error = LogOfflineError(self._path, str(failure))
+        error.__cause__ = failure
+        return error
+
+    def run(self, action: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Do something to the disk.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+            LogError: The process has no descriptor left; nothing was done.
+        """
+        self.check()
+        try:
+            return action(*args, **kwargs)
+        except OSError as error:
+            # Before anything else: from here on an exception out of a signal's handler may come, and this be lost.
+            self.failure = error
+            if not is_disk_error(error):
+                self.failure = None
+                raise
+            if error.errno in _NO_DESCRIPTORS:
+                self.failure = None
+                raise LogError(f"{self._path}: {error.strerror}: nothing was done") from error
+            raise self._offline(error) from error
+        except BaseException as error:
+            found = _disk_error_within(error)
+            if found is not None and found.errno not in _NO_DESCRIPTORS:
+                self.failure = found
+            raise
+
+    # -- files
+
+    def open(self, path: Path) -> WritableFile:
+        """Open a file to write to, made anew where it is missing.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+            LogError: The process has no descriptor left.
+        """
+        try:
+            return _LogFile(self, self.run(self._files.open, path))
+        except LogOfflineError:
+            raise
+        except LogError:
+            self._free_descriptors()
+        return _LogFile(self, self.run(self._files.open, path))
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name in one step."""
+        self._names_changed += 1
+        self.run(self._files.rename, source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; that it is gone already is no error."""
+        self._names_changed += 1
+        self.run(self._files.unlink, path)
+
+    def make_directory(self, path: Path) -> None:
+        """Make a folder."""
+        self.run(self._files.make_directory, path)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty folder."""
+        self.run(self._files.remove_directory, path)
+
+    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
+        """Set a file's modification time."""
+        self.run(self._files.set_modified_ms, path, modified_ms)
+
+    # -- bringing to the disk
+
+    def names_changed(self) -> None:
+        """Note that the folder has a name that may not be on the disk."""
+        self._names_changed += 1
+
+    def sync_directory(self, path: Path) -> None:
+        """Return when the names in a folder are on the disk."""
+        with self._lock:
+            changed = self._names_changed
+            self.run(self._files.sync_directory, path)
+            if path == self._path:
+                self._names_synced = max(self._names_synced, changed)
+
+    @property
+    def are_names_synced(self) -> bool:
+        """Whether the names in the folder are on the disk."""
+        return self._names_synced == self._names_changed
+
+    def sync_names(self) -> None:
+        """Return when the names in the folder are on the disk; of several callers one does it for all.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        wanted = self._names_changed
+        with self._lock:
+            self.check()
+            if self._names_synced < wanted:
+                self.sync_directory(self._path)
+
+    def sync_file(self, path: Path) -> None:
+        """Return when a file is on the disk.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        file = self.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def sync_segment(self, base_offset: int) -> None:
+        """Return when the files of a segment are on the disk, but for their names."""
+        for suffix in SEGMENT_SUFFIXES:
+            path = self._path / segment_file_name(base_offset, suffix)
+            if path.exists():
+                self.sync_file(path)
+
+
+class _LogFile(WritableFile):
+    """A file of a `LogDisk`."""
+
+    def __init__(self, disk: LogDisk, file: WritableFile) -> None:
+        self._disk = disk
+        self._file = file
+        self.path = file.path
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self._file.size
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._disk.run(self._file.write_at, position, data)
+
+    def truncate(self, size: int) -> None:
+        self._disk.run(self._file.truncate, size)
+
+    def sync(self) -> None:
+        with self._disk._lock:
+            self._disk.run(self._file.sync)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __del__(self) -> None:
+        # The file within closes itself.
+        return

@@ -1,0 +1,158 @@
+"""A log that is only read, whoever wrote its folder and whether that program runs, was closed or died.
+
+A running Kafka may delete and replace files at any time: a file that is gone when it is to be opened makes the log list
+its folder again. Nothing is written, locked or waited for.
+
+Source in Kafka: `UnifiedLog`, `LogLoader`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from odradek.errors import FormatError
+from odradek.storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    EpochEntry,
+    read_leader_epochs,
+)
+from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.log.listing import Listing
+from odradek.storage.log.log import Log
+from odradek.storage.log.root_checkpoints import RootCheckpoints
+from odradek.storage.log.transactions import Transactions
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Access, Segment
+
+
+class ReadOnlyLog(Log):
+    """One topic-partition, open for reading; a context manager. Any thread may use it.
+
+    What it says of the folder is how that was when it was opened, or at the last `refresh`.
+
+    Args:
+        path: Its folder.
+        checkpoints: What the root of the log directory says of it; the folder above is taken for the root if None.
+        opened: The register of open segments, shared by the logs of a log directory.
+        may_have_gaps: Says whether offsets may be left out; if None, nobody knows.
+
+    Raises:
+        LogError: The folder is not named after a topic and a partition.
+        UnknownTopicOrPartitionError: There is no such folder.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        checkpoints: RootCheckpoints | None = None,
+        opened: OpenSegments | None = None,
+        may_have_gaps: Callable[[], bool] | None = None,
+    ) -> None:
+        super().__init__(path)
+        self._is_alone = checkpoints is None
+        self._checkpoints = RootCheckpoints(self.path.parent) if checkpoints is None else checkpoints
+        self._listing = Listing(
+            self.path,
+            self.topic_partition,
+            OpenSegments() if opened is None else opened,
+            lambda: self._checkpoints.stable_offset(self.topic_partition),
+        )
+        self._gaps = may_have_gaps
+        self._may_have_gaps: bool | None = None
+        self._transactions = Transactions(self.path)
+        self._start_offset: int | None = None
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, by base offset."""
+        return self._listing.segments
+
+    @property
+    def leader_epochs(self) -> list[EpochEntry]:
+        """The leader epochs and where they begin; empty where Kafka did not note them."""
+        return read_leader_epochs(self.path / LEADER_EPOCH_CHECKPOINT)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that readers are given: the greater of the checkpoint and the first segment."""
+        start_offset = self._start_offset
+        if start_offset is None:
+            segments = self.segments
+            checkpointed = self._checkpoints.start_offset(self.topic_partition)
+            start_offset = max(checkpointed, segments[0].base_offset) if segments else checkpointed
+            self._start_offset = start_offset
+        return start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last record, found from the last index entry on."""
+        return self._retried(self._find_end_offset)
+
+    def _find_end_offset(self) -> int:
+        start_offset, segments = self.log_start_offset, self.segments
+        if not segments:
+            return start_offset
+        last = segments[-1]
+        end = last.end()
+        is_whole = last.access is Access.UNSTABLE and end.damage is None
+        if is_whole and end.next_offset <= self._checkpoints.stable_offset(self.topic_partition):
+            # Closed in order: whoever goes on with it leaves all of this as it is.
+            last.hold(Access.STABLE)
+        return max(end.next_offset, start_offset)
+
+    @property
+    def damage(self) -> list[FormatError]:
+        """What is wrong at the ends of the segments and with the checkpoints: path, position and reason of each.
+
+        A torn last batch is what a crash leaves. Corruption in the middle of a segment is found by reading it.
+        """
+        start_offset = self.log_start_offset
+        ends = self._retried(lambda: [segment.end() for segment in self.segments])
+        # Those of a log directory are told once, by the directory.
+        found = list(self._checkpoints.problems) if self._is_alone else []
+        if ends and ends[-1].next_offset < start_offset:
+            reason = f"{self.topic_partition} starts at {start_offset}, after its end at {ends[-1].next_offset}"
+            found.append(FormatError(reason, path=self.path.parent / LOG_START_OFFSET_CHECKPOINT))
+        return [*found, *(end.damage for end in ends if end.damage is not None)]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what `read_committed` gives: where the oldest open transaction begins, or the log end offset.
+
+        Raises:
+            FormatError: The marker of a transaction is corrupt.
+        """
+        stable = self._retried(lambda: self._transactions.last_stable_offset(self.segments, self.log_end_offset))
+        # Records of an open transaction may have been deleted; Kafka goes up to the log start offset then.
+        return max(stable, self.log_start_offset)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that have a record in a range.
+
+        Raises:
+            FormatError: The marker of a transaction is corrupt.
+        """
+        return self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
+
+    def may_have_gaps(self) -> bool:
+        """Whether offsets may be left out: the log was compacted, or nobody knows."""
+        if self._may_have_gaps is None:
+            self._may_have_gaps = True if self._gaps is None else self._gaps()
+        return self._may_have_gaps
+
+    def refresh(self) -> None:
+        """Look at the folder again: what a writer appended, rolled, compacted or deleted.
+
+        Raises:
+            UnknownTopicOrPartitionError: The folder is gone, or is that of another topic of the same name.
+        """
+        self._listing.refresh()
+        self._start_offset = None
+        self._may_have_gaps = None
+
+    def close(self) -> None:
+        """Let go of the files. What was handed out stays valid."""
+        self._listing.close()

@@ -1,0 +1,71 @@
+"""What the checkpoints in the root of a log directory say of its logs, read again where they have changed.
+
+    log-start-offset-checkpoint          where a log starts, if not with its first segment
+    recovery-point-offset-checkpoint     what is below is on the disk: no recovery cuts it
+    replication-offset-checkpoint        the high watermark: no new leader has what is below cut
+
+For whoever reads beside the program that writes them. A checkpoint that cannot be read says nothing, and is told of.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.errors import FormatError
+from odradek.storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    read_offset_checkpoint,
+)
+from odradek.storage.names import TopicPartition
+
+
+class _Read(NamedTuple):
+    version: tuple[int, int, int] | None
+    offsets: dict[TopicPartition, int]
+    problem: FormatError | None
+
+
+class RootCheckpoints:
+    """The checkpoints of one log directory. Any thread may ask.
+
+    Args:
+        root: The log directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._read: dict[str, _Read] = {}
+
+    def _offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = self._root / name
+        try:
+            status = path.stat()
+            version = status.st_mtime_ns, status.st_ino, status.st_size
+        except OSError:
+            version = None
+        known = self._read.get(name)
+        if known is None or known.version != version:
+            try:
+                known = _Read(version, read_offset_checkpoint(path), None)
+            except FormatError as error:
+                known = _Read(version, {}, error)
+            self._read[name] = known
+        return known.offsets
+
+    def start_offset(self, topic_partition: TopicPartition) -> int:
+        """Return where a log starts, as far as the checkpoint says; else 0."""
+        return self._offsets(LOG_START_OFFSET_CHECKPOINT).get(topic_partition, 0)
+
+    def stable_offset(self, topic_partition: TopicPartition) -> int:
+        """Return the offset below which nobody cuts a log: it is on the disk, and no new leader lacks it."""
+        recovery_points = self._offsets(RECOVERY_POINT_CHECKPOINT)
+        high_watermarks = self._offsets(REPLICATION_OFFSET_CHECKPOINT)
+        return min(recovery_points.get(topic_partition, 0), high_watermarks.get(topic_partition, 0))
+
+    @property
+    def problems(self) -> list[FormatError]:
+        """What is wrong with the checkpoints that were read so far."""
+        return [known.problem for known in self._read.values() if known.problem is not None]

@@ -1,0 +1,193 @@
+"""What `read_committed` needs to know of a log: which transactions were aborted, and which are still open.
+
+    snapshot at 100    producer 7 has a transaction open since 90
+    segment [100, 200) | data of 7 | data of 9 | ABORT of 7 at 150 | ...      -> 7 was aborted: [90, 150]
+                                    ^ 9 is open: the last stable offset
+
+All of it is told from the headers of the batches, once a segment, and remembered; a segment that grows is read on from
+where it ended. A `.txnindex` says the same of its segment, and nothing in it says whether it is whole: so no answer
+rests on it, and the program that owns the log holds it against the segment. A snapshot, which has a checksum, saves
+reading the segments before it. That a snapshot knows of no transaction is no sign that there was none: producers that
+are silent for long are forgotten.
+
+Source in Kafka: `ProducerStateManager`, `UnifiedLog.collectAbortedTransactions`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from odradek.errors import CorruptRecordError, FormatError
+from odradek.records.control import ControlRecordType, parse_control_key
+from odradek.records.header import BatchHeader
+from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.names import SNAPSHOT_SUFFIX, segment_file_name
+from odradek.storage.producers.producer_snapshot import NONE, read_snapshot
+from odradek.storage.segment.segment import Segment
+
+
+class AbortedRanges:
+    """Aborted transactions, to be asked whether a batch is of one."""
+
+    def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for transaction in sorted(transactions, key=lambda transaction: transaction.first_offset):
+            ranges = self._ranges.setdefault(transaction.producer_id, [])
+            ranges.append((transaction.first_offset, transaction.last_offset))
+
+    def __contains__(self, header: BatchHeader) -> bool:
+        ranges = self._ranges.get(header.producer_id)
+        if ranges is None or not header.is_transactional or header.is_control:
+            return False
+        number = bisect_right(ranges, header.base_offset, key=lambda span: span[0]) - 1
+        return number >= 0 and header.base_offset <= ranges[number][1]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTransactions:
+    """The transactions of one segment, up to a position of it.
+
+    Attributes:
+        contents: What was read, by its identity: device and inode.
+        open: The first offset of the open transaction of each producer that has one, at the position.
+        position: Up to where the segment was read.
+        aborted: The transactions whose ABORT marker it holds and that have data in the log, in the order of markers.
+        other_aborts: The producer and offset of the ABORT markers whose data is gone: compacted, or deleted.
+    """
+
+    contents: tuple[int, int]
+    open: Mapping[int, int]
+    position: int = 0
+    aborted: tuple[AbortedTransaction, ...] = ()
+    other_aborts: tuple[tuple[int, int], ...] = ()
+
+
+class Transactions:
+    """The transactions of one log. Any thread may ask: what several find out at once is the same.
+
+    Args:
+        path: The partition's folder, where the snapshots are.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: WeakKeyDictionary[Segment, SegmentTransactions] = WeakKeyDictionary()
+
+    def last_stable_offset(self, segments: Sequence[Segment], log_end_offset: int) -> int:
+        """Return the first offset of the oldest open transaction, or the log end offset.
+
+        Args:
+            segments: All segments of the log, in order.
+            log_end_offset: The offset after the last one.
+        """
+        if not segments:
+            return log_end_offset
+        return min(self.of_segment(segments, len(segments) - 1).open.values(), default=log_end_offset)
+
+    def aborted(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that have a record in a range, by the offsets of their markers.
+
+        Args:
+            segments: All segments of the log, in order.
+            start_offset: The first offset of the range.
+            end_offset: After the last offset of the range.
+
+        Raises:
+            FormatError: A marker is damaged.
+        """
+        found: list[AbortedTransaction] = []
+        first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
+        for number in range(first, len(segments)):
+            known = self.of_segment(segments, number)
+            found += [
+                transaction
+                for transaction in known.aborted
+                if transaction.last_offset >= start_offset and transaction.first_offset < end_offset
+            ]
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+            if following >= end_offset and all(offset >= end_offset for offset in known.open.values()):
+                break
+        return found
+
+    def of_segment(self, segments: Sequence[Segment], number: int) -> SegmentTransactions:
+        """Return what the batches of a segment say.
+
+        Args:
+            segments: All segments of the log, in order.
+            number: Which of them.
+
+        Raises:
+            FormatError: A marker is damaged.
+        """
+        # From the nearest segment before which everything is known: the first one, or one with a snapshot.
+        start, known = number, self._of(segments[number])
+        while known is None:
+            opened = self._open_by_snapshot(segments[start].base_offset)
+            if opened is not None or start == 0:
+                known = SegmentTransactions(segments[start].contents.identity, opened or {})
+            else:
+                start -= 1
+                known = self._of(segments[start])
+        known = self._read_on(segments[start], known)
+        for current in range(start + 1, number + 1):
+            following = self._of(segments[current])
+            if following is None:
+                following = SegmentTransactions(segments[current].contents.identity, known.open)
+            known = self._read_on(segments[current], following)
+        return known
+
+    def _of(self, segment: Segment) -> SegmentTransactions | None:
+        known = self._known.get(segment)
+        if known is None or known.contents != segment.contents.identity or known.position > segment.end().position:
+            return None
+        return known
+
+    def _open_by_snapshot(self, offset: int) -> dict[int, int] | None:
+        """Return the open transactions by the snapshot at an offset; `None` where none can be believed."""
+        try:
+            producers = read_snapshot(self._path / segment_file_name(offset, SNAPSHOT_SUFFIX))
+        except (FormatError, FileNotFoundError):
+            return None
+        return {
+            producer.producer_id: producer.current_transaction_first_offset
+            for producer in producers
+            if producer.current_transaction_first_offset != NONE
+        }
+
+    def _read_on(self, segment: Segment, known: SegmentTransactions) -> SegmentTransactions:
+        end = segment.end().position
+        if known.position >= end:
+            return known
+        opened, aborted, other_aborts = dict(known.open), list(known.aborted), list(known.other_aborts)
+        scan = segment.scan(known.position, end, transactional=True)
+        for header in scan:
+            if not header.is_control:
+                opened.setdefault(header.producer_id, header.base_offset)
+                continue
+            is_abort = _is_abort(segment, header)
+            first_offset = opened.pop(header.producer_id, None)
+            if not is_abort:
+                continue
+            if first_offset is None:
+                other_aborts.append((header.producer_id, header.last_offset))
+            else:
+                stable = min(opened.values(), default=header.next_offset)
+                aborted.append(AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable))
+        if scan.damage is not None:
+            # What comes after it may decide what comes before it.
+            raise scan.damage
+        read = SegmentTransactions(known.contents, opened, end, tuple(aborted), tuple(other_aborts))
+        self._known[segment] = read
+        return read
+
+
+def _is_abort(segment: Segment, header: BatchHeader) -> bool:
+    # Its checksum is verified: one flipped bit makes a COMMIT of an ABORT.
+    if segment.batch_at(header.position) is None:
+        raise CorruptRecordError("this transaction marker is corrupt", path=segment.path, position=header.position)
+    records = segment.read(header)
+    return bool(records) and parse_control_key(records[0].key) is ControlRecordType.ABORT

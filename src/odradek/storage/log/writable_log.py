@@ -1,0 +1,842 @@
+"""A log that is appended to: one partition's records, written as Apache Kafka's leader writes them.
+
+    append(records)        built into batches         \\
+    append_batches(bytes)  checked and numbered        >  roll?  producers?  one write  indexes  readers see it  flush?
+    append_batches(bytes)  as they are: a replica's   /
+
+It has its segments (`LocalLog`), what of them is on the disk (`Durability`), its producers and its leader epochs, each
+of which writes its own state, and none of the others'. Nothing is brought to the disk before `flush`, a durable append,
+`flush.messages` or `flush.ms` say so, or the log is closed: a crash of the program loses nothing that was appended, one
+of the machine what was not flushed. Durable appends that wait for the disk at the same time share a sync. A disk that
+fails takes the log offline: what was not acknowledged is unknown then, and only opening the log again tells.
+
+**Threads.** Any thread may call anything; appends happen one at a time, reads beside them take no lock. The locks are
+taken in the order of `odradek.storage.locks`: CLEANING, FLUSH, LOG. What the owner has to know is told without them.
+
+**Signals.** An exception out of a signal's handler, such as Ctrl-C, may end any call anywhere. The log is then as
+before the call or as after it, never in between, and goes on; of an append, `log_end_offset` tells which.
+
+**Forks.** A child process may read what its parent had open, as it was at the fork, and change nothing.
+
+Source in Kafka: `UnifiedLog`, `LocalLog`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from typing_extensions import Buffer
+
+from odradek.errors import (
+    FormatError,
+    InvalidRecordError,
+    LogError,
+    OffsetOutOfRangeError,
+    RecordListTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.records.builder import build_control_batch
+from odradek.records.compression import Decompressor
+from odradek.records.control import ControlRecordType, EndTransactionMarker
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import Record
+from odradek.storage.checkpoints import EpochEntry
+from odradek.storage.cleaning.retention import Deletion, deletable_segments
+from odradek.storage.cleaning.turn import CleaningTurn
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.locks import Lock, Rank, create_lock
+from odradek.storage.log.appends import AppendResult, append_rules, build_batches, headers_of, in_segments, numbered
+from odradek.storage.log.durability import Durability
+from odradek.storage.log.loader import LogLoader, now_ms
+from odradek.storage.log.local_log import LocalLog
+from odradek.storage.log.log import Log
+from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.log.open_writers import OpenWriters
+from odradek.storage.log.recovery import RecoveryReport
+from odradek.storage.log.transactions import Transactions
+from odradek.storage.process import WritingProcess
+from odradek.storage.producers.producer_state import AppendOrigin, read_marker
+from odradek.storage.producers.producer_state_manager import (
+    PRODUCER_ID_EXPIRATION_MS,
+    AppendCheck,
+    LastRecord,
+    ProducerStateManager,
+)
+from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Segment
+from odradek.storage.topic_config import TopicConfig
+from odradek.storage.validator import validate_append
+
+
+class LogOwner(Protocol):
+    """The log directory that a log belongs to. It is called without any lock of the log."""
+
+    def rolled(self, log: WritableLog) -> None:
+        """Take note that a segment was rolled that is not on the disk yet."""
+
+    def start_moved(self, log: WritableLog) -> None:
+        """Bring a new log start offset to the disk."""
+
+
+class _PerThread(threading.local):
+    def __init__(self) -> None:
+        self.decompressor = Decompressor()
+
+
+_kept = _PerThread()
+
+
+class WritableLog(Log):
+    """One topic-partition, open for appending and reading; a context manager that closes it.
+
+    Whoever opens it holds the lock of the log directory.
+
+    Args:
+        path: Its folder.
+        config: The topic's settings.
+        is_clean: Whether whoever wrote it last closed it in order.
+        recovery_point: The checkpointed recovery point.
+        log_start_offset: The checkpointed log start offset.
+        leader_epoch: The epoch that batches are written in; at least the last one that the log knows.
+        producer_id_expiration_ms: `producer.id.expiration.ms`.
+        opened: The register of open segments, shared by the logs of a log directory.
+        writers: The register of logs with files open for appending, likewise.
+        files: The way to the disk.
+        clock: The time, in ms.
+        owner: Who is told of changes.
+        flushes_late: Whether the owner flushes rolled segments some time later; else they are as they are rolled.
+        was_compacted: Whether the cleaner has been at work in it.
+
+    Attributes:
+        leader_epoch: The epoch that batches are written in.
+        report: What had to be done when the log was opened.
+        cleaning: Whose turn it is to work on its sealed segments.
+        flushes_late: As given; another value may be put in its place.
+
+    Raises:
+        LogOfflineError: The disk failed.
+        CheckpointError: `leader-epoch-checkpoint` is not of the form that Kafka reads.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        config: TopicConfig | None = None,
+        is_clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        leader_epoch: int = 0,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        opened: OpenSegments | None = None,
+        writers: OpenWriters | None = None,
+        files: FileSystem = FILES,
+        clock: Callable[[], int] = now_ms,
+        owner: LogOwner | None = None,
+        flushes_late: bool = False,
+        was_compacted: bool = False,
+    ) -> None:
+        super().__init__(path)
+        self._process = WritingProcess(self.path)
+        self._flush_lock = create_lock(Rank.FLUSH)
+        self._lock = create_lock(Rank.LOG)
+        self._opened = OpenSegments() if opened is None else opened
+        self._writers = OpenWriters() if writers is None else writers
+        self._disk = LogDisk(self.path, files, self._free_descriptors)
+        self._clock = clock
+        self._owner = owner
+        self._was_compacted = was_compacted
+        self._is_closed = False
+        self._is_deleted = False
+        self._is_dirty = not is_clean
+        self.flushes_late = flushes_late
+        self.cleaning = CleaningTurn()
+        self.config = config or TopicConfig()
+        loaded = LogLoader(
+            self.path,
+            self._opened,
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            index_interval_bytes=self.config.index_interval_bytes,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            files=self._disk,
+            clock=clock,
+        ).load()
+        self.report: RecoveryReport = loaded.report
+        self._epochs = loaded.epochs
+        latest = loaded.epochs.latest_epoch
+        self.leader_epoch = leader_epoch if latest is None else max(leader_epoch, latest)
+        self._start_offset = loaded.log_start_offset
+        self._durability = Durability(self._disk, loaded.recovery_point)
+        self._transactions = Transactions(self.path)
+        self._last_flush_ms = clock()
+        if loaded.segments:
+            active = ActiveSegment.resume(
+                loaded.segments[-1],
+                self._opened,
+                self._limits,
+                created_ms=clock(),
+                jitter_ms=self._jitter(),
+                files=self._disk,
+            )
+        else:
+            active = self._create_segment(loaded.log_start_offset)
+        self._local = LocalLog(
+            self.path,
+            loaded.segments[:-1],
+            active,
+            producers=loaded.producers,
+            disk=self._disk,
+            durability=self._durability,
+            opened=self._opened,
+        )
+        if latest is None and loaded.log_end_offset == loaded.log_start_offset:
+            self._is_dirty = True
+            self._epochs.assign(self.leader_epoch, loaded.log_start_offset)
+
+    # -- state
+
+    def _check_usable(self) -> None:
+        """Raise where nothing can be changed; to be called under the LOG lock, before a change."""
+        self._process.check()
+        self._disk.check()
+        self._check_exists()
+        if self._is_closed:
+            raise LogError(f"{self.path} is closed")
+        self._local.settle()
+
+    def _check_exists(self) -> None:
+        if self._is_deleted:
+            raise UnknownTopicOrPartitionError(*self.topic_partition, path=self.path.parent)
+
+    def _free_descriptors(self) -> None:
+        self._writers.park_all(but=self)
+        self._opened.close_all()
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the disk has failed: nothing is written any more."""
+        return self._disk.failure is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or its topic deleted."""
+        return self._is_closed
+
+    @property
+    def producers(self) -> ProducerStateManager:
+        """What the log knows of its producers; only to be looked at."""
+        return self._local.producers
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, by base offset.
+
+        Raises:
+            UnknownTopicOrPartitionError: The topic was deleted; another of its name is another log.
+        """
+        self._check_exists()
+        return self._local.segments
+
+    @property
+    def leader_epochs(self) -> list[EpochEntry]:
+        """The leader epochs and where they begin."""
+        return self._epochs.entries
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that readers are given: the head before it was deleted."""
+        return self._start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._local.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what readers are given: all there is, since there are no replicas to wait for."""
+        return self.log_end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """All segments below it are on the disk, with their indexes: recovery has no need to look at them."""
+        return self._durability.recovery_point
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what `read_committed` gives: where the oldest open transaction begins, or the log end offset."""
+        end = self.log_end_offset
+        first = self.producers.first_unstable_offset
+        # Records of an open transaction may have been deleted; Kafka goes up to the log start offset then.
+        return end if first is None else max(min(first, end), self.log_start_offset)
+
+    @property
+    def damage(self) -> list[FormatError]:
+        """What is wrong at the ends of the sealed segments; of what was damaged when it was opened, `report` tells."""
+        ends = self._retried(lambda: [segment.end().damage for segment in self.segments])
+        return [damage for damage in ends if damage is not None]
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that have a record in a range.
+
+        Raises:
+            FormatError: The marker of a transaction is corrupt.
+        """
+        return self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
+
+    def may_have_gaps(self) -> bool:
+        """Whether offsets may be left out: the log is compacted, or was."""
+        return self._was_compacted or self.config.is_compacted
+
+    def last_records(self) -> Mapping[int, LastRecord]:
+        """Return the last record of each active producer, for the cleaner."""
+        with self._lock:
+            return self.producers.last_records()
+
+    def expire_producers(self) -> None:
+        """Forget the producers that have been silent for `producer.id.expiration.ms`."""
+        with self._lock:
+            if not self._is_closed and not self.is_offline:
+                self._check_usable()
+                self.producers.remove_expired(self._clock())
+
+    def refresh(self) -> None:
+        """Wait for a change of the segments that is under way; nobody else changes the folder."""
+        if self._process.is_this:
+            with self._lock:
+                pass
+
+    # -- settings
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings; others may be put in their place."""
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        segment_ms = config.segment_ms
+        if config.is_compacted:
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+            self._was_compacted = True
+        self._rules = append_rules(config)
+        self._limits = SegmentLimits(
+            segment_bytes=config.max_segment_bytes,
+            segment_ms=segment_ms,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            preallocate=config.preallocate,
+        )
+        self._config = config
+
+    def _jitter(self) -> int:
+        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return random.randrange(bound) if bound > 0 else 0
+
+    # -- appending
+
+    def append(self, records: Iterable[Record], *, durable: bool = False) -> int:
+        """Append records, in batches below `max.message.bytes`; compressed as `compression.type` says.
+
+        Args:
+            records: The records; one without a timestamp gets the time of now. Their offsets are not looked at. They
+                are taken from the iterable before anything else happens, and nobody waits for it.
+            durable: Whether to return only when they are on the disk, and all before them.
+
+        Returns:
+            The offset of the first record.
+
+        Raises:
+            InvalidRecordError: There is no record, or one that the topic does not take; nothing was appended.
+            InvalidTimestampError: A timestamp is too far from the clock; nothing was appended.
+            RecordTooLargeError: A record does not fit into `max.message.bytes`; nothing was appended.
+            LogError: The log is closed, or this is a fork of the process that opened it.
+            LogOfflineError: The disk failed, now or before: what was appended is unknown.
+        """
+        self._process.check()
+        rules = self._rules
+        given = list(records)
+        built = None if rules.stamps else build_batches(given, rules, now_ms=self._clock())
+        with self._lock:
+            self._check_usable()
+            if built is None:
+                # The times of appends are to rise as their offsets do.
+                built = build_batches(given, rules, now_ms=self._clock())
+            first_offset = self.log_end_offset
+            headers = numbered(built, first_offset, self.leader_epoch)
+            end_offset, rolled = self._append_all(memoryview(built), headers)
+        self._after_append(end_offset, rolled=rolled, durable=durable)
+        return first_offset
+
+    def _append_all(self, data: memoryview, headers: Sequence[BatchHeader]) -> tuple[int, bool]:
+        """Append batches that may take several segments; return the log end offset, and whether a segment was rolled.
+
+        Only a disk that fails, or a process that has no descriptor left, leaves a part of them in the log.
+        """
+        rolled = False
+        try:
+            for part in in_segments(headers, self.config.max_segment_bytes):
+                view = data[part[0].position : part[-1].end_position]
+                rolled |= self._write(view, part, AppendOrigin.CLIENT)[1]
+        except BaseException:
+            # Where it has begun, the log is to be as after the append, not in the middle of it.
+            end_offset = self.log_end_offset
+            left = [header for header in headers if header.base_offset >= end_offset]
+            if left and len(left) < len(headers) and not self.is_offline:
+                self._append_all(data, left)
+            raise
+        return self.log_end_offset, rolled
+
+    def append_batches(
+        self,
+        data: Buffer,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        durable: bool = False,
+        transaction_version: int = 0,
+        supports_epoch_bump: bool = False,
+    ) -> AppendResult:
+        """Append what is encoded already.
+
+        Args:
+            data: From a client or a coordinator: one v2 batch, a v0 or v1 wrapper, or plain v0 or v1 messages; it is
+                checked, gets its offsets and is rewritten where the topic asks it, in place where this memory can be
+                written to. From a replica: any number of batches that keep their offsets and are written as they are.
+            origin: Who appends.
+            durable: Whether to return only when they are on the disk, and all before them.
+            transaction_version: `transaction.version` of the coordinator that writes a marker.
+            supports_epoch_bump: Whether the producer's transaction was verified under `transaction.version` 2.
+
+        Raises:
+            BrokerError: With Kafka's code for what is wrong; nothing was appended.
+            LogError: The log is closed, or this is a fork of the process that opened it.
+            LogOfflineError: The disk failed, now or before: what was appended is unknown.
+        """
+        self._process.check()
+        with self._lock:
+            self._check_usable()
+            append_time_ms = None
+            if origin is AppendOrigin.REPLICATION:
+                headers = self._check_replicated(data)
+            else:
+                validated = validate_append(
+                    data,
+                    self._rules,
+                    base_offset=self.log_end_offset,
+                    partition_leader_epoch=self.leader_epoch,
+                    now_ms=self._clock(),
+                    origin=origin,
+                    decompressor=_kept.decompressor,
+                )
+                data, headers, append_time_ms = validated.data, [validated.header], validated.append_time_ms
+            view = memoryview(data).cast("B")[: headers[-1].end_position]
+            check, rolled = self._write(
+                view,
+                headers,
+                origin,
+                transaction_version=transaction_version,
+                supports_epoch_bump=supports_epoch_bump,
+            )
+            end_offset = self.log_end_offset
+        self._after_append(end_offset, rolled=rolled, durable=durable)
+        if check.duplicate is not None:
+            duplicate = check.duplicate
+            stamped = duplicate.timestamp if append_time_ms is not None else None
+            return AppendResult(duplicate.first_offset, duplicate.last_offset, stamped, is_duplicate=True)
+        return AppendResult(headers[0].base_offset, headers[-1].last_offset, append_time_ms)
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int = 0,
+        durable: bool = False,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Append the marker that commits or aborts a producer's transaction.
+
+        Raises:
+            BrokerError: The producer or the coordinator has been replaced.
+            LogOfflineError: The disk failed, now or before.
+        """
+        kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+        batch = build_control_batch(
+            EndTransactionMarker(kind, coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp=self._clock(),
+        )
+        return self.append_batches(
+            batch, origin=AppendOrigin.COORDINATOR, durable=durable, transaction_version=transaction_version
+        )
+
+    def _check_replicated(self, data: Buffer) -> list[BatchHeader]:
+        headers = headers_of(data)
+        if not headers:
+            raise InvalidRecordError("there is no batch at all")
+        next_offset = self.log_end_offset
+        if headers[0].base_offset < next_offset:
+            raise OffsetOutOfRangeError(headers[0].base_offset, next_offset, next_offset, log=str(self.path))
+        if headers[-1].last_offset - headers[0].base_offset > MAX_RELATIVE_OFFSET:
+            span = f"offsets {headers[0].base_offset} to {headers[-1].last_offset}"
+            raise InvalidRecordError(f"{span} do not fit one segment: append them in parts")
+        for header in headers:
+            if header.base_offset < next_offset:
+                raise InvalidRecordError(f"offset {header.base_offset} follows {next_offset - 1}")
+            next_offset = header.next_offset
+        return headers
+
+    def _write(
+        self,
+        data: memoryview,
+        headers: Sequence[BatchHeader],
+        origin: AppendOrigin,
+        *,
+        transaction_version: int = 0,
+        supports_epoch_bump: bool = False,
+    ) -> tuple[AppendCheck, bool]:
+        """Append batches to one segment; return what the producers' checks say, and whether a segment was rolled."""
+        size, last = len(data), headers[-1]
+        limits = self._limits
+        if size > limits.segment_bytes:
+            raise RecordListTooLargeError(f"{size} bytes of batches are above segment.bytes of {limits.segment_bytes}")
+        producers = self._local.producers
+        batches = [
+            (header, read_marker(data, header) if header.is_control else None)
+            for header in headers
+            if header.has_producer_id
+        ]
+        check = producers.check(
+            batches, origin, transaction_version=transaction_version, supports_epoch_bump=supports_epoch_bump
+        )
+        if check.duplicate is not None:
+            return check, False
+        change = producers.prepare(check, last.next_offset) if check.appends else None
+        self._writers.touch(self)
+        self._is_dirty = True
+        self._note_epochs(headers)
+        max_timestamp = max(header.max_timestamp for header in headers)
+        rolls = self._local.active.must_roll(size, max_timestamp, last.last_offset, limits, self._clock())
+        if rolls:
+            self._roll(headers[0].base_offset if headers[0].magic == 2 else 0)
+        if change is not None and change.aborted:
+            # The index's file may be new: were its name lost, Kafka would give what was aborted.
+            self._disk.names_changed()
+        self._local.append(data, headers, change)
+        return check, rolls
+
+    def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
+        latest = self._epochs.latest_epoch
+        for header in headers:
+            if header.magic < 2:
+                self._epochs.clear()
+                latest = None
+            elif header.partition_leader_epoch >= 0 and header.partition_leader_epoch != latest:
+                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+                latest = self._epochs.latest_epoch
+
+    def _after_append(self, end_offset: int, *, rolled: bool, durable: bool) -> None:
+        """Do what is to be done without the lock: tell the owner, and bring to the disk what the policy asks."""
+        if rolled and self.flushes_late and self._owner is not None:
+            self._owner.rolled(self)
+        config = self.config
+        is_due = end_offset - self._durability.recovery_point >= config.flush_messages or (
+            self._clock() - self._last_flush_ms >= config.flush_ms
+        )
+        if is_due:
+            self.flush()
+        elif durable:
+            self._make_durable(end_offset)
+
+    # -- rolling
+
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is empty.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        self._process.check()
+        with self._lock:
+            self._check_usable()
+            if not self._local.active.size_bytes:
+                return
+            self._writers.touch(self)
+            self._is_dirty = True
+            self._roll(self.log_end_offset)
+        if self.flushes_late and self._owner is not None:
+            self._owner.rolled(self)
+
+    def _roll(self, base_offset: int) -> None:
+        base_offset = max(base_offset, self.log_end_offset)
+        if base_offset == self._local.active.base_offset:
+            # Nothing was written to it and yet it cannot take this: its settings have changed.
+            self._local.begin_again(self._limits, created_ms=self._clock(), jitter_ms=self._jitter())
+            return
+        # A flush may have noted a recovery point within what is sealed only now: nobody would look at the rest of it.
+        is_noted = self._durability.recovery_point > self._local.active.base_offset
+        is_synced = is_noted or not self.flushes_late or self._owner is None
+        self._local.roll(lambda: self._create_segment(base_offset), base_offset, is_synced=is_synced)
+
+    def _create_segment(self, base_offset: int) -> ActiveSegment:
+        self._is_dirty = True
+        segment = ActiveSegment.create(
+            self.path,
+            base_offset,
+            self._opened,
+            self._limits,
+            created_ms=self._clock(),
+            jitter_ms=self._jitter(),
+            files=self._disk,
+        )
+        # Not before: a sync that comes in between knows nothing of it.
+        self._disk.names_changed()
+        return segment
+
+    # -- bringing to the disk
+
+    def flush_if_due(self) -> None:
+        """Flush if `flush.ms` has passed.
+
+        Raises:
+            LogOfflineError: The disk failed now.
+        """
+        if not self.is_offline and self._clock() - self._last_flush_ms >= self.config.flush_ms:
+            self.flush()
+
+    def flush_sealed(self) -> None:
+        """Bring all segments but the active one to the disk, while others append; nothing where the log was closed.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        self._process.check()
+        with self._flush_lock:
+            with self._lock:
+                if self._is_closed:
+                    return
+                self._check_usable()
+                segments = self.segments
+            if self._durability.unflushed(segments):
+                self._durability.sync_sealed(segments)
+
+    def flush(self) -> None:
+        """Return when all that was appended is on the disk; others append meanwhile.
+
+        Raises:
+            LogError: The log is closed, or this is a fork of the process that opened it.
+            LogOfflineError: The disk failed, now or before: what was not flushed before is unknown.
+        """
+        self._process.check()
+        with self._flush_lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            self._check_usable()
+            segments, end_offset = self.segments, self.log_end_offset
+            self._last_flush_ms = self._clock()
+        if end_offset != self._durability.recovery_point or not self._disk.are_names_synced:
+            self._durability.sync(segments, end_offset, indexes=True)
+
+    def _make_durable(self, end_offset: int) -> None:
+        """Return when the records below an offset are on the disk; without the indexes, which recovery can make again.
+
+        Others append meanwhile. Those who wait for their turn here are covered by whoever comes first among them.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before: what was not flushed before is unknown.
+        """
+        # Nobody is to delete, compact or close what is synced.
+        with self._flush_lock:
+            if self._durability.durable_end >= end_offset:
+                return
+            with self._lock:
+                self._check_usable()
+                segments, covered = self.segments, self.log_end_offset
+            self._durability.sync(segments, covered, indexes=False)
+
+    # -- removing and replacing
+
+    def delete_records(self, before_offset: int | None = None) -> int:
+        """Move the log start offset up; segments that lie below it go with the next retention.
+
+        Args:
+            before_offset: The new log start offset; the log end offset if None.
+
+        Returns:
+            The log start offset, which never falls.
+
+        Raises:
+            OffsetOutOfRangeError: It is above the log end offset.
+            LogError: The log is closed, or this is a fork of the process that opened it.
+        """
+        self._process.check()
+        with self._lock:
+            self._check_usable()
+            end = self.log_end_offset
+            offset = end if before_offset is None else before_offset
+            if not 0 <= offset <= end:
+                raise OffsetOutOfRangeError(offset, self.log_start_offset, end, log=str(self.path))
+            self._raise_start_offset(offset)
+        if self._owner is not None:
+            self._owner.start_moved(self)
+        return self.log_start_offset
+
+    def _raise_start_offset(self, offset: int) -> None:
+        self._is_dirty = True
+        self._start_offset = max(offset, self._start_offset)
+        # What an exception leaves out here is made up for by the next one who raises it, and by `close`.
+        self._follow_start_offset()
+
+    def _follow_start_offset(self) -> None:
+        self._epochs.truncate_from_start(self._start_offset)
+        self.producers.on_log_start_offset_incremented(self._start_offset)
+
+    def old_segments(self) -> list[Deletion]:
+        """Return the segments that have served their time, as the settings say, and why."""
+        with self._lock:
+            return deletable_segments(
+                self.segments,
+                self.config,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+                high_watermark=self.high_watermark,
+                now_ms=self._clock(),
+            )
+
+    def delete_old_segments(self) -> list[Deletion]:
+        """Delete the segments that have served their time; return which, and why.
+
+        Raises:
+            LogError: The log is closed, or this is a fork of the process that opened it.
+            LogOfflineError: The disk failed, now or before.
+        """
+        self._process.check()
+        with self._lock:
+            self._check_usable()
+            found = self.old_segments()
+            if not found:
+                return []
+            if len(found) == len(self.segments):
+                self._writers.touch(self)
+                self._roll(self.log_end_offset)
+            self._raise_start_offset(self.segments[len(found)].base_offset)
+        if self._owner is not None:
+            # Only some of the renames may reach the disk: what is left of the deleted head must not be seen again.
+            self._owner.start_moved(self)
+        with self.cleaning.asked():
+            self.cleaning.give_way()
+            with self._flush_lock, self._lock:
+                self._check_usable()
+                self._remove_head()
+        return found
+
+    def _remove_head(self) -> None:
+        """Remove the segments that lie below the log start offset."""
+        following = [segment.base_offset for segment in self.segments[1:]]
+        gone = sum(base_offset <= self._start_offset for base_offset in following)
+        if gone:
+            self._local.remove_oldest(gone, self._clock() + self.config.file_delete_delay_ms)
+
+    def remove_deleted_files(self) -> None:
+        """Unlink the files of deleted segments whose `file.delete.delay.ms` has passed."""
+        with self._lock:
+            if len(self._local.deleted) and not self.is_offline and not self._is_closed:
+                self._local.deleted.run(self._clock())
+
+    def replace_segments(self, new_base_offset: int, old: Sequence[Segment]) -> None:
+        """Put the segment whose `.cleaned` files are complete in the place of others, for the cleaner.
+
+        Raises:
+            LogOfflineError: The disk failed, now or before.
+        """
+        self._process.check()
+        with self._flush_lock:
+            # A power cut must not take the markers by which the cleaner judged what it left out.
+            self._flush()
+            with self._lock:
+                self._check_usable()
+                if not all(segment in self.segments[:-1] for segment in old):
+                    raise LogError(f"{self.path}: segments that were cleaned are not there any more")
+                self._is_dirty = True
+                self._was_compacted = True
+                self._local.replace(new_base_offset, old, self._clock() + self.config.file_delete_delay_ms)
+
+    # -- closing
+
+    def park(self) -> None:
+        """Close the files that are open for appending; whoever calls this holds the LOG lock (see `OpenWriters`)."""
+        self._local.active.park()
+
+    @property
+    def lock(self) -> Lock:
+        """The LOG lock, for `OpenWriters`."""
+        return self._lock
+
+    def discard(self, *, is_deleted: bool = False) -> None:
+        """Close the files as they are, as a crash would, or since the log is being deleted.
+
+        Args:
+            is_deleted: Whether its topic is gone, so that it is not to be read any more either.
+        """
+        with self.cleaning.asked():
+            self.cleaning.give_way()
+            with self._flush_lock, self._lock:
+                self._is_closed = True
+                self._is_deleted = self._is_deleted or is_deleted
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self._local.active.park()
+        self._writers.forget(self)
+        for segment in self._local.segments:
+            segment.close()
+
+    def close(self) -> None:
+        """Bring all to the disk, note the producers' state, cut the files to their used size, and close them.
+
+        A log that is offline, or that a fork only inherited, is left as it is. Where an exception ended it, it can be
+        closed again, and goes on where it was.
+
+        Raises:
+            LogOfflineError: The disk failed now.
+        """
+        if not self._process.is_this or self._is_closed:
+            return
+        with self.cleaning.asked():
+            self.cleaning.give_way()
+            with self._flush_lock, self._lock:
+                if self._is_closed:
+                    return
+                try:
+                    if not self.is_offline:
+                        self._close_in_order()
+                finally:
+                    # Else it was interrupted: the next one to close it brings it to an end.
+                    if self.is_offline:
+                        self._is_closed = True
+                        self._let_go()
+                self._is_closed = True
+                self._let_go()
+
+    def _close_in_order(self) -> None:
+        self._local.settle()
+        if not self._is_dirty:
+            return
+        self._follow_start_offset()
+        self.producers.take_snapshot()
+        self._local.seal_active(is_synced=False)
+        self._durability.sync(self.segments, self.log_end_offset, indexes=True)
+        self._is_dirty = False

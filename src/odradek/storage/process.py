@@ -1,0 +1,42 @@
+"""Which process has something open for writing: a fork of it inherits the memory, and not the right to write.
+
+    parent   open -> append ------------> append        holds the lock of the log directory
+    child          `fork` -> append: LogError           POSIX locks are not inherited; neither are threads
+
+The child may read what it inherited, as it was at the fork.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from odradek.errors import LogError
+
+
+class WritingProcess:
+    """The process that opened something for writing.
+
+    Args:
+        path: What it opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pid = os.getpid()
+
+    @property
+    def is_this(self) -> bool:
+        """Whether this process is the one; not so in a fork of it."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Do nothing in the process that opened it; to be called before any lock is taken, which a fork may find held.
+
+        Raises:
+            LogError: This is a fork of it.
+        """
+        if os.getpid() != self._pid:
+            raise LogError(
+                f"{self._path} was opened by process {self._pid}: a fork of it has to open the folder itself"
+            )

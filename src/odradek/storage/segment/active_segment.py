@@ -1,0 +1,421 @@
+"""The segment that is appended to: the last one of a log, with its preallocated indexes.
+
+    .log         | batch | batch | batch | <- position: the next append, one write     (zeros after it, if preallocated)
+    .index       | entry | entry | zeros ...             an entry where a batch begins more than
+    .timeindex   | entry | entry | zeros ...             index.interval.bytes after the last indexed one
+    .txnindex    | entry |                               one for each ABORT marker
+
+    write(batches)   -> the files hold them; nobody sees them yet
+    publish(written) -> one assignment, and everybody does          the end, the entries in use, the greatest timestamp
+
+What an append that was not completed left in the files is written over by the next one, or cut off. When the segment is
+rolled, the greatest timestamp gets a last entry and the indexes are cut to their entries.
+
+Source in Kafka: `LogSegment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.records.header import NO_TIMESTAMP, BatchHeader
+from odradek.records.scan import scan_batches
+from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
+from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.index.offset_index import OffsetIndex, WritableOffsetIndex
+from odradek.storage.index.time_index import TimeIndex, TimestampOffset, WritableTimeIndex
+from odradek.storage.index.transaction_index import AbortedTransaction, TransactionIndex, WritableTransactionIndex
+from odradek.storage.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Access, Segment, SegmentEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLimits:
+    """The settings that say how a segment is written and when it is rolled.
+
+    Attributes:
+        segment_bytes: `segment.bytes`.
+        segment_ms: `segment.ms`, or `max.compaction.lag.ms` of a compacted topic where that is less.
+        segment_index_bytes: `segment.index.bytes`.
+        index_interval_bytes: `index.interval.bytes`.
+        preallocate: `preallocate`.
+    """
+
+    segment_bytes: int
+    segment_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    preallocate: bool = False
+
+
+class Written(NamedTuple):
+    """What the files of an active segment hold, up to its last completed append.
+
+    Attributes:
+        end: Where its batches end.
+        largest: The greatest timestamp, and the last offset of the first batch that has it.
+        first_timestamp: The greatest timestamp of the first batch; None where it was not looked at.
+        bytes_since_index_entry: How many bytes of batches came after the last indexed one.
+        offset_entries: How many entries of the offset index are in use.
+        time_entries: How many of the time index.
+        transactions: The entries of the transaction index.
+    """
+
+    end: SegmentEnd
+    largest: TimestampOffset
+    first_timestamp: int | None = None
+    bytes_since_index_entry: int = 0
+    offset_entries: int = 0
+    time_entries: int = 0
+    transactions: tuple[AbortedTransaction, ...] = ()
+
+    @property
+    def position(self) -> int:
+        """Where the next batch goes."""
+        return self.end.position
+
+
+class _SegmentFiles:
+    """The open files of an active segment."""
+
+    def __init__(self, directory: Path, base_offset: int, index_bytes: int, files: FileSystem) -> None:
+        def path(suffix: str) -> Path:
+            return directory / segment_file_name(base_offset, suffix)
+
+        self.log: WritableFile = files.open(path(LOG_SUFFIX))
+        self.offset_index = WritableOffsetIndex(path(INDEX_SUFFIX), base_offset, index_bytes, files)
+        self.time_index = WritableTimeIndex(path(TIME_INDEX_SUFFIX), base_offset, index_bytes, files)
+        self.transaction_index = WritableTransactionIndex(path(TRANSACTION_INDEX_SUFFIX), base_offset, files)
+
+    def go_back(self, written: Written) -> None:
+        self.offset_index.go_back(written.offset_entries)
+        self.time_index.go_back(written.time_entries)
+        self.transaction_index.go_back(len(written.transactions))
+
+    def abandon(self) -> None:
+        self.log.close()
+        self.offset_index.abandon()
+        self.time_index.abandon()
+        self.transaction_index.close()
+
+
+class ActiveSegment(Segment):
+    """A segment, open for appending and reading. Who appends holds the log's lock; who reads needs none.
+
+    Made by `create` and `resume`.
+
+    Attributes:
+        written: What its files hold.
+        created_ms: The time that its age counts from while it holds no timestamp.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        opened: OpenSegments,
+        limits: SegmentLimits,
+        written: Written,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        files: FileSystem = FILES,
+    ) -> None:
+        # Its own process may cut it: what an interrupted append left.
+        super().__init__(directory, base_offset, opened, access=Access.UNSTABLE)
+        self.written = written
+        self.created_ms = created_ms
+        self._limits = limits
+        self._disk = files
+        self._jitter_ms = jitter_ms
+        self._open_files: _SegmentFiles | None = None
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        base_offset: int,
+        opened: OpenSegments,
+        limits: SegmentLimits,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        files: FileSystem = FILES,
+    ) -> ActiveSegment:
+        """Make the files of a new, empty segment; those that bear its name already are deleted.
+
+        Args:
+            directory: The folder of the partition.
+            base_offset: The offset that its files are named after.
+            opened: The register of open segments.
+            limits: How it is written.
+            created_ms: The time that its age counts from while it holds no timestamp.
+            jitter_ms: How much earlier than `segment.ms` it is rolled.
+            files: The way to the disk.
+        """
+        cls.remove(directory, base_offset, files)
+        # Preallocated with the first append: an empty segment is to be found as it was left.
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            files.open(directory / segment_file_name(base_offset, suffix)).close()
+        written = Written(SegmentEnd(0, base_offset, None), TimestampOffset(NO_TIMESTAMP, base_offset))
+        return cls(
+            directory, base_offset, opened, limits, written, created_ms=created_ms, jitter_ms=jitter_ms, files=files
+        )
+
+    @staticmethod
+    def remove(directory: Path, base_offset: int, files: FileSystem = FILES) -> None:
+        """Remove the files of a segment that nothing was appended to."""
+        for suffix in SEGMENT_SUFFIXES:
+            files.unlink(directory / segment_file_name(base_offset, suffix))
+
+    @classmethod
+    def resume(
+        cls,
+        segment: Segment,
+        opened: OpenSegments,
+        limits: SegmentLimits,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        files: FileSystem = FILES,
+    ) -> ActiveSegment:
+        """Go on with a segment whose end is in order; for the arguments see `create`."""
+        end = segment.end()
+        written = Written(
+            SegmentEnd(end.position, end.next_offset, None),
+            segment.largest(),
+            offset_entries=segment.offset_index.count,
+            time_entries=segment.time_index.count,
+            transactions=tuple(segment.transaction_index().transactions),
+        )
+        segment.close()
+        return cls(
+            segment.directory,
+            segment.base_offset,
+            opened,
+            limits,
+            written,
+            created_ms=created_ms,
+            jitter_ms=jitter_ms,
+            files=files,
+        )
+
+    # -- writing
+
+    def _files(self) -> _SegmentFiles:
+        opened = self._open_files
+        if opened is None:
+            opened = _SegmentFiles(self.directory, self.base_offset, self._limits.segment_index_bytes, self._disk)
+            opened.go_back(self.written)
+            self._open_files = opened
+        return opened
+
+    def must_roll(self, size: int, max_timestamp: int, last_offset: int, limits: SegmentLimits, now_ms: int) -> bool:
+        """Whether batches are to go into a new segment.
+
+        Args:
+            size: How many bytes they have.
+            max_timestamp: Their greatest timestamp.
+            last_offset: Their last offset.
+            limits: The settings as they are now.
+            now_ms: The clock.
+        """
+        position = self.written.position
+        if position > limits.segment_bytes - size:
+            return True
+        if position and self._waited_ms(max_timestamp, now_ms) > limits.segment_ms - self._jitter_ms:
+            return True
+        opened = self._files()
+        return (
+            opened.offset_index.is_full
+            or opened.time_index.is_full
+            or not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+        )
+
+    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+        first_timestamp = self.written.first_timestamp
+        if first_timestamp is None:
+            first = self.batch_at(0)
+            if first is not None:
+                first_timestamp = first.max_timestamp
+                self.written = self.written._replace(first_timestamp=first_timestamp)
+        if first_timestamp is not None and first_timestamp >= 0:
+            return max_timestamp - first_timestamp
+        return now_ms - self.created_ms
+
+    def write(
+        self, data: Buffer, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction] = ()
+    ) -> Written:
+        """Write batches, in one go, and index them. Nobody sees them before `publish`.
+
+        Args:
+            data: The batches, from the first byte of the first to the last byte of the last.
+            headers: Their headers.
+            aborted: The transactions that ABORT markers among them end.
+
+        Returns:
+            What is to be published.
+
+        Raises:
+            LogOfflineError: The disk failed. What of the batches is in the file is unknown.
+        """
+        opened = self._files()
+        before = self.written
+        if self._limits.preallocate and before.position == 0:
+            opened.log.truncate(self._limits.segment_bytes)
+        opened.log.write_at(before.position, data)
+        return self._index(opened, headers, aborted)
+
+    def _index(
+        self, opened: _SegmentFiles, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]
+    ) -> Written:
+        before = self.written
+        opened.go_back(before)
+        offset_index, time_index = opened.offset_index, opened.time_index
+        interval, since = self._limits.index_interval_bytes, before.bytes_since_index_entry
+        position, largest = before.position, before.largest
+        for header in headers:
+            if header.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(header.max_timestamp, header.last_offset)
+            if since > interval and not (offset_index.is_full or time_index.is_full):
+                offset_index.append(header.last_offset, position)
+                time_index.maybe_append(*largest)
+                since = 0
+            position += header.size_bytes
+            since += header.size_bytes
+        for transaction in aborted:
+            opened.transaction_index.append(transaction)
+        first_timestamp = before.first_timestamp
+        if first_timestamp is None and before.position == 0:
+            first_timestamp = headers[0].max_timestamp
+        return Written(
+            SegmentEnd(position, headers[-1].next_offset, None),
+            largest,
+            first_timestamp,
+            since,
+            offset_index.count,
+            time_index.count,
+            (*before.transactions, *aborted) if aborted else before.transactions,
+        )
+
+    def publish(self, written: Written) -> None:
+        """Let readers see what was written."""
+        self.written = written
+
+    def settle(self, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]) -> Written | None:
+        """Find out how far a `write` came that an exception ended early; where it came nowhere, undo it.
+
+        Args:
+            headers: The headers of its batches.
+            aborted: As given to it.
+
+        Returns:
+            What is to be published, where the file holds all of the batches; else the file ends as before, and None.
+        """
+        opened, position = self._files(), self.written.position
+        end = position + sum(header.size_bytes for header in headers)
+        window = self.contents.window(position, end - position)
+        stop = min(end, window.end)
+        found = scan_batches(window.data, position, max(position, stop), origin=window.origin)
+        if stop == end and [header[1:] for header in found] == [header[1:] for header in headers]:
+            return self._index(opened, headers, aborted)
+        if self._limits.preallocate:
+            opened.log.write_at(position, bytes(max(0, min(end, opened.log.size) - position)))
+        else:
+            opened.log.truncate(position)
+        return None
+
+    def sync(self) -> None:
+        """Return when what was written is on the disk."""
+        opened = self._files()
+        opened.log.sync()
+        opened.offset_index.sync()
+        opened.time_index.sync()
+        opened.transaction_index.sync()
+
+    def park(self) -> None:
+        """Close the files as they are, to be opened again at the next append."""
+        opened, self._open_files = self._open_files, None
+        if opened is not None:
+            opened.abandon()
+
+    def seal(self) -> Segment:
+        """Write the last entry of the time index, cut the files to their used size, and close them.
+
+        The segment can be appended to all the same, where the next one cannot be made: then it is as if it had been
+        closed and opened again.
+
+        Returns:
+            The same segment, as one that is only read.
+        """
+        opened, written = self._files(), self.written
+        opened.go_back(written)
+        opened.time_index.maybe_append(*written.largest, at_roll=True)
+        written = written._replace(time_entries=opened.time_index.count)
+        if opened.log.size != written.position:
+            opened.log.truncate(written.position)
+        self.written = written
+        self._open_files = None
+        opened.offset_index.close()
+        opened.time_index.close()
+        opened.transaction_index.close()
+        opened.log.close()
+        sealed = Segment(self.directory, self.base_offset, self._opened)
+        sealed.assume_end(written.end, written.largest)
+        return sealed
+
+    # -- reading
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes of batches there are."""
+        return self.written.position
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, up to the published entries."""
+        count = self.written.offset_entries
+        opened = self._open_files
+        if opened is not None:
+            return OffsetIndex.of(opened.offset_index.path, self.base_offset, opened.offset_index.entries, count)
+        index = OffsetIndex(self._sibling(INDEX_SUFFIX), self.base_offset, is_own=False)
+        index.count = min(index.count, count)
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, up to the published entries."""
+        count = self.written.time_entries
+        opened = self._open_files
+        if opened is not None:
+            return TimeIndex.of(opened.time_index.path, self.base_offset, opened.time_index.entries, count)
+        index = TimeIndex(self._sibling(TIME_INDEX_SUFFIX), self.base_offset, is_own=False)
+        index.count = min(index.count, count)
+        return index
+
+    def transaction_index(self) -> TransactionIndex:
+        """The transaction index as it is in memory."""
+        return TransactionIndex.of(self.transaction_index_path, self.base_offset, list(self.written.transactions))
+
+    def end(self) -> SegmentEnd:
+        """Return the published end."""
+        return self.written.end
+
+    def largest(self) -> TimestampOffset:
+        """Return the published greatest timestamp."""
+        return self.written.largest
+
+    def refresh(self) -> bool:
+        """Do nothing: who writes the file knows it."""
+        return False

@@ -1,0 +1,113 @@
+"""The bytes of one `.log` file, as a reader holds them: mapped where nobody cuts the file, else read into memory.
+
+    stable     | batch | batch | batch |            sealed and on the disk: mapped, whole
+    unstable   | batch | batch | ba...              its writer may be killed, and cut it when it starts again: `pread`
+
+A mapping of a file that is cut ends its reader with SIGBUS, so only bytes that no recovery and no truncation reaches
+are mapped. Whatever was handed out stays valid, also after the file was closed, replaced or deleted.
+
+Source in Kafka: `FileRecords`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from odradek.errors import LogError
+from odradek.storage.regular_file import open_regular_file
+
+Mapped: TypeAlias = mmap.mmap | bytes
+"""A file's bytes; an empty file cannot be mapped."""
+
+WINDOW_BYTES = 1 << 20
+"""How much of an unstable file is read at a time, unless a batch is larger."""
+
+
+class Window(NamedTuple):
+    """A part of a file, as memory.
+
+    Attributes:
+        data: The bytes.
+        origin: The position in the file that they start at.
+    """
+
+    data: Mapped
+    origin: int
+
+    @property
+    def end(self) -> int:
+        """The position in the file that they end at."""
+        return self.origin + len(self.data)
+
+
+class Contents:
+    """The bytes of a `.log` file. Any thread may read them.
+
+    Args:
+        path: The file.
+        is_stable: Whether nobody will ever cut it.
+
+    Attributes:
+        identity: The device and inode.
+
+    Raises:
+        FileNotFoundError: The file is gone: its writer deleted or replaced it.
+        FormatError: It is no regular file.
+    """
+
+    _descriptor = -1
+
+    def __init__(self, path: Path, *, is_stable: bool) -> None:
+        self._path = path
+        descriptor = open_regular_file(path)
+        try:
+            status = os.fstat(descriptor)
+            self.identity = status.st_dev, status.st_ino
+            self._mapped: Mapped | None = None
+            if is_stable:
+                size = status.st_size
+                self._mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if size else b""
+            else:
+                self._descriptor, descriptor = descriptor, -1
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    @property
+    def mapped(self) -> Mapped | None:
+        """The whole file, where it is stable."""
+        return self._mapped
+
+    @property
+    def size(self) -> int:
+        """The size of the file: as it is now, or as it was mapped."""
+        return os.fstat(self._descriptor).st_size if self._mapped is None else len(self._mapped)
+
+    def window(self, position: int, size_bytes: int) -> Window:
+        """Return the bytes from a position on, as many as are asked for where the file has them.
+
+        Raises:
+            LogError: The disk cannot read them.
+        """
+        if self._mapped is not None:
+            return Window(self._mapped, 0)
+        try:
+            data = os.pread(self._descriptor, size_bytes, position)
+            # A signal, or a limit of the kernel's, may have cut it short.
+            while data and len(data) < size_bytes:
+                more = os.pread(self._descriptor, size_bytes - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            if error.errno is None:
+                raise
+            raise LogError(f"{self._path} cannot be read at position {position}: {error.strerror}") from error
+        return Window(data, position)

@@ -1,0 +1,85 @@
+"""The segments whose files are open for reading: how many there may be, and which go first."""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from odradek.errors import LogError
+from odradek.storage.locks import Rank, create_lock
+
+_T = TypeVar("_T")
+_FILES_PER_SEGMENT = 3
+
+
+class Closable(Protocol):
+    """Something with open files."""
+
+    def close(self) -> None:
+        """Close the files; they are opened again when they are needed."""
+
+
+class OpenSegments:
+    """The segments whose files are open, the one used last at the end; the first goes where there are too many.
+
+    What was handed out stays valid: a file goes with its last user. Any thread may use the register.
+
+    Args:
+        limit: How many there are at most; if None, as many as take a part of the descriptors that the process may have.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        if limit is None:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            limit = max(16, min(4096, soft // 3 // _FILES_PER_SEGMENT))
+        self._limit = limit
+        self._lock = create_lock(Rank.REGISTER)
+        self._segments: OrderedDict[Closable, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def open(self, action: Callable[[], _T]) -> _T:
+        """Open a file; where the process has no descriptor left, others are closed first.
+
+        Raises:
+            LogError: There is none left all the same.
+        """
+        try:
+            return action()
+        except OSError as error:
+            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                raise
+        self.close_all()
+        try:
+            return action()
+        except OSError as error:
+            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                raise
+            raise LogError(f"{error.filename}: {error.strerror}") from error
+
+    def touch(self, segment: Closable) -> None:
+        """Note that a segment is in use."""
+        excess = []
+        with self._lock:
+            self._segments[segment] = None
+            self._segments.move_to_end(segment)
+            while len(self._segments) > self._limit:
+                excess.append(self._segments.popitem(last=False)[0])
+        for unused in excess:
+            unused.close()
+
+    def forget(self, segment: Closable) -> None:
+        """Note that a segment was closed."""
+        with self._lock:
+            self._segments.pop(segment, None)
+
+    def close_all(self) -> None:
+        """Close the files of every segment."""
+        with self._lock:
+            segments = list(self._segments)
+        for segment in segments:
+            segment.close()

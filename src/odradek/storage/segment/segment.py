@@ -1,0 +1,481 @@
+"""A segment: a `.log` file of record batches, back to back, and the indexes beside it.
+
+    00000000000000000042.log         | batch | batch | batch | ...    offsets from 42 on, increasing, with gaps
+    00000000000000000042.index       offset -> position               may be missing, padded, stale or garbage
+    00000000000000000042.timeindex   timestamp -> offset              likewise
+    00000000000000000042.txnindex    aborted transactions             only where there are any
+
+An index is a hint: whatever it says is checked against the batch that it points to, and the segment is scanned
+from its start where the two differ. Files are opened when they are first needed and let go when others are needed more.
+
+Source in Kafka: `LogSegment`, `FileRecords`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.errors import FormatError
+from odradek.records.batch import read_records
+from odradek.records.header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from odradek.records.kernels.objects import Record
+from odradek.records.scan import scan_batches
+from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.index.time_index import TimeIndex, TimestampOffset
+from odradek.storage.index.transaction_index import TransactionIndex
+from odradek.storage.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+from odradek.storage.segment.contents import Contents, Mapped
+from odradek.storage.segment.log_slice import LogSlice
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment_scan import SegmentScan
+
+_PROBE_BYTES = 1 << 16
+_SLICE_BYTES_IN_MEMORY = 8 << 20
+
+
+class Access(Enum):
+    """How a segment's files may be held by who reads them; see `contents`."""
+
+    OWN = "own"
+    """This process alone changes the files, and cuts none that is sealed."""
+
+    STABLE = "stable"
+    """Another process writes the log, and nothing that it does cuts the `.log` file."""
+
+    UNSTABLE = "unstable"
+    """Another process writes the log, and may cut the file when it starts again."""
+
+
+class TimestampedOffset(NamedTuple):
+    """The answer to a look-up by time.
+
+    Attributes:
+        timestamp: Of the record, in ms.
+        offset: Of the record.
+        leader_epoch: Of its batch; -1 in messages of v0 and v1.
+    """
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class SegmentEnd(NamedTuple):
+    """Where the whole batches of a segment end.
+
+    Attributes:
+        position: After the last whole batch.
+        next_offset: After its last offset; the base offset of a segment without batches.
+        damage: What is wrong with the bytes from there on, if there are any.
+    """
+
+    position: int
+    next_offset: int
+    damage: FormatError | None
+
+
+class Segment:
+    """A segment, open for reading. Any thread may read it.
+
+    Args:
+        directory: The folder of the partition.
+        base_offset: The offset that its files are named after.
+        opened: The register of open segments.
+        suffix: What its names end with in the middle of a compaction: `.swap`, else empty.
+        access: How its files may be held.
+
+    Attributes:
+        directory: As given.
+        base_offset: As given.
+        path: The `.log` file.
+        suffix: As given.
+        access: As given; another may be put in its place.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        opened: OpenSegments,
+        *,
+        suffix: str = "",
+        access: Access = Access.OWN,
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = directory / segment_file_name(base_offset, LOG_SUFFIX + suffix)
+        self.suffix = suffix
+        self.access = access
+        self._opened = opened
+        self._identity: tuple[int, int] | None = None
+        self._contents: Contents | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._end: SegmentEnd | None = None
+        self._largest: TimestampOffset | None = None
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.path}>"
+
+    def _sibling(self, suffix: str) -> Path:
+        return self.directory / segment_file_name(self.base_offset, suffix + self.suffix)
+
+    # -- files
+
+    @property
+    def inode(self) -> int | None:
+        """The inode of the `.log` file, where it was opened once."""
+        return None if self._identity is None else self._identity[1]
+
+    def hold(self, access: Access) -> None:
+        """Hold the files in another way from now on."""
+        self.access = access
+        self._contents = None
+
+    @property
+    def contents(self) -> Contents:
+        """The bytes of the `.log` file.
+
+        Raises:
+            FileNotFoundError: The file is gone; a running Kafka deleted or compacted it.
+            FormatError: It is no regular file.
+        """
+        contents = self._contents
+        if contents is None:
+            contents = self._opened.open(lambda: Contents(self.path, is_stable=self.access is not Access.UNSTABLE))
+            self._contents, self._identity = contents, contents.identity
+        self._opened.touch(self)
+        return contents
+
+    @property
+    def data(self) -> Mapped:
+        """The whole file, mapped; of an unstable one there is no such thing.
+
+        Raises:
+            FileNotFoundError: The file is gone.
+        """
+        mapped = self.contents.mapped
+        assert mapped is not None
+        return mapped
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the `.log` file; of a mapped one, as it was mapped."""
+        return self.contents.size
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index; empty where the file is missing."""
+        index = self._offset_index
+        if index is None:
+            index = self._opened.open(
+                lambda: OffsetIndex(self._sibling(INDEX_SUFFIX), self.base_offset, is_own=self.access is Access.OWN)
+            )
+            self._offset_index = index
+            self._opened.touch(self)
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index; empty where the file is missing."""
+        index = self._time_index
+        if index is None:
+            index = self._opened.open(
+                lambda: TimeIndex(self._sibling(TIME_INDEX_SUFFIX), self.base_offset, is_own=self.access is Access.OWN)
+            )
+            self._time_index = index
+            self._opened.touch(self)
+        return index
+
+    @property
+    def transaction_index_path(self) -> Path:
+        """Where the transaction index is, if there is one."""
+        return self._sibling(TRANSACTION_INDEX_SUFFIX)
+
+    def transaction_index(self) -> TransactionIndex:
+        """Read the transaction index; empty where the file is missing.
+
+        Raises:
+            CorruptIndexError: An entry's version is unknown.
+        """
+        return TransactionIndex(self.transaction_index_path, self.base_offset)
+
+    # -- batches
+
+    def batch_at(self, position: int) -> BatchHeader | None:
+        """Return the header of the batch that starts at a position; `None` where no valid batch does."""
+        return _batch_at(self.contents, position, self.size_bytes)
+
+    def scan(
+        self,
+        position: int = 0,
+        end: int | None = None,
+        *,
+        check_crc: bool = False,
+        next_offset: int = -1,
+        transactional: bool = False,
+    ) -> SegmentScan:
+        """Walk over the headers of the batches between two positions; see `SegmentScan`."""
+        return SegmentScan(
+            self.path,
+            self.contents,
+            position,
+            self.size_bytes if end is None else end,
+            check_crc=check_crc,
+            next_offset=next_offset,
+            transactional=transactional,
+        )
+
+    def read(self, header: BatchHeader) -> list[Record]:
+        """Return the records of one batch, control records among them.
+
+        Raises:
+            FormatError: They contradict the header.
+        """
+        window = self.contents.window(header.position, header.size_bytes)
+        try:
+            return read_records(window.data, header, origin=window.origin)
+        except FormatError as error:
+            raise error.at(self.path, header.position) from None
+
+    def _locate(self, offset: int) -> tuple[BatchHeader | None, int]:
+        index, size = self.offset_index, self.size_bytes
+        number = index.floor_entry_of_offset(offset)
+        position = 0
+        if number >= 0:
+            entry = index.entry(number)
+            header = self.batch_at(entry.position)
+            if header is not None and self.base_offset <= header.base_offset <= offset:
+                position = entry.position
+            else:
+                number = -1
+        # A scan walks over many batches at a time: the batch should lie before the next entry, so look there first.
+        expected_end = index.entry(number + 1).position if number + 1 < index.count else size
+        for end in (expected_end, size):
+            if position < end <= size:
+                scan = self.scan(position, end)
+                for header in scan:
+                    if header.last_offset >= offset:
+                        return header, header.position
+                position = scan.position
+        return None, position
+
+    def batch_for(self, offset: int) -> BatchHeader | None:
+        """Return the first batch whose last offset is at or above an offset; `None` where none is.
+
+        It holds the offset, or begins above it where compaction left a gap.
+        """
+        return self._locate(offset)[0]
+
+    def position_for(self, offset: int) -> int:
+        """Return where to read on for the records from an offset on.
+
+        That is where `batch_for` starts, or where the bytes on the way to it are no batch, or the end of the file.
+        """
+        return self._locate(offset)[1]
+
+    def slices(self, position: int, end_position: int, slice_bytes: int) -> Iterator[LogSlice]:
+        """Cut a range of whole batches into parts of about a size, one after the other."""
+        # All that it needs is open from here on: the files may be replaced or deleted meanwhile.
+        contents, index = self.contents, self.offset_index
+        if contents.mapped is None:
+            slice_bytes = min(slice_bytes, _SLICE_BYTES_IN_MEMORY)
+        while end_position - position > slice_bytes:
+            entry = index.floor_position(position + slice_bytes)
+            cut = index.entry(entry).position if entry >= 0 else 0
+            if cut <= position or _batch_at(contents, cut, end_position) is None:
+                cut = end_position
+                for header in SegmentScan(self.path, contents, position, end_position):
+                    if header.end_position - position > slice_bytes:
+                        cut = header.position if header.position > position else header.end_position
+                        break
+            yield LogSlice(self.path, contents, position, cut, self.base_offset)
+            position = cut
+        if position < end_position:
+            yield LogSlice(self.path, contents, position, end_position, self.base_offset)
+
+    # -- ends and times
+
+    def end(self) -> SegmentEnd:
+        """Return where the whole batches end: the last indexed batch is looked up and the rest verified."""
+        end = self._end
+        if end is None:
+            position, next_offset = self._last_indexed()
+            end = self._end = self._scan_end(position, next_offset)
+        return end
+
+    def _last_indexed(self) -> tuple[int, int]:
+        index = self.offset_index
+        number = index.floor_position(self.size_bytes - 1)
+        if number >= 0:
+            entry = index.entry(number)
+            header = self.batch_at(entry.position)
+            if header is not None and self.base_offset <= header.base_offset <= entry.offset:
+                return entry.position, header.next_offset
+        return 0, self.base_offset
+
+    def _scan_end(self, position: int, next_offset: int) -> SegmentEnd:
+        scan = self.scan(position, check_crc=True)
+        for header in scan:
+            next_offset = header.next_offset
+        return SegmentEnd(scan.position, next_offset, scan.damage)
+
+    def assume_end(self, end: SegmentEnd, largest: TimestampOffset) -> None:
+        """Take the end and the greatest timestamp from the program that has just written the file."""
+        self._end, self._largest = end, largest
+
+    def largest(self) -> TimestampOffset:
+        """Return the greatest timestamp of any batch, and the last offset of the first batch that has it.
+
+        The timestamp is -1 where no batch has one; the offset is the base offset then.
+        """
+        if self._largest is None:
+            times = self.time_index
+            indexed = self._batch_of_time_entry(times.count - 1)
+            position, largest = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset)
+            if indexed is not None:
+                position, largest = indexed.position, times.last_entry()
+            for header in self.scan(position, self.end().position):
+                if header.max_timestamp > largest.timestamp:
+                    largest = TimestampOffset(header.max_timestamp, header.last_offset)
+            self._largest = largest
+        return self._largest
+
+    def largest_timestamp(self) -> int:
+        """Return the greatest timestamp of any batch, -1 where none has one."""
+        return self.largest().timestamp
+
+    def _batch_of_time_entry(self, number: int) -> BatchHeader | None:
+        """Return the batch that an entry of the time index names; `None` where what it says is not so.
+
+        It says that the batch has this greatest timestamp, and that every batch before it has a lower one. Only the
+        part from the entry before it on is looked at.
+        """
+        if number < 0:
+            return None
+        entry = self.time_index.entry(number)
+        header = self.batch_for(entry.offset)
+        if header is None or header.base_offset > entry.offset or header.max_timestamp != entry.timestamp:
+            return None
+        start = 0
+        if number > 0:
+            before = self.time_index.entry(number - 1)
+            if before.timestamp >= entry.timestamp or before.offset > entry.offset:
+                return None
+            start = self.position_for(before.offset)
+        is_first = all(one.max_timestamp < entry.timestamp for one in self.scan(start, header.position))
+        return header if is_first else None
+
+    def largest_timestamp_from(self, start_offset: int) -> int:
+        """Return the greatest timestamp of any record at or after an offset, -1 where none has one.
+
+        Raises:
+            FormatError: The batch that holds the offset is corrupt.
+        """
+        first, largest = self.batch_for(start_offset), NO_TIMESTAMP
+        if first is None:
+            return largest
+        for header in self.scan(first.position, self.end().position):
+            if header.base_offset >= start_offset:
+                largest = max(largest, header.max_timestamp)
+                continue
+            for record in self.read(header):
+                if record.timestamp is not None and record.offset is not None and record.offset >= start_offset:
+                    largest = max(largest, record.timestamp)
+        return largest
+
+    def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
+        """Return the first record at or after an offset whose timestamp is at or above a timestamp.
+
+        Raises:
+            FormatError: A batch that has to be read is corrupt.
+        """
+        indexed = self._batch_of_time_entry(self.time_index.floor_entry_of_timestamp(timestamp))
+        if indexed is not None and indexed.last_offset >= start_offset:
+            first: BatchHeader | None = indexed
+        else:
+            first = self.batch_for(start_offset)
+        if first is None:
+            return None
+        for header in self.scan(first.position, self.end().position):
+            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+                continue
+            checked = self.batch_at(header.position)
+            if checked is None:
+                # Say what is wrong with it.
+                scan = self.scan(header.position, header.end_position, check_crc=True)
+                list(scan)
+                raise scan.damage or FormatError("this batch is corrupt", path=self.path, position=header.position)
+            for record in self.read(checked):
+                found = NO_TIMESTAMP if record.timestamp is None else record.timestamp
+                if found >= timestamp and record.offset is not None and record.offset >= start_offset:
+                    return TimestampedOffset(found, record.offset, header.partition_leader_epoch)
+        return None
+
+    # -- following another process
+
+    def refresh(self) -> bool:
+        """Look whether the file has grown or is another one; what was handed out stays valid.
+
+        Raises:
+            FileNotFoundError: The file is gone.
+        """
+        known = self._end
+        if self._identity is None and known is None:
+            # It was not looked at so far.
+            return False
+        status = self.path.stat()
+        if (status.st_dev, status.st_ino) != self._identity or known is None or status.st_size < known.position:
+            return self._forget()
+        if self.access is not Access.UNSTABLE:
+            return self._forget() if status.st_size != known.position else False
+        # What was verified stays. After it there may be more, also in a file of the same size: a preallocated one.
+        if status.st_size == known.position or not any(self.contents.window(known.position, LOG_OVERHEAD).data):
+            return False
+        self._offset_index = self._time_index = None
+        self._end = end = self._scan_end(known.position, known.next_offset)
+        if end.position == known.position:
+            return False
+        self._largest = None
+        return True
+
+    def _forget(self) -> bool:
+        if self.access is Access.STABLE:
+            # Its writer goes on with it, so it may cut it again.
+            self.access = Access.UNSTABLE
+        self.close()
+        self._end = None
+        self._largest = None
+        return True
+
+    def close(self) -> None:
+        """Let go of the files; they are opened again when needed."""
+        self._contents = None
+        self._offset_index = None
+        self._time_index = None
+        self._opened.forget(self)
+
+
+def _batch_at(contents: Contents, position: int, end: int) -> BatchHeader | None:
+    left = end - position
+    if position < 0 or left < LOG_OVERHEAD:
+        return None
+    window = contents.window(position, min(left, _PROBE_BYTES))
+    at = position - window.origin
+    size = LOG_OVERHEAD + int.from_bytes(window.data[at + 8 : at + LOG_OVERHEAD], "big", signed=True)
+    if not LOG_OVERHEAD <= size <= left:
+        return None
+    if window.end < position + size:
+        window = contents.window(position, size)
+        if window.end < position + size:
+            return None
+    return next(iter(scan_batches(window.data, position, position + size, origin=window.origin)), None)

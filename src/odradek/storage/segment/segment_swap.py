@@ -1,0 +1,108 @@
+"""Puts a compacted segment in the place of those that it was made from, so that a crash leaves the one or the other.
+
+    0.log.cleaned ->  0.log.swap  ->  0.log                  written and synced before; see `SegmentWriter`
+    0.log 7.log                   ->  0.log.deleted 7.log.deleted, unlinked later
+                  ^ until here a restart throws the new segment away, from here on it completes the swap
+
+The new segments are renamed to `.swap` from the last to the first: whoever finds a `.cleaned` takes every `.swap` at or
+above its offset for unfinished.
+
+Source in Kafka: `LocalLog.replaceSegments`, `LogSegment.changeFileSuffixes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    segment_file_name,
+)
+
+
+def rename_segment_files(
+    directory: Path, base_offset: int, old_suffix: str, new_suffix: str, files: FileSystem = FILES
+) -> list[Path]:
+    """Give the files of a segment another suffix; those that are missing are passed over.
+
+    Returns:
+        The files under their new names.
+    """
+    renamed = []
+    for suffix in SEGMENT_SUFFIXES:
+        source = directory / segment_file_name(base_offset, suffix + old_suffix)
+        target = directory / segment_file_name(base_offset, suffix + new_suffix)
+        if source.exists():
+            files.rename(source, target)
+            renamed.append(target)
+    return renamed
+
+
+class SegmentSwap:
+    """Replaces segments by those whose `.cleaned` files are complete and synced.
+
+    Whoever runs it holds the lock under which the log's list of segments changes. Producer snapshots at old base
+    offsets that are not among the new ones are the caller's to delete.
+
+    Args:
+        directory: The partition's folder.
+        new_base_offsets: The new segments.
+        old_base_offsets: The old ones, those of the same base offsets among them.
+        files: The way to the disk.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        new_base_offsets: Collection[int],
+        old_base_offsets: Collection[int],
+        files: FileSystem = FILES,
+    ) -> None:
+        self._directory = directory
+        self._new = sorted(new_base_offsets)
+        self._old = sorted(old_base_offsets)
+        self._files = files
+        self._steps_done = 0
+
+    @property
+    def deleted(self) -> list[Path]:
+        """The files that are to be unlinked after `file.delete.delay.ms`."""
+        names = [
+            segment_file_name(base_offset, suffix + DELETED_SUFFIX)
+            for base_offset in self._old
+            for suffix in SEGMENT_SUFFIXES
+        ]
+        return [path for path in map(self._directory.joinpath, names) if path.exists()]
+
+    def run(self) -> None:
+        """Rename the files; where an exception ended it, go on from there.
+
+        A step that was not completed is done again: what it has renamed has its old name no more.
+        """
+        for number, step in enumerate((self._mark_complete, self._mark_deleted, self._take_place)):
+            if self._steps_done == number:
+                step()
+                self._steps_done = number + 1
+
+    def _mark_complete(self) -> None:
+        for base_offset in reversed(self._new):
+            rename_segment_files(self._directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX, self._files)
+            # Were a later rename to reach the disk before these, a crash would lose both the old segments and a new
+            # one.
+            self._files.sync_directory(self._directory)
+
+    def _mark_deleted(self) -> None:
+        for base_offset in self._old:
+            rename_segment_files(self._directory, base_offset, "", DELETED_SUFFIX, self._files)
+        self._files.sync_directory(self._directory)
+
+    def _take_place(self) -> None:
+        for base_offset in self._new:
+            rename_segment_files(self._directory, base_offset, SWAP_SUFFIX, "", self._files)
+            # One after the other: whoever finds a `.swap` removes what lies between it and the last one.
+            self._files.sync_directory(self._directory)
