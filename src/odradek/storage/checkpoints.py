@@ -55,7 +55,7 @@ def _parse_lines(text: str, fields: int, path: Path | None) -> list[list[str]]:
         raise CheckpointError(f"version {lines[0]!r} is unknown", path=path)
     if len(lines) == 1:
         return []
-    expected, rows = _integer(lines[1], path), [line.split() for line in lines[2:]]
+    expected, rows = _integer(lines[1], path, MAX_INT64), [line.split() for line in lines[2:]]
     for number, row in enumerate(rows, start=3):
         if len(row) != fields:
             raise CheckpointError(f"line {number} has {len(row)} fields, not {fields}", path=path)

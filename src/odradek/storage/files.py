@@ -191,3 +191,18 @@ def read_at(file: FileIO, path: Path, position: int, size: int) -> bytes:
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def subfolders(path: Path) -> list[str]:
+    """Return the names of the folders in a folder, sorted; a link that leads to a folder is one.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with os.scandir(path) as entries:
+        # What a link leads to may be gone, or out of reach: that is no folder, and no reason to see none of the others.
+        return sorted(
+            entry.name
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))  # noqa: PTH112
+        )

@@ -57,15 +57,14 @@ MAX_PARTITIONS_PER_BATCH = 10_000
 """So many partitions can be created at a time."""
 
 
-def check_partition_count(name: str, count: int) -> None:
+def check_partition_count(count: int) -> None:
     """Refuse to create more partitions at a time than Kafka does.
 
     Raises:
         PolicyViolationError: There are more than 10,000.
     """
     if count > MAX_PARTITIONS_PER_BATCH:
-        reason = f"{count} partitions of {name} are more than {MAX_PARTITIONS_PER_BATCH}, the most at a time"
-        raise PolicyViolationError(reason)
+        raise PolicyViolationError(f"{count} partitions are more than {MAX_PARTITIONS_PER_BATCH}, the most at a time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +226,7 @@ class ClusterMetadata:
         """
         self.refresh()
         self._check_new_name(name)
-        check_partition_count(name, partitions)
+        check_partition_count(partitions)
         if partitions < 1:
             raise InvalidPartitionsError(f"{name} cannot have {partitions} partitions")
         if topic_id is not None and self.image.topic_by_id(topic_id) is not None:
@@ -259,7 +258,7 @@ class ClusterMetadata:
         self.refresh()
         topic = self.image.topic(name)
         present = len(topic.partitions)
-        check_partition_count(name, total - present)
+        check_partition_count(total - present)
         if total <= present:
             raise InvalidPartitionsError(f"{name} has {present} partitions already and cannot get {total}")
         self._write(self._new_partitions(self._id_of(topic), range(present, total), directory_ids))

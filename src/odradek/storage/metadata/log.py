@@ -15,7 +15,6 @@ Source in Kafka: `KafkaRaftLog`, `RecordsBatchReader`, `ActivationRecordsGenerat
 from __future__ import annotations
 
 import errno
-import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -28,7 +27,7 @@ from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.files import FILES, FileSystem
+from odradek.storage.files import FILES, FileSystem, subfolders
 from odradek.storage.metadata.batch_file import MAX_BATCH_BYTES, BatchFile
 from odradek.storage.metadata.control import KRaftVoters, LeaderChange, control_records
 from odradek.storage.metadata.image import METADATA_VERSION, MetadataImage, PartitionImage, TopicImage
@@ -126,6 +125,18 @@ def load_metadata(directory: Path) -> LoadedMetadata:
         # A change would be the first record of a log that says not even its version.
         return LoadedMetadata(image=image_of_folders(directory))
     return LoadedMetadata(image, loaded.tail, values)
+
+
+def load_bootstrap(path: Path) -> MetadataImage:
+    """Return what `bootstrap.checkpoint` says, whether that counts or not.
+
+    Raises:
+        FormatError: It is damaged.
+        FileNotFoundError: There is none.
+    """
+    image = MetadataImage()
+    _apply(image, read_snapshot(path).values, path)
+    return image
 
 
 def holds_topics(directory: Path) -> bool:
@@ -273,11 +284,15 @@ def metadata_stamps(directory: Path) -> dict[str, tuple[int, ...]]:
     return stamps
 
 
-def _partition_folders(directory: Path) -> list[tuple[Path, TopicPartition]]:
+def partition_folders(directory: Path) -> list[tuple[Path, TopicPartition]]:
+    """Return the partitions' folders of a log directory, but that of the metadata log and those that are marked.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
     try:
-        with os.scandir(directory) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir())
-    except OSError:
+        names = subfolders(directory)
+    except FileNotFoundError:
         return []
     parsed = [(directory / name, parse_partition_directory(name)) for name in names]
     return [
@@ -293,7 +308,7 @@ def unknown_partitions(directory: Path, image: MetadataImage) -> list[Path]:
     Raises:
         FormatError: A `partition.metadata` is damaged.
     """
-    return [folder for folder, name in _partition_folders(directory) if not is_known(image, folder, name)]
+    return [folder for folder, name in partition_folders(directory) if not is_known(image, folder, name)]
 
 
 def is_known(image: MetadataImage, folder: Path, name: TopicPartition) -> bool:
@@ -312,7 +327,7 @@ def is_known(image: MetadataImage, folder: Path, name: TopicPartition) -> bool:
 def image_of_folders(directory: Path) -> MetadataImage:
     """Make up the metadata from the names of partition folders, their `partition.metadata` and their leader epochs."""
     image = MetadataImage()
-    for folder, (topic, partition) in _partition_folders(directory):
+    for folder, (topic, partition) in partition_folders(directory):
         epochs = read_leader_epochs(folder / LEADER_EPOCH_CHECKPOINT)
         if topic not in image.topics:
             image.add_topic(TopicImage(topic, read_partition_metadata(folder / PARTITION_METADATA)))

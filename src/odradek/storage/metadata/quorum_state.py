@@ -68,8 +68,10 @@ def parse_quorum_state(text: str, *, path: Path | None = None) -> QuorumState:
     """
     try:
         found = json.loads(text, object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CheckpointError(f"this is not a line of JSON: {error}", path=path) from error
+    except RecursionError as error:
+        raise CheckpointError("this is not a line of JSON: it goes too deep", path=path) from error
     try:
         return _election(found)
     except ValueError as error:
