@@ -18,7 +18,7 @@ from uuid import UUID
 
 from odradek.errors import BrokerError, ForeignDirectoryError, LogError
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.directory.problems import missing_start_offsets
+from odradek.storage.directory.problems import start_offset_problems
 from odradek.storage.files import FILES, FileSystem, subfolders
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import DEFAULT_NODE_ID, format_log_directory, new_meta_properties
@@ -95,9 +95,9 @@ class ClusterDirectories:
         found = [MetaProperties.read(path / META_PROPERTIES) for path in paths]
         self._check_identities(found)
         for path, meta in zip(paths, found, strict=True):
-            problem = missing_start_offsets(path, meta) if path in clean else None
-            if problem is not None:
-                raise problem
+            problems = start_offset_problems(path, meta, is_clean=True) if path in clean else []
+            if problems:
+                raise problems[0]
         for path in paths[1:]:
             # Without it every setting of a topic would be at its default: retention would delete what was to be kept.
             if holds_topics(path):

@@ -19,7 +19,9 @@ from odradek.storage.checkpoints import (
 )
 from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.files import subfolders
 from odradek.storage.metadata.problems import MetadataProblems, problem_of
+from odradek.storage.names import parse_partition_directory
 from odradek.storage.uuids import RESERVED_BELOW
 
 _CHECKPOINTS = (
@@ -28,6 +30,8 @@ _CHECKPOINTS = (
     REPLICATION_OFFSET_CHECKPOINT,
     CLEANER_OFFSET_CHECKPOINT,
 )
+
+_EMPTY_CHECKPOINT_BYTES = len("0\n0\n")
 
 
 def directory_problems(directory: Path) -> list[FormatError]:
@@ -39,30 +43,47 @@ def directory_problems(directory: Path) -> list[FormatError]:
     if problems[-1] is None:
         meta = MetaProperties.read(directory / META_PROPERTIES)
         found += _identity_problems(directory, meta, metadata)
-        missing = missing_start_offsets(directory, meta) if (directory / CLEAN_SHUTDOWN_MARKER).exists() else None
-        found += [] if missing is None else [missing]
+        is_clean = (directory / CLEAN_SHUTDOWN_MARKER).exists()
+        if problem_of(directory / LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint) is None:
+            found += start_offset_problems(directory, meta, is_clean=is_clean)
     return found
 
 
-def missing_start_offsets(directory: Path, meta: MetaProperties | None) -> FormatError | None:
-    """Return what is wrong with a directory that was closed in order, but without the file that says where logs start.
+def start_offset_problems(directory: Path, meta: MetaProperties | None, *, is_clean: bool) -> list[FormatError]:
+    """Return what `log-start-offset-checkpoint` lacks: what was deleted from the heads of logs would be there again.
 
-    What was deleted from the heads of logs would be there again. Kafka writes the file whenever it closes a directory,
-    except for versions before 0.11, which cannot delete so.
+    Kafka writes the file, all of it, whenever it closes a directory or deletes a log. Versions before 0.11 have none.
+
+    Args:
+        directory: The log directory.
+        meta: Whose it is.
+        is_clean: Whether it was closed in order.
+
+    Raises:
+        FormatError: The file is damaged.
     """
     path = directory / LOG_START_OFFSET_CHECKPOINT
-    if meta is None or not meta.version or (path.exists() and path.stat().st_size > 0):
-        return None
-    reason = (
-        f"it is {'empty' if path.exists() else 'missing'}, although the directory was closed in order; without "
-        f"{CLEAN_SHUTDOWN_MARKER} every log starts with its first segment"
-    )
-    return CheckpointError(reason, path=path)
+    size = path.stat().st_size if path.exists() else None
+    if is_clean and meta is not None and meta.version and (size or 0) < _EMPTY_CHECKPOINT_BYTES:
+        reason = (
+            f"it is {'missing' if size is None else 'cut short'}, although the directory was closed in order; without "
+            f"{CLEAN_SHUTDOWN_MARKER} every log starts with its first segment"
+        )
+        return [CheckpointError(reason, path=path)]
+    named = read_offset_checkpoint(path)
+    folders = [parse_partition_directory(name) for name in subfolders(directory)] if named else []
+    here = {folder.topic_partition for folder in folders if folder is not None}
+    absent = sorted(named.keys() - here)
+    if not absent:
+        return []
+    return [CheckpointError(f"it says where {absent[0]} starts, of which there is no folder", path=path)]
 
 
 def _identity_problems(directory: Path, meta: MetaProperties | None, metadata: MetadataProblems) -> list[FormatError]:
     """Hold `meta.properties` against what the metadata say of the partitions that are here."""
     path = directory / META_PROPERTIES
+    if meta is None and metadata.is_recorded:
+        return [FormatError("it is missing: nothing says whose the metadata here are", path=path)]
     if meta is None or metadata.loaded is None or not metadata.here:
         return []
     images = [metadata.loaded.image.topics[topic].partitions[number] for topic, number in metadata.here]

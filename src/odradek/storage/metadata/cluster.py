@@ -75,12 +75,14 @@ class _State:
         image: What the records add up to.
         tail: Where the metadata log ends.
         bootstrap: The records of `bootstrap.checkpoint`, where a change is made there.
+        is_recorded: Whether topics are recorded at all.
         stamps: What the files looked like before they were read.
     """
 
     image: MetadataImage
     tail: MetadataTail | None
     bootstrap: BootstrapRecords | None
+    is_recorded: bool
     stamps: Mapping[str, tuple[int, ...]]
 
 
@@ -146,7 +148,7 @@ class ClusterMetadata:
             tail = cut_tail(tail, self._files)
             stamps = metadata_stamps(self.directory)
         bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
-        return _State(loaded.image, tail, bootstrap, stamps)
+        return _State(loaded.image, tail, bootstrap, loaded.is_recorded, stamps)
 
     def _current(self) -> _State:
         if self._is_in_doubt:
@@ -196,8 +198,7 @@ class ClusterMetadata:
     @property
     def is_recorded(self) -> bool:
         """Whether topics are recorded at all; else `image` was made up from the names of folders."""
-        state = self._current()
-        return state.bootstrap is not None or state.tail is not None
+        return self._current().is_recorded
 
     def create_topic(
         self,
@@ -383,7 +384,7 @@ class ClusterMetadata:
             after = replace(state, image=image, bootstrap=bootstrap)
             self._is_in_doubt = True
             write_snapshot(path, bootstrap.values, files=self._files)
-        elif state.tail is None:
+        elif state.tail is None or not state.is_recorded:
             raise LogError(f"{self.directory} has no metadata to change: neither a metadata log nor a bootstrap file")
         elif state.image.open_transaction:
             raise LogError("the metadata log ends within a transaction, which only a controller can end")

@@ -33,7 +33,7 @@ from odradek.storage.metadata.control import KRaftVoters, LeaderChange, control_
 from odradek.storage.metadata.image import METADATA_VERSION, MetadataImage, PartitionImage, TopicImage
 from odradek.storage.metadata.quorum_state import QUORUM_STATE
 from odradek.storage.metadata.records import decode_metadata_record
-from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, read_snapshot
+from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, Snapshot, read_snapshot
 from odradek.storage.names import (
     CHECKPOINT_SUFFIX,
     CLUSTER_METADATA_TOPIC,
@@ -81,12 +81,14 @@ class LoadedMetadata:
         image: The topics, settings and features.
         tail: Where the metadata log ends; None where there is no metadata log.
         bootstrap: The records of `bootstrap.checkpoint`, where it is they that count.
+        is_recorded: Whether topics are recorded at all; else the image was made up from the names of folders.
         was_led: Whether a controller has led, so that the log cannot be empty for long.
     """
 
     image: MetadataImage = field(default_factory=MetadataImage)
     tail: MetadataTail | None = None
     bootstrap: tuple[bytes | None, ...] | None = None
+    is_recorded: bool = True
     was_led: bool = False
 
 
@@ -111,8 +113,7 @@ def load_metadata(directory: Path) -> LoadedMetadata:
     image = MetadataImage()
     values = None
     with suppress(FileNotFoundError):
-        values = read_snapshot(directory / BOOTSTRAP_CHECKPOINT).values
-        _apply(image, values, directory / BOOTSTRAP_CHECKPOINT)
+        values = _apply_snapshot(image, directory / BOOTSTRAP_CHECKPOINT).values
     unknown = unknown_partitions(directory, image) if loaded.was_led else []
     if unknown:
         raise FormatError(
@@ -122,8 +123,8 @@ def load_metadata(directory: Path) -> LoadedMetadata:
             position=0,
         )
     if values is None:
-        # A change would be the first record of a log that says not even its version.
-        return LoadedMetadata(image=image_of_folders(directory))
+        # The log, if there is one, says not even its version.
+        return LoadedMetadata(image_of_folders(directory), loaded.tail, is_recorded=False)
     return LoadedMetadata(image, loaded.tail, values)
 
 
@@ -135,7 +136,7 @@ def load_bootstrap(path: Path) -> MetadataImage:
         FileNotFoundError: There is none.
     """
     image = MetadataImage()
-    _apply(image, read_snapshot(path).values, path)
+    _apply_snapshot(image, path)
     return image
 
 
@@ -146,16 +147,23 @@ def holds_topics(directory: Path) -> bool:
         FormatError: As `load_metadata`.
     """
     loaded = load_metadata(directory)
-    return loaded.tail is not None or (loaded.bootstrap is not None and bool(loaded.image.topics))
+    return loaded.tail is not None or (loaded.is_recorded and bool(loaded.image.topics))
 
 
-def _apply(image: MetadataImage, values: Iterable[bytes | None], path: Path, position: int | None = None) -> None:
+def _apply(image: MetadataImage, values: Iterable[bytes | None], path: Path, position: int) -> None:
     for value in values:
         try:
             image.apply(decode_metadata_record(value))
         except FormatError as error:
             # The place within the record is of no use to who looks at the file.
             raise FormatError(error.reason, path=path, position=position) from error
+
+
+def _apply_snapshot(image: MetadataImage, path: Path) -> Snapshot:
+    content = read_snapshot(path)
+    for position, values in content.batches:
+        _apply(image, values, path, position)
+    return content
 
 
 def _load_log(folder: Path) -> LoadedMetadata:
@@ -223,8 +231,7 @@ class _Load:
     def read_snapshot(self) -> None:
         """Begin with the newest snapshot."""
         path = self._folder / raft_snapshot_file_name(*self._snapshot)
-        content = read_snapshot(path)
-        _apply(self.image, content.values, path)
+        content = _apply_snapshot(self.image, path)
         self._snapshot_has_voters = bool(content.voters)
         self._voters = frozenset(voter.voter_id for voter in content.voters)
 

@@ -52,6 +52,7 @@ class MetadataProblems:
     Attributes:
         found: What is wrong.
         loaded: The metadata, where they could be read.
+        is_recorded: Whether there are metadata, damaged or not.
         here: The partitions that have a folder here and that the metadata know.
     """
 
@@ -62,7 +63,8 @@ class MetadataProblems:
         self._directory = directory
         folder = directory / METADATA_DIRECTORY
         bootstrap = directory / BOOTSTRAP_CHECKPOINT
-        if not _is_there(folder) and not _is_there(bootstrap):
+        self.is_recorded = _is_there(folder) or _is_there(bootstrap)
+        if not self.is_recorded:
             # Kafka with ZooKeeper wrote this.
             return
         self._read_log()
@@ -102,7 +104,7 @@ class MetadataProblems:
             raise loaded.tail.damage
 
     def _compare_folders(self, loaded: LoadedMetadata) -> None:
-        if loaded.tail is None and loaded.bootstrap is None:
+        if not loaded.is_recorded:
             return
         unknown = []
         for folder, name in partition_folders(self._directory):

@@ -45,13 +45,18 @@ class Snapshot:
 
     Attributes:
         header: Its first record.
-        values: The metadata records, as bytes.
+        batches: The metadata records, as bytes: where each batch starts, and what is in it.
         voters: The voters, where it names them.
     """
 
     header: SnapshotHeader
-    values: tuple[bytes | None, ...]
+    batches: tuple[tuple[int, tuple[bytes | None, ...]], ...]
     voters: tuple[Voter, ...] = ()
+
+    @property
+    def values(self) -> tuple[bytes | None, ...]:
+        """The metadata records, as bytes."""
+        return tuple(value for _, values in self.batches for value in values)
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -62,7 +67,7 @@ def read_snapshot(path: Path) -> Snapshot:
         FileNotFoundError: There is none.
     """
     first: SnapshotHeader | None = None
-    values: list[bytes | None] = []
+    batches: list[tuple[int, tuple[bytes | None, ...]]] = []
     voters: tuple[Voter, ...] = ()
     ended = False
     position, epoch = 0, None
@@ -72,7 +77,7 @@ def read_snapshot(path: Path) -> Snapshot:
             if ended or header.partition_leader_epoch != epoch:
                 raise FormatError("a snapshot is of one epoch and ends with its footer", path=path, position=position)
             if not header.is_control:
-                values += [record.value for record in records]
+                batches.append((position, tuple(record.value for record in records)))
             for record, control in control_records(records, path, position) if header.is_control else ():
                 ended = isinstance(control, SnapshotFooter)
                 if isinstance(control, KRaftVoters):
@@ -86,7 +91,7 @@ def read_snapshot(path: Path) -> Snapshot:
     if first is None or not ended:
         reason = "a snapshot begins with a header" if first is None else "a snapshot ends with a footer"
         raise FormatError(reason, path=path, position=position)
-    return Snapshot(first, tuple(values), voters)
+    return Snapshot(first, tuple(batches), voters)
 
 
 def format_snapshot(values: Iterable[bytes | None], *, voters: Sequence[Voter] = (), logged_ms: int = 0) -> bytes:
