@@ -115,7 +115,8 @@ class MetadataProblems:
                 self.here.append(name)
             else:
                 unknown.append(folder)
-        if unknown:
+        # Where the log ends too soon, that is why.
+        if unknown and (loaded.tail is None or loaded.tail.damage is None):
             self.found.append(
                 FormatError(
                     f"it knows nothing of {len(unknown)} partitions that are here, {unknown[0].name} among them: Kafka "
