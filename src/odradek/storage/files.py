@@ -108,6 +108,9 @@ def make_durable_directory(path: Path, files: FileSystem = FILES) -> None:
 def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
     """Write a whole file so that a crash leaves the old one or the new one: `.tmp`, fsync, rename, fsync the folder."""
     temporary = path.with_name(path.name + ".tmp")
+    if temporary.is_symlink():
+        # What it leads to is somebody else's, and the link would take the place of the file.
+        files.unlink(temporary)
     file = files.open(temporary)
     try:
         file.truncate(0)

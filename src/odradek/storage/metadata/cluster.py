@@ -11,6 +11,7 @@ Source in Kafka: `ReplicationControlManager`, `ConfigurationControlManager`.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,9 @@ from odradek.storage.uuids import random_uuid
 UNKNOWN_BROKER_EPOCH = -1
 MAX_PARTITIONS_PER_BATCH = 10_000
 """So many partitions can be created at a time."""
+
+
+_logger = logging.getLogger(__name__)
 
 
 def check_partition_count(count: int) -> None:
@@ -132,20 +136,23 @@ class ClusterMetadata:
         stamps = metadata_stamps(self.directory)
         loaded = load_metadata(self.directory)
         tail = loaded.tail
-        if tail is not None and tail.damage is not None:
+        damage = None if tail is None else tail.damage
+        if tail is not None and damage is not None:
             interrupted = self._interrupted
             if interrupted is not None:
                 # Of a change that did not come to its end.
                 may_be_torn |= (interrupted.path, interrupted.position) == (tail.path, tail.position)
             if not may_be_torn:
                 reason = (
-                    f"{tail.damage.reason}; no crash left that, for the directory was closed in order: without "
+                    f"{damage.reason}; no crash left that, for the directory was closed in order: without "
                     ".kafka_cleanshutdown the log is cut there"
                 )
-                raise FormatError(reason, path=tail.path, position=tail.position) from tail.damage
+                raise FormatError(reason, path=tail.path, position=tail.position) from damage
             size = tail.path.stat().st_size - tail.position
-            self.report.add(RecoveryKind.TRUNCATED, tail.path, tail.position, size, tail.damage.reason)
             tail = cut_tail(tail, self._files)
+            self.report.add(RecoveryKind.TRUNCATED, tail.path, tail.position, size, damage.reason)
+            # The report is lost where something else keeps the directory from being opened.
+            _logger.warning("%s", self.report.actions[-1])
             stamps = metadata_stamps(self.directory)
         bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
         return _State(loaded.image, tail, bootstrap, loaded.is_recorded, stamps)

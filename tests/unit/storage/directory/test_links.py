@@ -51,6 +51,17 @@ def test_links_within_a_marked_folder(tmp_path: Path, elsewhere: Path) -> None:
         assert is_whole(elsewhere)
 
 
+def test_a_file_is_not_written_through_a_link_that_has_the_name_of_its_draft(tmp_path: Path, elsewhere: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("meta.properties", "bootstrap.checkpoint"):
+        (data / f"{name}.tmp").symlink_to(elsewhere / "kept")
+    with odradek.open(data) as logs:
+        logs.create_topic("t")
+    assert (elsewhere / "kept").read_bytes() == b"kept"
+    assert not any(path.is_symlink() for path in data.iterdir())
+
+
 def test_what_is_marked_but_no_folder_stays(tmp_path: Path) -> None:
     data = tmp_path / "data"
     odradek.open(data).close()

@@ -19,7 +19,7 @@ from odradek.storage.metadata.formatting import format_log_directory, new_meta_p
 from odradek.storage.metadata.image import MetadataImage
 from odradek.storage.metadata.log import METADATA_DIRECTORY, load_metadata
 
-CASES = 60
+CASES = 40
 SEGMENT = f"{METADATA_DIRECTORY}/{0:020d}.log"
 
 
