@@ -21,9 +21,10 @@ from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaPrope
 from odradek.storage.directory.problems import start_offset_problems
 from odradek.storage.files import FILES, FileSystem, subfolders
 from odradek.storage.metadata.cluster import ClusterMetadata
+from odradek.storage.metadata.folders import image_of_folders, is_known
 from odradek.storage.metadata.formatting import DEFAULT_NODE_ID, format_log_directory, new_meta_properties
 from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.log import holds_topics, image_of_folders, is_known
+from odradek.storage.metadata.log import holds_topics
 from odradek.storage.names import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,

@@ -14,14 +14,8 @@ from pathlib import Path
 
 from odradek.errors import FormatError
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.metadata.log import (
-    METADATA_DIRECTORY,
-    LoadedMetadata,
-    is_known,
-    load_bootstrap,
-    load_metadata,
-    partition_folders,
-)
+from odradek.storage.metadata.folders import is_known, partition_folders
+from odradek.storage.metadata.log import METADATA_DIRECTORY, LoadedMetadata, load_bootstrap, load_metadata
 from odradek.storage.metadata.quorum_state import QUORUM_STATE, read_quorum_state
 from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, read_snapshot
 from odradek.storage.names import CHECKPOINT_SUFFIX, TopicPartition
