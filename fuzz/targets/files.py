@@ -29,6 +29,8 @@ from odradek.storage.directory.partition_metadata import (
 from odradek.storage.index.offset_index import OffsetIndex
 from odradek.storage.index.time_index import TimeIndex
 from odradek.storage.index.transaction_index import TransactionIndex, format_transaction, parse_transaction_index
+from odradek.storage.metadata import snapshot
+from odradek.storage.metadata.quorum_state import read_quorum_state
 from odradek.storage.producers.producer_snapshot import format_snapshot, parse_snapshot, read_snapshot
 from seeds import broker_files
 from targets import Target, dice, scratch_folder
@@ -120,6 +122,18 @@ def _partition_metadata(path: Path, data: bytes) -> None:
     assert parse_partition_metadata(format_partition_metadata(read).decode()) == read
 
 
+def _quorum_state(path: Path, data: bytes) -> None:
+    read = read_quorum_state(path)
+    assert read is not None
+    assert read.version in {0, 1}
+
+
+def _metadata_snapshot(path: Path, data: bytes) -> None:
+    read = snapshot.read_snapshot(path)
+    path.write_bytes(snapshot.format_snapshot(read.values, voters=read.voters))
+    assert snapshot.read_snapshot(path).values == read.values
+
+
 _KINDS: tuple[tuple[str, Callable[[Path, bytes], None]], ...] = (
     (".index", _offset_index),
     (".timeindex", _time_index),
@@ -129,6 +143,8 @@ _KINDS: tuple[tuple[str, Callable[[Path, bytes], None]], ...] = (
     ("leader-epoch-checkpoint", _leader_epochs),
     ("meta.properties", _meta_properties),
     ("partition.metadata", _partition_metadata),
+    ("quorum-state", _quorum_state),
+    (".checkpoint", _metadata_snapshot),
 )
 
 

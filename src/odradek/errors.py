@@ -109,6 +109,24 @@ class LogError(OdradekError):
     """A log, or a log directory, that cannot do what was asked of it."""
 
 
+class ForeignDirectoryError(LogError):
+    """A folder that is to become a log directory although it holds something else: nothing was written to it.
+
+    Attributes:
+        path: The folder.
+        found: What is in it, by name.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], found: Sequence[str], reason: str) -> None:
+        self.path = os.fspath(path)
+        self.found = tuple(found)
+        self.reason = reason
+        super().__init__(path, found, reason)
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.reason}"
+
+
 class LogDirectoryLockedError(LogError):
     """A log directory that another program, or this one already, writes in."""
 
@@ -324,6 +342,13 @@ class InvalidConfigError(BrokerError):
     def __init__(self, config_name: str, reason: str) -> None:
         self.config_name = config_name
         super().__init__(f"{config_name}: {reason}")
+
+
+class PolicyViolationError(BrokerError):
+    """A change that is larger than Kafka takes at a time."""
+
+    error_code = 44
+    error_name = "POLICY_VIOLATION"
 
 
 class OffsetStoreError(OdradekError):

@@ -5,7 +5,8 @@
     orders 0 1200        topic partition offset         0 777        epoch start_offset
     orders 1 988
 
-An empty file holds no entries; anything else that is not of this form stops Kafka. The files are written whole, to
+An empty file holds no entries; anything else that is not of this form stops Kafka. What Kafka reads but never writes
+is refused here too: a partition twice, a number below 0, a name that no topic has. The files are written whole, to
 `.tmp`, and renamed.
 
 Source in Kafka: `OffsetCheckpointFile`, `LeaderEpochCheckpointFile`, `CheckpointFile`.
@@ -19,14 +20,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.errors import CheckpointError
-from odradek.storage.files import FILES, FileSystem, write_atomically
-from odradek.storage.names import TopicPartition
+from odradek.storage.config_def import MAX_INT32, MAX_INT64
+from odradek.storage.files import FILES, FileSystem, read_file, write_atomically
+from odradek.storage.names import TopicPartition, invalid_topic_name_reason
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+MAX_CHECKPOINT_BYTES = 1 << 28
+"""Room for a million partitions with names of the greatest length: more than a directory has."""
 
 _VERSION = 0
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -50,7 +55,7 @@ def _parse_lines(text: str, fields: int, path: Path | None) -> list[list[str]]:
         raise CheckpointError(f"version {lines[0]!r} is unknown", path=path)
     if len(lines) == 1:
         return []
-    expected, rows = _integer(lines[1], path), [line.split() for line in lines[2:]]
+    expected, rows = _integer(lines[1], path, MAX_INT64), [line.split() for line in lines[2:]]
     for number, row in enumerate(rows, start=3):
         if len(row) != fields:
             raise CheckpointError(f"line {number} has {len(row)} fields, not {fields}", path=path)
@@ -59,10 +64,13 @@ def _parse_lines(text: str, fields: int, path: Path | None) -> list[list[str]]:
     return rows
 
 
-def _integer(text: str, path: Path | None) -> int:
+def _integer(text: str, path: Path | None, highest: int = MAX_INT32) -> int:
     if _INTEGER.fullmatch(text) is None:
         raise CheckpointError(f"{text[:40]!r} is not a number", path=path)
-    return int(text)
+    value = int(text)
+    if not 0 <= value <= highest:
+        raise CheckpointError(f"{value} is not within 0 to {highest}", path=path)
+    return value
 
 
 def _format_lines(lines: list[str]) -> bytes:
@@ -73,10 +81,18 @@ def parse_offset_checkpoint(text: str, *, path: Path | None = None) -> dict[Topi
     """Read an offset checkpoint.
 
     Raises:
-        CheckpointError: The text is not of the form that Kafka reads.
+        CheckpointError: The text is not of the form that Kafka writes.
     """
-    rows = _parse_lines(text, 3, path)
-    return {TopicPartition(topic, _integer(number, path)): _integer(offset, path) for topic, number, offset in rows}
+    offsets = {}
+    for number, (topic, partition, offset) in enumerate(_parse_lines(text, 3, path), start=3):
+        reason = invalid_topic_name_reason(topic)
+        if reason is not None:
+            raise CheckpointError(f"line {number}: {reason}", path=path)
+        topic_partition = TopicPartition(topic, _integer(partition, path))
+        if topic_partition in offsets:
+            raise CheckpointError(f"line {number} names {topic_partition} once more", path=path)
+        offsets[topic_partition] = _integer(offset, path, MAX_INT64)
+    return offsets
 
 
 def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -88,7 +104,7 @@ def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
     """Read an offset checkpoint; an absent file holds nothing.
 
     Raises:
-        CheckpointError: The file is not of the form that Kafka reads.
+        FormatError: The file is not of the form that Kafka writes, or is no file.
     """
     return parse_offset_checkpoint(_read_text(path), path=path)
 
@@ -102,9 +118,10 @@ def parse_leader_epochs(text: str, *, path: Path | None = None) -> list[EpochEnt
     """Read a leader epoch checkpoint.
 
     Raises:
-        CheckpointError: The text is not of the form that Kafka reads.
+        CheckpointError: The text is not of the form that Kafka writes.
     """
-    return [EpochEntry(_integer(epoch, path), _integer(offset, path)) for epoch, offset in _parse_lines(text, 2, path)]
+    rows = _parse_lines(text, 2, path)
+    return [EpochEntry(_integer(epoch, path), _integer(offset, path, MAX_INT64)) for epoch, offset in rows]
 
 
 def format_leader_epochs(entries: Iterable[EpochEntry]) -> bytes:
@@ -116,7 +133,7 @@ def read_leader_epochs(path: Path) -> list[EpochEntry]:
     """Read a leader epoch checkpoint; an absent file holds nothing.
 
     Raises:
-        CheckpointError: The file is not of the form that Kafka reads.
+        FormatError: The file is not of the form that Kafka writes, or is no file.
     """
     return parse_leader_epochs(_read_text(path), path=path)
 
@@ -128,7 +145,7 @@ def write_leader_epochs(path: Path, entries: Iterable[EpochEntry], files: FileSy
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return read_file(path, MAX_CHECKPOINT_BYTES).decode()
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:

@@ -1,6 +1,7 @@
 """The locks of this layer, and the one order in which they are taken.
 
     DIRECTORY     topics, folders, which logs are open            `WritableLogDirectory`
+    METADATA      the records of topics and settings              `ClusterMetadata`
     CLEANING      the old segments of one log: compacted, or gone `CleaningTurn`
     FLUSH         what of one log is brought to the disk          `WritableLog`
     LOG           appends to one log, its list of segments        `WritableLog`
@@ -28,12 +29,13 @@ class Rank(IntEnum):
     """Where a lock stands in the order; the first is taken first."""
 
     DIRECTORY = 0
-    CLEANING = 1
-    FLUSH = 2
-    LOG = 3
-    CHECKPOINT = 4
-    SYNC = 5
-    REGISTER = 6
+    METADATA = 1
+    CLEANING = 2
+    FLUSH = 3
+    LOG = 4
+    CHECKPOINT = 5
+    SYNC = 6
+    REGISTER = 7
 
 
 class Lock(Protocol):

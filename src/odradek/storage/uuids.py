@@ -13,7 +13,9 @@ from uuid import UUID
 ZERO_UUID = UUID(int=0)
 METADATA_TOPIC_ID = UUID(int=1)
 
-_RESERVED_BELOW = 100
+RESERVED_BELOW = 100
+"""Kafka keeps the ids below this for itself."""
+
 _FORM = re.compile(r"[A-Za-z0-9_-]{22}={0,2}", re.ASCII)
 
 
@@ -37,5 +39,5 @@ def random_uuid() -> UUID:
     """Return a new id that Kafka takes: not one of the reserved ones, its text not starting with a dash."""
     while True:
         value = uuid.uuid4()
-        if value.int >= _RESERVED_BELOW and not format_uuid(value).startswith("-"):
+        if value.int >= RESERVED_BELOW and not format_uuid(value).startswith("-"):
             return value

@@ -4,27 +4,28 @@
                         a/bootstrap.checkpoint or a/__cluster_metadata-0      the topics, also those in b
 
 A new folder is formatted as Kafka's format tool does it. Partitions' folders that are there already, from nobody knows
-where, become topics then.
+where, become topics then, where that is asked for. Nothing is written before all folders are known to belong together.
 
 Source in Kafka: `MetaPropertiesEnsemble`, `Formatter`, `LogManager.isStrayKraftReplica`.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
-from odradek.errors import BrokerError, LogError
+from odradek.errors import BrokerError, ForeignDirectoryError, LogError
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.files import FILES, FileSystem
+from odradek.storage.directory.problems import start_offset_problems
+from odradek.storage.files import FILES, FileSystem, subfolders
+from odradek.storage.log.recovery import RecoveryReport
 from odradek.storage.metadata.cluster import ClusterMetadata
+from odradek.storage.metadata.folders import image_of_folders, is_known
 from odradek.storage.metadata.formatting import DEFAULT_NODE_ID, format_log_directory, new_meta_properties
 from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.log import holds_topics, image_of_folders
+from odradek.storage.metadata.log import holds_topics
 from odradek.storage.names import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -60,52 +61,105 @@ class ClusterDirectories:
 
     Args:
         paths: The folders; the first holds the metadata.
+        adopt: Whether partitions' folders that no metadata know become topics, where the first folder is new.
+        clean: Those of the folders that were closed in order.
+        report: Where it is noted what a crash had left in the metadata log and was cut.
         files: The way to the disk.
 
     Attributes:
         metadata: The topics and settings.
 
     Raises:
-        LogError: The folders belong to different clusters or nodes, or the first is not the one with the metadata.
+        LogError: The folders belong to different clusters or nodes, or are one folder twice; or the first is not the
+            one with the metadata; or the disk failed.
         FormatError: A file of the metadata is damaged.
     """
 
-    def __init__(self, paths: Sequence[Path], files: FileSystem = FILES) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        files: FileSystem = FILES,
+        *,
+        adopt: bool = False,
+        clean: Collection[Path] = (),
+        report: RecoveryReport | None = None,
+    ) -> None:
+        self._paths = list(paths)
+        self._files = files
+        try:
+            self._open(adopt=adopt, clean=clean, report=report)
+        except OSError as error:
+            raise LogError(f"{error.filename or paths[0]} cannot be opened: {error.strerror or error}") from error
+
+    def _open(self, *, adopt: bool, clean: Collection[Path], report: RecoveryReport | None) -> None:
+        paths = self._paths
         found = [MetaProperties.read(path / META_PROPERTIES) for path in paths]
+        self._check_identities(found)
+        for path, meta in zip(paths, found, strict=True):
+            problems = start_offset_problems(path, meta, is_clean=True) if path in clean else []
+            if problems:
+                raise problems[0]
         for path in paths[1:]:
             # Without it every setting of a topic would be at its default: retention would delete what was to be kept.
             if holds_topics(path):
                 raise LogError(
                     f"{path} holds the metadata of the topics: it has to be the first folder, not {paths[0]}"
                 )
+        orphans = [image_of_folders(path) for path in paths] if found[0] is None else []
+        self._check_orphans(orphans, adopt=adopt)
         known = next((meta for meta in found if meta is not None), None)
         self._metas: list[MetaProperties] = []
-        is_new = found[0] is None
-        orphans = [image_of_folders(path) for path in paths] if is_new else []
         for path, present in zip(paths, found, strict=True):
             meta = present or self._new_identity(known)
             known = known or meta
-            if (meta.cluster_id, meta.node_id) != (known.cluster_id, known.node_id):
-                raise LogError(f"{path} belongs to another cluster or node than {paths[0]}")
             if present is None and path is paths[0]:
-                format_log_directory(path, meta, files=files)
+                format_log_directory(path, meta, files=self._files)
             elif present is None:
-                meta.write(path / META_PROPERTIES, files)
+                meta.write(path / META_PROPERTIES, self._files)
             self._metas.append(meta)
-        self._paths = list(paths)
-        self.metadata = ClusterMetadata(paths[0], files=files)
+        self.metadata = ClusterMetadata(paths[0], is_clean=paths[0] in clean, report=report, files=self._files)
         if not self.metadata.is_recorded:
             for path in paths[1:]:
                 self._add_folders(image_of_folders(path))
         for image in orphans:
             self._adopt(image)
 
+    def _check_identities(self, metas: Sequence[MetaProperties | None]) -> None:
+        """Raise unless the folders may belong together."""
+        paths: dict[UUID, Path] = {}
+        first: tuple[Path, MetaProperties] | None = None
+        cluster: tuple[Path, str] | None = None
+        for path, meta in zip(self._paths, metas, strict=True):
+            if meta is None:
+                continue
+            first = first or (path, meta)
+            if meta.cluster_id is not None:
+                cluster = cluster or (path, meta.cluster_id)
+                if meta.cluster_id != cluster[1]:
+                    raise LogError(f"{path} belongs to another cluster than {cluster[0]}")
+            if meta.node_id != first[1].node_id:
+                raise LogError(f"{path} belongs to node {meta.node_id}, {first[0]} to node {first[1].node_id}")
+            if meta.directory_id is not None and paths.setdefault(meta.directory_id, path) is not path:
+                raise LogError(
+                    f"{path} and {paths[meta.directory_id]} have one directory.id: one is a copy of the other"
+                )
+
+    def _check_orphans(self, orphans: Sequence[MetadataImage], *, adopt: bool) -> None:
+        """Raise where metadata that are to be made know nothing of partitions that are there, unless they are to."""
+        for path, image in zip(self._paths, orphans, strict=False):
+            if image.topics and not adopt:
+                reason = (
+                    f"holds {len(image.topics)} topics, {min(image.topics)} among them, but {self._paths[0]}, which "
+                    "is to hold the metadata, is empty. With adopt=True it gets those topics"
+                )
+                raise ForeignDirectoryError(path, sorted(image.topics), reason)
+
     @staticmethod
     def _new_identity(known: MetaProperties | None) -> MetaProperties:
-        if known is None or known.node_id is None:
+        if known is None:
             return new_meta_properties(node_id=DEFAULT_NODE_ID)
         made = new_meta_properties(node_id=known.node_id, cluster_id=known.cluster_id)
-        return made if known.version else replace(made, version=0, directory_id=None)
+        return made if known.version else replace(made, version=0, directory_id=None, cluster_id=known.cluster_id)
 
     def _add_folders(self, image: MetadataImage) -> None:
         for name, topic in image.topics.items():
@@ -155,9 +209,7 @@ class ClusterDirectories:
 
     def partition_folders(self, path: Path) -> Iterator[PartitionFolder]:
         """Give the partitions' folders of one of the directories, but that of the metadata log, by name."""
-        with os.scandir(path) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir())
-        for name in names:
+        for name in subfolders(path):
             parsed = parse_partition_directory(name)
             if parsed is None or parsed.topic_partition.topic == CLUSTER_METADATA_TOPIC:
                 continue
@@ -168,9 +220,7 @@ class ClusterDirectories:
             yield PartitionFolder(folder, parsed.topic_partition, parsed.suffix, is_stray)
 
     def _is_known(self, folder: Path, topic_partition: TopicPartition) -> bool:
+        if self.metadata.is_recorded:
+            return is_known(self.image, folder, topic_partition)
         topic = self.image.topics.get(topic_partition.topic)
-        if topic is None or topic_partition.partition not in topic.partitions:
-            return False
-        # A crash may have come between the making of the folder and that of the file.
-        topic_id = read_partition_metadata(folder / PARTITION_METADATA)
-        return topic_id is None or topic_id == topic.topic_id or not self.metadata.is_recorded
+        return topic is not None and topic_partition.partition in topic.partitions

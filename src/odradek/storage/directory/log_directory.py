@@ -18,12 +18,15 @@ from pathlib import Path
 from types import TracebackType
 
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
+from odradek.storage.config_def import MAX_INT32
 from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.directory.problems import directory_problems
+from odradek.storage.files import subfolders
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.root_checkpoints import RootCheckpoints
-from odradek.storage.names import TopicPartition, parse_partition_directory
+from odradek.storage.names import TopicPartition, invalid_topic_name_reason, parse_partition_directory
 from odradek.storage.segment.open_segments import OpenSegments
 
 
@@ -46,6 +49,7 @@ class LogDirectory:
         if mode != "r":
             raise LogError(f"a LogDirectory only reads (mode 'r', not {mode!r}); odradek.open also writes")
         self.mode = mode
+        self._problems: list[FormatError] | None = None
         self._opened = OpenSegments()
         self._checkpoints = RootCheckpoints(self.path)
         self._logs: dict[TopicPartition, Log] = {}
@@ -61,9 +65,9 @@ class LogDirectory:
         Raises:
             LogError: The folder is gone.
         """
+        self._problems = None
         try:
-            with os.scandir(self.path) as entries:
-                folders = [entry.name for entry in entries if entry.is_dir()]
+            folders = subfolders(self.path)
         except OSError as error:
             raise LogError(f"{self.path} cannot be read as a log directory: {error.strerror}") from error
         named = (parse_partition_directory(name) for name in folders)
@@ -74,15 +78,21 @@ class LogDirectory:
 
     @property
     def problems(self) -> list[FormatError]:
-        """The files of the root that cannot be read, and why."""
-        return self._checkpoints.problems
+        """What is wrong with the files of the root and with the metadata: none of it keeps the logs from being read.
+
+        They are looked at, all of them, when this is asked for: once, until the next `refresh`. So the list is complete
+        as it is returned; in a large cluster's directory that may take some seconds.
+        """
+        if self._problems is None:
+            self._problems = directory_problems(self.path)
+        return list(self._problems)
 
     @property
     def meta_properties(self) -> MetaProperties | None:
         """Whose directory it is; `None` where `meta.properties` is missing.
 
         Raises:
-            CheckpointError: The file is not what Kafka reads.
+            FormatError: The file is not what Kafka writes.
         """
         return MetaProperties.read(self.path / META_PROPERTIES)
 
@@ -104,7 +114,10 @@ class LogDirectory:
         return found
 
     def __contains__(self, key: object) -> bool:
-        return key in self._topic_partitions
+        try:
+            return self._named(key) in self._topic_partitions
+        except (TypeError, UnknownTopicOrPartitionError):
+            return False
 
     def __len__(self) -> int:
         return len(self._topic_partitions)
@@ -126,11 +139,17 @@ class LogDirectory:
             self._logs[topic_partition] = log
         return log
 
-    def _named(self, key: tuple[str, int]) -> TopicPartition:
-        if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and isinstance(key[1], int)):
-            raise TypeError(f"a log goes by its topic and the number of its partition, ('topic', 0), not by {key!r}")
-        topic_partition = TopicPartition(*key)
-        if os.sep in topic_partition.topic:
+    def _named(self, key: object) -> TopicPartition:
+        match key:
+            case (str(topic), int(number)) if isinstance(key, tuple) and not isinstance(number, bool):
+                topic_partition = TopicPartition(topic, number)
+            case _:
+                raise TypeError(
+                    f"a log goes by its topic and the number of its partition, ('topic', 0), not by {key!r}"
+                )
+        # The name of a folder is made of it.
+        is_valid = invalid_topic_name_reason(topic) is None and 0 <= number <= MAX_INT32
+        if not is_valid and topic_partition not in self._topic_partitions:
             raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
         return topic_partition
 

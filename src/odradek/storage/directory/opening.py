@@ -30,13 +30,16 @@ def open_log_directory(path: _Path | Sequence[_Path], mode: str = "a", **options
         path: The folder. To append, also several, as in Kafka's `log.dirs`; to read, open one after the other.
         mode: `a`: to append and to read; the folder is made if it is missing, and locked as Kafka locks it.
             `r`: only to read, also while somebody else writes; nothing is written.
-        options: Those of `WritableLogDirectory`: `config`, `background`, `max_open_logs`; there are none for reading.
+        options: Those of `WritableLogDirectory`: `config`, `background`, `max_open_logs`, `adopt`; there are none for
+            reading.
 
     Raises:
         LogError: There is no such mode, or no folder that can be opened in it.
+        ForeignDirectoryError: To append, the folder is neither empty nor a log directory: it has no `meta.properties`.
+            With `adopt=True` it is made one, with topics of the folders of partitions that are in it.
         LogDirectoryLockedError: Another program writes here: a running Kafka, for one.
         InvalidConfigError: A setting has a value that it cannot have.
-        CheckpointError: A checkpoint or `meta.properties` is not of the form that Kafka reads.
+        FormatError: A checkpoint, `meta.properties` or the metadata are damaged.
         LogOfflineError: The disk failed.
     """
     if mode == "a":

@@ -15,15 +15,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from odradek.errors import FormatError, LogError
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import DirectoryState
-from odradek.storage.directory.partition_metadata import PARTITION_METADATA, write_partition_metadata
+from odradek.storage.directory.partition_metadata import (
+    PARTITION_METADATA,
+    read_partition_metadata,
+    write_partition_metadata,
+)
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.metadata.cluster import check_partition_count
 from odradek.storage.names import (
     DELETE_DIRECTORY_SUFFIX,
+    LOG_SUFFIX,
     STRAY_DIRECTORY_SUFFIX,
     TopicPartition,
     marked_directory_name,
+    parse_segment_file,
 )
 
 
@@ -50,6 +58,7 @@ class PartitionFolders:
         self.places: dict[TopicPartition, DirectoryState] = {}
         self.strays: list[Path] = []
         self.deleted: list[Path] = []
+        self._going: dict[TopicPartition, Path] = {}
 
     def find(self) -> None:
         """Look at the folders."""
@@ -68,7 +77,12 @@ class PartitionFolders:
         yield from sorted(place for place, held in self.places.items() if held is state)
 
     def choose(self, count: int) -> list[DirectoryState]:
-        """Return where new partitions go: always to the folder that has the fewest."""
+        """Return where new partitions go: always to the folder that has the fewest.
+
+        Raises:
+            PolicyViolationError: There are more than 10,000.
+        """
+        check_partition_count(count)
         load = Counter({id(state): 0 for state in self._states})
         load.update(id(state) for state in self.places.values())
         chosen = []
@@ -79,27 +93,50 @@ class PartitionFolders:
         return chosen
 
     def make(self, topic: str, numbers: range, states: Sequence[DirectoryState], topic_id: UUID | None) -> None:
-        """Make the folders of partitions, each in a folder of `log.dirs`, and return when they are on the disk."""
+        """Make the folders of partitions, each in a folder of `log.dirs`, and return when they are on the disk.
+
+        Raises:
+            LogError: Something that is no folder has the name of one.
+            OSError: The disk failed.
+        """
         for number, state in zip(numbers, states, strict=True):
             topic_partition = TopicPartition(topic, number)
-            self._set_aside(topic_partition)
+            self._set_aside(topic_partition, topic_id)
             folder = state.path / str(topic_partition)
-            self._files.make_directory(folder)
+            try:
+                self._files.make_directory(folder)
+            except FileExistsError as error:
+                raise LogError(f"{folder} cannot be made: something that is no folder has its name") from error
             if topic_id is not None:
                 write_partition_metadata(folder / PARTITION_METADATA, topic_id, self._files)
             self.places[topic_partition] = state
         for path in {state.path for state in states}:
             self._files.sync_directory(path)
 
-    def _set_aside(self, topic_partition: TopicPartition) -> None:
-        """Rename a stray folder that has a new partition's name; what the checkpoints say was said of it."""
+    def _set_aside(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
+        """Rename a folder of others that has a new partition's name; what the checkpoints say was said of it."""
         for state in self._states:
             folder = state.path / str(topic_partition)
-            if folder in self.strays:
+            if folder in self.strays or self._is_of_others(folder, topic_id):
                 aside = self._mark(folder, topic_partition, STRAY_DIRECTORY_SUFFIX)
                 self._files.sync_directory(state.path)
-                self.strays[self.strays.index(folder)] = aside
+                self.strays = [aside if stray == folder else stray for stray in self.strays]
+                if aside not in self.strays:
+                    self.strays.append(aside)
+            elif folder.is_dir():
+                # It was made for this partition, and what should have followed was interrupted.
+                continue
             state.forget(topic_partition)
+
+    @staticmethod
+    def _is_of_others(folder: Path, topic_id: UUID | None) -> bool:
+        if topic_id is None or not folder.is_dir():
+            return False
+        try:
+            found = read_partition_metadata(folder / PARTITION_METADATA)
+        except FormatError:
+            return True
+        return found != topic_id if found is not None else holds_segments(folder)
 
     def _mark(self, folder: Path, topic_partition: TopicPartition, suffix: str) -> Path:
         target = folder.with_name(marked_directory_name(topic_partition, uuid4(), suffix))
@@ -107,15 +144,31 @@ class PartitionFolders:
         return target
 
     def mark_deleted(self, topic_partition: TopicPartition) -> Path:
-        """Rename a partition's folder; return the one that is to be removed."""
-        state = self.places.pop(topic_partition)
-        target = self._mark(state.path / str(topic_partition), topic_partition, DELETE_DIRECTORY_SUFFIX)
+        """Rename a partition's folder; return the one that is to be removed.
+
+        Where an exception ended it, it can be called again, and goes on where it was.
+        """
+        state = self.places[topic_partition]
+        folder = state.path / str(topic_partition)
+        name = marked_directory_name(topic_partition, uuid4(), DELETE_DIRECTORY_SUFFIX)
+        target = self._going.setdefault(topic_partition, folder.with_name(name))
+        if folder.exists():
+            self._files.rename(folder, target)
         self._files.sync_directory(state.path)
         state.forget(topic_partition)
+        self.places.pop(topic_partition, None)
+        del self._going[topic_partition]
         return target
 
     def remove(self, folder: Path) -> None:
-        """Remove a folder and what is in it; that it is gone already is no error."""
+        """Remove a folder and what is in it; that it is gone already is no error.
+
+        A symbolic link is removed itself, here and inside: what it leads to belongs to somebody else. What is neither
+        that nor a folder stays, for nobody marks it.
+        """
+        if folder.is_symlink():
+            self._files.unlink(folder)
+            return
         if not folder.is_dir():
             return
         for path in folder.iterdir():
@@ -124,3 +177,11 @@ class PartitionFolders:
             else:
                 self._files.unlink(path)
         self._files.remove_directory(folder)
+
+
+def holds_segments(folder: Path) -> bool:
+    """Whether a folder has a log's segments."""
+    return any(
+        file is not None and file.suffix == LOG_SUFFIX
+        for file in (parse_segment_file(p.name) for p in folder.iterdir())
+    )

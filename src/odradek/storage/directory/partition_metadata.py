@@ -13,12 +13,13 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import CheckpointError
-from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.files import FILES, FileSystem, read_file, write_atomically
 from odradek.storage.uuids import ZERO_UUID, format_uuid, parse_uuid
 
 PARTITION_METADATA = "partition.metadata"
 
-_FORM = re.compile(r"\S*:\s+(?P<version>[0-9]+)\r?\n\S*:\s+(?P<topic_id>\S+)\s*", re.ASCII)
+_MAX_BYTES = 1 << 16
+_FORM = re.compile(r"\S*:\s+(?P<version>[0-9]{1,9})\r?\n\S*:\s+(?P<topic_id>\S+)\s*", re.ASCII)
 
 
 def parse_partition_metadata(text: str, *, path: Path | None = None) -> UUID:
@@ -28,7 +29,7 @@ def parse_partition_metadata(text: str, *, path: Path | None = None) -> UUID:
         CheckpointError: The text is not of the form that Kafka reads, or the id is zero.
     """
     match = _FORM.fullmatch(text)
-    if match is None:
+    if match is None or int(match["version"]) != 0:
         raise CheckpointError("this is not 'version: 0' and 'topic_id: <id>'", path=path)
     try:
         topic_id = parse_uuid(match["topic_id"])
@@ -48,10 +49,10 @@ def read_partition_metadata(path: Path) -> UUID | None:
     """Return the topic's id; `None` where the file is absent.
 
     Raises:
-        CheckpointError: The file is not of the form that Kafka reads.
+        FormatError: The file is not of the form that Kafka reads, or is no file.
     """
     try:
-        return parse_partition_metadata(path.read_bytes().decode("latin-1"), path=path)
+        return parse_partition_metadata(read_file(path, _MAX_BYTES).decode("latin-1"), path=path)
     except FileNotFoundError:
         return None
 

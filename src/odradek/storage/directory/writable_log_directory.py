@@ -23,6 +23,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from odradek.errors import InvalidConfigError, LogError, UnknownTopicOrPartitionError
+from odradek.storage.directory.adoption import Admission
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
 from odradek.storage.directory.log_directory import LogDirectory
@@ -81,6 +82,8 @@ class WritableLogDirectory(LogDirectory):
         background: Whether retention, compaction and checkpoints go on in threads until the directory is closed; else
             `maintain` does what is due.
         max_open_logs: How many logs have files open for appending at a time; if None, as many as the process may.
+        adopt: Whether a folder that is neither empty nor a log directory is made one, with topics of the folders of
+            partitions that are in it.
         files: The way to the disk.
         clock: The time, in ms.
 
@@ -90,6 +93,7 @@ class WritableLogDirectory(LogDirectory):
     Raises:
         LogError: A folder cannot be made; or of several, one belongs to another cluster, or one that is not the first
             holds the metadata.
+        ForeignDirectoryError: A folder is neither empty nor a log directory; nothing was written to it.
         LogDirectoryLockedError: Another program writes here: a running Kafka, for one.
         CheckpointError: A checkpoint is not of the form that Kafka reads.
         InvalidConfigError: A setting has a value that it cannot have.
@@ -103,11 +107,12 @@ class WritableLogDirectory(LogDirectory):
         config: Mapping[str, str] | None = None,
         background: bool = False,
         max_open_logs: int | None = None,
+        adopt: bool = False,
         files: FileSystem = FILES,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
-        if len({one.resolve() for one in paths}) != len(paths) or not paths:
+        if len({os.path.realpath(one) for one in paths}) != len(paths) or not paths:
             raise LogError("a log directory is one folder, or several of which none is given twice")
         self._config = dict(config or {})
         self._files = files
@@ -128,10 +133,14 @@ class WritableLogDirectory(LogDirectory):
         TopicConfig.load({}, self._config)
         with ExitStack() as undo:
             self._states: list[DirectoryState] = []
+            admission = Admission(paths, adopt=adopt, files=files)
+            undo.callback(admission.remove_folders)
             for one in paths:
                 self._states.append(DirectoryState(one, files))
-                undo.callback(self._states[-1].close, is_clean=False)
-            self._cluster = ClusterDirectories(paths, files)
+                undo.callback(self._states[-1].close, is_clean=self._states[-1].is_clean)
+                undo.callback(admission.remove_files, one)
+            clean = [state.path for state in self._states if state.is_clean]
+            self._cluster = ClusterDirectories(paths, files, adopt=adopt, clean=clean, report=self.report)
             self._folders = PartitionFolders(self._states, self._cluster, files)
             super().__init__(paths[0])
             self.mode = "a"
@@ -160,6 +169,7 @@ class WritableLogDirectory(LogDirectory):
     def refresh(self) -> None:
         """Look at the folders again."""
         with self._lock:
+            self._problems = None
             self._folders.find()
             self._list()
 
@@ -481,6 +491,7 @@ class WritableLogDirectory(LogDirectory):
     def _close_state(self, state: DirectoryState, failures: list[Exception]) -> None:
         # Logs that were never opened are as clean as they were: where they were not, all had been opened at the start.
         failed = len(failures)
+        collect(failures, self._cluster.metadata.settle)
         for kind in Checkpoint:
             collect(failures, partial(self._checkpoint, kind, state))
         is_clean = len(failures) == failed and state not in self._unclean

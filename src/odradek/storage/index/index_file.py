@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from odradek.errors import CorruptIndexError, LogError
-from odradek.storage.files import FileSystem, WritableFile
-from odradek.storage.regular_file import open_regular_file
+from odradek.storage.files import FileSystem, WritableFile, open_descriptor
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
@@ -87,19 +86,14 @@ class IndexFile:
         """Look at the file again, which its writer may have appended to."""
         self.close()
         try:
-            descriptor = open_regular_file(self.path)
+            descriptor = open_descriptor(self.path)
         except FileNotFoundError:
             return
-        try:
-            count = self._used_entries(descriptor, os.fstat(descriptor).st_size // self.ENTRY_SIZE)
-            if not self._is_own:
-                self._data, descriptor = _FileBytes(descriptor), -1
-            elif count:
-                self._data = mmap.mmap(descriptor, count * self.ENTRY_SIZE, access=mmap.ACCESS_READ)
-            self.count = count
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+        data: _Data = _FileBytes(descriptor)
+        count = self._used_entries(descriptor, os.fstat(descriptor).st_size // self.ENTRY_SIZE)
+        if self._is_own:
+            data = mmap.mmap(descriptor, count * self.ENTRY_SIZE, access=mmap.ACCESS_READ) if count else b""
+        self._data, self.count = data, count
 
     def in_use(self) -> bytes:
         """Return the entries in use, as they are in the file."""

@@ -12,17 +12,17 @@ Source in Kafka: `TransactionIndex`, `AbortedTxn`.
 
 from __future__ import annotations
 
-import os
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
-from odradek.storage.files import FILES, Buffer, FileSystem
-from odradek.storage.regular_file import open_regular_file
+from odradek.storage.files import FILES, Buffer, FileSystem, read_file
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
+_MAX_BYTES = 1 << 30
+"""Far more than there can be markers in a segment."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -79,12 +79,9 @@ class TransactionIndex:
     def refresh(self) -> None:
         """Read the file again."""
         try:
-            descriptor = open_regular_file(self.path)
+            data = read_file(self.path, _MAX_BYTES)
         except FileNotFoundError:
             data = b""
-        else:
-            with os.fdopen(descriptor, "rb") as file:
-                data = file.read()
         self.transactions = parse_transaction_index(data, path=self.path)
 
     def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:

@@ -52,6 +52,8 @@ class RootCheckpoints:
                 known = _Read(version, read_offset_checkpoint(path), None)
             except FormatError as error:
                 known = _Read(version, {}, error)
+            except OSError as error:
+                known = _Read(version, {}, FormatError(f"it cannot be read: {error.strerror}", path=path))
             self._read[name] = known
         return known.offsets
 

@@ -10,6 +10,7 @@ Source in Kafka: `BootstrapDirectory`, `BootstrapMetadata`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from copy import copy
 from itertools import count
 
 from odradek.storage.metadata.image import TOPIC_RESOURCE
@@ -38,15 +39,21 @@ class BootstrapRecords:
     def __init__(self, values: Iterable[bytes | None]) -> None:
         self._kept: dict[Hashable, tuple[MetadataRecord, bytes | None]] = {}
         self._numbers = count()
-        self.change(values)
+        self._change(values)
 
     @property
     def values(self) -> list[bytes | None]:
         """The records, as bytes."""
         return [value for _, value in self._kept.values()]
 
-    def change(self, values: Iterable[bytes | None]) -> None:
-        """Add records, and leave out what they make void."""
+    def changed(self, values: Iterable[bytes | None]) -> BootstrapRecords:
+        """Return these records and more, without what the new ones make void."""
+        after = copy(self)
+        after._kept = dict(self._kept)
+        after._change(values)
+        return after
+
+    def _change(self, values: Iterable[bytes | None]) -> None:
         for value in values:
             record = decode_metadata_record(value)
             match record:

@@ -11,16 +11,34 @@ Source in Kafka: `ReplicationControlManager`, `ConfigurationControlManager`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
-from odradek.errors import InvalidPartitionsError, InvalidTopicError, LogError, TopicExistsError
+from odradek.errors import (
+    FormatError,
+    InvalidPartitionsError,
+    InvalidTopicError,
+    LogError,
+    PolicyViolationError,
+    TopicExistsError,
+)
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.locks import Rank, create_lock
+from odradek.storage.log.recovery import RecoveryKind, RecoveryReport
 from odradek.storage.metadata.bootstrap import BootstrapRecords
-from odradek.storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, TopicImage
-from odradek.storage.metadata.log import append_metadata, load_metadata, metadata_file_sizes
+from odradek.storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
+from odradek.storage.metadata.log import (
+    MetadataTail,
+    append_metadata,
+    cut_tail,
+    load_metadata,
+    metadata_stamps,
+    sync_segment,
+)
 from odradek.storage.metadata.records import (
     ConfigRecord,
     MetadataRecord,
@@ -36,37 +54,158 @@ from odradek.storage.topic_config import TOPIC_CONFIGS, TopicConfig
 from odradek.storage.uuids import random_uuid
 
 UNKNOWN_BROKER_EPOCH = -1
+MAX_PARTITIONS_PER_BATCH = 10_000
+"""So many partitions can be created at a time."""
+
+
+_logger = logging.getLogger(__name__)
+
+
+def check_partition_count(count: int) -> None:
+    """Refuse to create more partitions at a time than Kafka does.
+
+    Raises:
+        PolicyViolationError: There are more than 10,000.
+    """
+    if count > MAX_PARTITIONS_PER_BATCH:
+        raise PolicyViolationError(f"{count} partitions are more than {MAX_PARTITIONS_PER_BATCH}, the most at a time")
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What was read from the disk or written to it last.
+
+    Attributes:
+        image: What the records add up to.
+        tail: Where the metadata log ends.
+        bootstrap: The records of `bootstrap.checkpoint`, where a change is made there.
+        is_recorded: Whether topics are recorded at all.
+        stamps: What the files looked like before they were read.
+    """
+
+    image: MetadataImage
+    tail: MetadataTail | None
+    bootstrap: BootstrapRecords | None
+    is_recorded: bool
+    stamps: Mapping[str, tuple[int, ...]]
 
 
 class ClusterMetadata:
     """The topics and settings of one log directory, to read and to change.
 
-    Whoever changes them holds the directory's lock. A change that fails leaves `image` as it was, but what is on the
-    disk may be either: read it anew.
+    Whoever changes them holds the directory's lock, and no child process does after a fork. Other threads may look
+    meanwhile: they see what was there before a change, or wait for its end. A change that ends early, by an error or by
+    an exception out of a signal handler, at whatever point, leaves what is on the disk as it was before or after; it is
+    read again before anything else is said or done.
+
+    Args:
+        directory: The log directory; of several, that which holds the metadata log.
+        is_clean: Whether whoever wrote here last closed the directory in order. Else the torn end that a crash left in
+            the metadata log is cut now.
+        report: Where it is noted what was cut.
+        files: The way to the disk.
 
     Attributes:
-        directory: The log directory; of several, that which holds the metadata log.
-        image: What it says now.
+        directory: The log directory.
         meta: Whose directory it is; None where `meta.properties` is missing.
+        report: What was cut.
+
+    Raises:
+        FormatError: The metadata are damaged, and not as a crash damages them; nothing was cut.
+        OSError: The disk failed.
     """
 
-    def __init__(self, directory: Path, *, files: FileSystem = FILES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        is_clean: bool = True,
+        report: RecoveryReport | None = None,
+        files: FileSystem = FILES,
+    ) -> None:
         self.directory = directory
+        self.report = RecoveryReport() if report is None else report
         self.meta = MetaProperties.read(directory / META_PROPERTIES)
         self._files = files
-        self._load()
+        self._changing = create_lock(Rank.METADATA)
+        self._interrupted: MetadataTail | None = None
+        self._state = self._load(may_be_torn=not is_clean)
+        self._is_in_doubt = False
 
-    def _load(self) -> None:
-        self._seen = metadata_file_sizes(self.directory)
+    def _load(self, *, may_be_torn: bool) -> _State:
+        stamps = metadata_stamps(self.directory)
         loaded = load_metadata(self.directory)
-        self.image = loaded.image
-        self._tail = loaded.tail
-        self._bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
+        tail = loaded.tail
+        damage = None if tail is None else tail.damage
+        if tail is not None and damage is not None:
+            interrupted = self._interrupted
+            if interrupted is not None:
+                # Of a change that did not come to its end.
+                may_be_torn |= (interrupted.path, interrupted.position) == (tail.path, tail.position)
+            if not may_be_torn:
+                reason = (
+                    f"{damage.reason}; no crash left that, for the directory was closed in order: without "
+                    ".kafka_cleanshutdown the log is cut there"
+                )
+                raise FormatError(reason, path=tail.path, position=tail.position) from damage
+            size = tail.path.stat().st_size - tail.position
+            tail = cut_tail(tail, self._files)
+            self.report.add(RecoveryKind.TRUNCATED, tail.path, tail.position, size, damage.reason)
+            # The report is lost where something else keeps the directory from being opened.
+            _logger.warning("%s", self.report.actions[-1])
+            stamps = metadata_stamps(self.directory)
+        bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
+        return _State(loaded.image, tail, bootstrap, loaded.is_recorded, stamps)
+
+    def _current(self) -> _State:
+        if self._is_in_doubt:
+            with self._changing:
+                if self._is_in_doubt:
+                    self._state = self._load_again()
+                    self._interrupted = None
+                    self._is_in_doubt = False
+        return self._state
+
+    def _load_again(self) -> _State:
+        state = self._load(may_be_torn=False)
+        # What an interrupted change wrote is now taken for done, so it has to be on the disk as if it were.
+        self._files.sync_directory(self.directory)
+        if self._interrupted is not None:
+            sync_segment(self._interrupted.path, self._files)
+        return state
+
+    def refresh(self) -> None:
+        """Read the metadata again if somebody has written to them, or a change ended early.
+
+        The lock does not keep Kafka out: its controller writes before its broker finds the lock taken.
+
+        Raises:
+            FormatError: The metadata are damaged.
+            OSError: The disk failed.
+        """
+        with self._changing:
+            if metadata_stamps(self.directory) != self._state.stamps:
+                self._is_in_doubt = True
+            self._current()
+
+    def settle(self) -> None:
+        """Take back what a change that ended early has left, so that the directory can be closed in order.
+
+        Raises:
+            FormatError: The metadata are damaged.
+            OSError: The disk failed.
+        """
+        self._current()
+
+    @property
+    def image(self) -> MetadataImage:
+        """What the metadata say now."""
+        return self._current().image
 
     @property
     def is_recorded(self) -> bool:
         """Whether topics are recorded at all; else `image` was made up from the names of folders."""
-        return self._bootstrap is not None or self._tail is not None
+        return self._current().is_recorded
 
     def create_topic(
         self,
@@ -90,9 +229,12 @@ class ClusterMetadata:
             InvalidTopicError: Kafka does not take such a name, or it is too like that of another topic.
             TopicExistsError: There is a topic of that name or id.
             InvalidPartitionsError: There must be one partition at least.
+            PolicyViolationError: There are more partitions than 10,000.
             InvalidConfigError: A setting is unknown, or has a value that it cannot have.
         """
+        self.refresh()
         self._check_new_name(name)
+        check_partition_count(partitions)
         if partitions < 1:
             raise InvalidPartitionsError(f"{name} cannot have {partitions} partitions")
         if topic_id is not None and self.image.topic_by_id(topic_id) is not None:
@@ -119,9 +261,12 @@ class ClusterMetadata:
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
             InvalidPartitionsError: It has as many already, or more: a topic never shrinks.
+            PolicyViolationError: More than 10,000 would be new.
         """
+        self.refresh()
         topic = self.image.topic(name)
         present = len(topic.partitions)
+        check_partition_count(total - present)
         if total <= present:
             raise InvalidPartitionsError(f"{name} has {present} partitions already and cannot get {total}")
         self._write(self._new_partitions(self._id_of(topic), range(present, total), directory_ids))
@@ -134,6 +279,7 @@ class ClusterMetadata:
             UnknownTopicOrPartitionError: There is no such topic.
             InvalidConfigError: A setting is unknown, or has a value that it cannot have.
         """
+        self.refresh()
         self.image.topic(name)
         # A setting of another version of Kafka may stay, and may be taken away, but not be given.
         present = self.image.topic_config(name)
@@ -159,6 +305,7 @@ class ClusterMetadata:
             InvalidConfigError: A setting that is a default of topics has a value that it cannot have.
         """
         TopicConfig.load({}, {key: value for key, value in changes.items() if value is not None})
+        self.refresh()
         broker = "" if node_id is None else str(node_id)
         self._write([ConfigRecord(BROKER_RESOURCE, broker, key, value) for key, value in changes.items()])
 
@@ -168,12 +315,14 @@ class ClusterMetadata:
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
+        self.refresh()
         topic = self.image.topic(name)
         self._write([RemoveTopicRecord(self._id_of(topic))])
         return topic
 
     def take_producer_ids(self, count: int) -> range:
         """Take producer ids that nobody will get again, whoever starts on the folder later."""
+        self.refresh()
         first = self.image.next_producer_id
         self._write([ProducerIdsRecord(self._node_id(), UNKNOWN_BROKER_EPOCH, first + count)])
         return range(first, first + count)
@@ -197,7 +346,7 @@ class ClusterMetadata:
         return topic.topic_id
 
     def _node_id(self) -> int:
-        if self.meta is None or self.meta.node_id is None:
+        if self.meta is None:
             raise LogError(f"{self.directory} is not formatted: it has no {META_PROPERTIES} that names a node")
         return self.meta.node_id
 
@@ -226,21 +375,33 @@ class ClusterMetadata:
         if not records:
             return
         self._node_id()
-        if metadata_file_sizes(self.directory) != self._seen:
-            # The lock does not keep Kafka out of here: its controller writes before its broker finds the lock taken.
-            self._load()
-        version = self.image.partition_record_version
+        with self._changing:
+            self._write_to(self._current(), records)
+
+    def _write_to(self, state: _State, records: Sequence[MetadataRecord]) -> None:
+        version = state.image.partition_record_version
         values = [
             encode_metadata_record(record, version if isinstance(record, PartitionRecord) else 0) for record in records
         ]
-        if self._bootstrap is not None:
-            self._bootstrap.change(values)
-            write_snapshot(self.directory / BOOTSTRAP_CHECKPOINT, self._bootstrap.values, files=self._files)
-        elif self._tail is None:
+        image = state.image.copy()
+        image.apply_all(records)
+        if state.bootstrap is not None:
+            path = self.directory / BOOTSTRAP_CHECKPOINT
+            bootstrap = state.bootstrap.changed(values)
+            after = replace(state, image=image, bootstrap=bootstrap)
+            self._is_in_doubt = True
+            write_snapshot(path, bootstrap.values, files=self._files)
+        elif state.tail is None or not state.is_recorded:
             raise LogError(f"{self.directory} has no metadata to change: neither a metadata log nor a bootstrap file")
-        elif self.image.open_transaction:
+        elif state.image.open_transaction:
             raise LogError("the metadata log ends within a transaction, which only a controller can end")
         else:
-            self._tail = append_metadata(self._tail, values, files=self._files)
-        self._seen = metadata_file_sizes(self.directory)
-        self.image.apply_all(records)
+            path = state.tail.path
+            self._interrupted = state.tail
+            self._is_in_doubt = True
+            after = replace(state, image=image, tail=append_metadata(state.tail, values, files=self._files))
+        stamps = metadata_stamps(self.directory)
+        self._state = replace(after, stamps=stamps)
+        others = {name for name in {*stamps, *state.stamps} if stamps.get(name) != state.stamps.get(name)}
+        # What somebody else has written at the same time is read before the next look.
+        self._is_in_doubt = not others <= {path.name}

@@ -10,11 +10,13 @@ Source in Kafka: `ControlRecordUtils`; `LeaderChangeMessage`, `SnapshotHeaderRec
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from odradek.errors import CorruptRecordError
+from odradek.errors import CorruptRecordError, FormatError
 from odradek.records import Record
 from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.storage.field_types import INT16, INT32, INT64, STRING, UINT16, UUID_FIELD, Array
@@ -150,6 +152,27 @@ def decode_control_record(record: Record) -> MetadataControlRecord | None:
     """
     found = _decode(record)
     return None if found is None else found[0]
+
+
+def control_records(
+    records: Iterable[Record], path: Path, position: int
+) -> Iterator[tuple[Record, MetadataControlRecord | None]]:
+    """Read the records of a control batch; None goes with one of a type that is not known here.
+
+    Args:
+        records: The records.
+        path: The file that they come from.
+        position: Where in it their batch starts.
+
+    Raises:
+        FormatError: Key or value are not what they should be; it names file and position.
+    """
+    for record in records:
+        try:
+            yield record, decode_control_record(record)
+        except FormatError as error:
+            # The place within the record is of no use to who looks at the file.
+            raise FormatError(error.reason, path=path, position=position) from error
 
 
 def _decode(record: Record) -> tuple[MetadataControlRecord, ControlRecordType, int] | None:

@@ -47,10 +47,10 @@ def sole_voter(meta: MetaProperties, host: str, port: int, listener: str = "CONT
         listener: What the settings call that listener.
 
     Raises:
-        ValueError: The directory has no node or no id.
+        ValueError: The directory has no id.
     """
-    if meta.node_id is None or meta.directory_id is None:
-        raise ValueError("a voter has a node id and a directory id")
+    if meta.directory_id is None:
+        raise ValueError("a voter has a directory id")
     return Voter(meta.node_id, meta.directory_id, (VoterEndpoint(listener, host, port),))
 
 

@@ -34,6 +34,7 @@ from odradek.storage.metadata.records import (
     UnknownRecord,
     UnregisterBrokerRecord,
 )
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, invalid_topic_name_reason
 
 METADATA_VERSION = "metadata.version"
 TOPIC_RESOURCE = 2
@@ -116,6 +117,19 @@ class MetadataImage:
         self._topics_by_id: dict[UUID, TopicImage] = {}
         self._transaction: list[MetadataRecord] | None = None
 
+    def copy(self) -> MetadataImage:
+        """Return an image that changes apart from this one."""
+        made = MetadataImage()
+        for topic in self.topics.values():
+            made.add_topic(TopicImage(topic.name, topic.topic_id, dict(topic.partitions)))
+        made.configs = {resource: dict(settings) for resource, settings in self.configs.items()}
+        made.features = dict(self.features)
+        made.brokers = dict(self.brokers)
+        made.next_producer_id = self.next_producer_id
+        made.skipped = Counter(self.skipped)
+        made._transaction = None if self._transaction is None else list(self._transaction)
+        return made
+
     @property
     def open_transaction(self) -> bool:
         """Whether a transaction has begun and not ended."""
@@ -168,7 +182,8 @@ class MetadataImage:
         """Let a record take effect, or keep it until the end of its transaction.
 
         Raises:
-            FormatError: It speaks of a topic or partition that is not there, or a transaction does not fit.
+            FormatError: It speaks of a topic or partition that is not there or cannot be, or a transaction does not
+                fit.
         """
         match record:
             case BeginTransactionRecord():
@@ -189,11 +204,17 @@ class MetadataImage:
     def _replay(self, record: MetadataRecord) -> None:
         match record:
             case TopicRecord():
+                # Its name becomes that of a folder.
+                reason = invalid_topic_name_reason(record.name)
+                if reason is not None or record.name == CLUSTER_METADATA_TOPIC:
+                    raise FormatError(reason or f"a topic cannot be named {record.name}, as the metadata log is")
                 known = self.topics.get(record.name)
                 if known is not None and known.topic_id != record.topic_id:
                     raise FormatError(f"topic {record.name} is made as {record.topic_id}, but is {known.topic_id}")
                 self.add_topic(TopicImage(record.name, record.topic_id))
             case PartitionRecord():
+                if record.partition_id < 0:
+                    raise FormatError(f"partition {record.partition_id} of {record.topic_id} is made")
                 self._topic_of(record.topic_id).partitions[record.partition_id] = PartitionImage(
                     replicas=record.replicas,
                     isr=record.isr,

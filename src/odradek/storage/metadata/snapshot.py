@@ -13,14 +13,15 @@ Source in Kafka: `RecordsSnapshotWriter`, `BootstrapDirectory`, `BatchFileWriter
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.errors import FormatError
-from odradek.records import Record, read_records, scan_batches
+from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.metadata.batch_file import BatchFile
 from odradek.storage.metadata.control import (
     KRaftVersion,
     KRaftVoters,
@@ -28,13 +29,14 @@ from odradek.storage.metadata.control import (
     SnapshotFooter,
     SnapshotHeader,
     Voter,
-    decode_control_record,
+    control_records,
     encode_control_record,
 )
 
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 SNAPSHOT_EPOCH = 0
 MAX_BATCH_RECORDS = 10_000
+_BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +45,53 @@ class Snapshot:
 
     Attributes:
         header: Its first record.
-        values: The metadata records, as bytes.
+        batches: The metadata records, as bytes: where each batch starts, and what is in it.
         voters: The voters, where it names them.
     """
 
     header: SnapshotHeader
-    values: tuple[bytes | None, ...]
+    batches: tuple[tuple[int, tuple[bytes | None, ...]], ...]
     voters: tuple[Voter, ...] = ()
+
+    @property
+    def values(self) -> tuple[bytes | None, ...]:
+        """The metadata records, as bytes."""
+        return tuple(value for _, values in self.batches for value in values)
 
 
 def read_snapshot(path: Path) -> Snapshot:
     """Read a snapshot or `bootstrap.checkpoint`.
 
     Raises:
-        FormatError: It is damaged or not whole.
+        FormatError: It is damaged, or not whole from its header to its footer.
+        FileNotFoundError: There is none.
     """
-    data = path.read_bytes()
-    scan = scan_batches(data, path=path)
-    controls: list[MetadataControlRecord] = []
-    values: list[bytes | None] = []
-    for header in scan:
-        records = read_records(data, header)
-        if header.is_control:
-            controls += filter(None, map(decode_control_record, records))
-        else:
-            values += [record.value for record in records]
-    if scan.damage is not None:
-        raise scan.damage
-    if not controls or not isinstance(controls[0], SnapshotHeader) or not isinstance(controls[-1], SnapshotFooter):
-        raise FormatError("a snapshot is from its header to its footer", path=path)
-    voters = [control.voters for control in controls if isinstance(control, KRaftVoters)]
-    return Snapshot(controls[0], tuple(values), voters[-1] if voters else ())
+    first: SnapshotHeader | None = None
+    batches: list[tuple[int, tuple[bytes | None, ...]]] = []
+    voters: tuple[Voter, ...] = ()
+    ended = False
+    position, epoch = 0, None
+    with BatchFile(path) as file:
+        for position, header, records in file:
+            epoch = header.partition_leader_epoch if epoch is None else epoch
+            if ended or header.partition_leader_epoch != epoch:
+                raise FormatError("a snapshot is of one epoch and ends with its footer", path=path, position=position)
+            if not header.is_control:
+                batches.append((position, tuple(record.value for record in records)))
+            for record, control in control_records(records, path, position) if header.is_control else ():
+                ended = isinstance(control, SnapshotFooter)
+                if isinstance(control, KRaftVoters):
+                    voters = control.voters
+                elif isinstance(control, SnapshotHeader) and record.offset == 0:
+                    first = control
+            if first is None:
+                break
+        if file.damage is not None:
+            raise file.damage
+    if first is None or not ended:
+        reason = "a snapshot begins with a header" if first is None else "a snapshot ends with a footer"
+        raise FormatError(reason, path=path, position=position)
+    return Snapshot(first, tuple(batches), voters)
 
 
 def format_snapshot(values: Iterable[bytes | None], *, voters: Sequence[Voter] = (), logged_ms: int = 0) -> bytes:
@@ -100,11 +118,25 @@ def format_snapshot(values: Iterable[bytes | None], *, voters: Sequence[Voter] =
 
     quorum = (KRaftVersion(), KRaftVoters(voters=tuple(voters))) if voters else ()
     control(SnapshotHeader(last_contained_log_timestamp=logged_ms), *quorum)
-    data = [Record(None, value, timestamp=now) for value in values]
-    for start in range(0, len(data), MAX_BATCH_RECORDS):
-        add(data[start : start + MAX_BATCH_RECORDS], is_control=False)
+    for part in _batches(values):
+        add([Record(None, value, timestamp=now) for value in part], is_control=False)
     control(SnapshotFooter())
     return b"".join(blocks)
+
+
+def _batches(values: Iterable[bytes | None]) -> Iterator[list[bytes | None]]:
+    """Give the values of each batch: not too many, and not too long."""
+    part: list[bytes | None] = []
+    size = 0
+    for value in values:
+        length = len(value or b"")
+        if part and (len(part) == MAX_BATCH_RECORDS or size + length > _BATCH_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(value)
+        size += length
+    if part:
+        yield part
 
 
 def write_snapshot(

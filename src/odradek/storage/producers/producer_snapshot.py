@@ -13,6 +13,7 @@ Source in Kafka: `ProducerStateManager`, `ProducerStateEntry`.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,12 +21,14 @@ from pathlib import Path
 
 from odradek.errors import FormatError
 from odradek.records.crc import crc32c
-from odradek.storage.files import FILES, Buffer, FileSystem
+from odradek.storage.files import FILES, Buffer, FileSystem, open_file, read_at
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _VERSION = 1
 _CRC_END = 6
+_MAX_BYTES = 1 << 30
+"""Twenty million producers: more than a partition ever has."""
 NONE = -1
 
 
@@ -49,18 +52,24 @@ def parse_snapshot(data: Buffer, *, path: Path | None = None) -> list[ProducerSn
     Raises:
         FormatError: The version is unknown, the checksum differs, or the bytes are not as many as the count says.
     """
+    crc = _check_header(data, len(data), path)
+    actual = crc32c(memoryview(data)[_CRC_END:])
+    if crc != actual:
+        raise FormatError(f"the checksum is {crc:#010x}, its bytes give {actual:#010x}", path=path, position=2)
+    return [ProducerSnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])]
+
+
+def _check_header(data: Buffer, size: int, path: Path | None) -> int:
+    """Return the checksum that a snapshot of `size` bytes claims, once version and count fit."""
     if len(data) < _HEADER.size:
         raise FormatError(f"{len(data)} bytes are no producer snapshot", path=path, position=0)
     version, crc, count = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise FormatError(f"version {version} is unknown", path=path, position=0)
-    actual = crc32c(memoryview(data)[_CRC_END:])
-    if crc != actual:
-        raise FormatError(f"the checksum is {crc:#010x}, its bytes give {actual:#010x}", path=path, position=2)
     expected = _HEADER.size + count * _ENTRY.size
-    if count < 0 or expected != len(data):
-        raise FormatError(f"{count} producers take {expected} bytes, there are {len(data)}", path=path, position=6)
-    return [ProducerSnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])]
+    if count < 0 or expected != size or size > _MAX_BYTES:
+        raise FormatError(f"{count} producers take {expected} bytes, there are {size}", path=path, position=6)
+    return int(crc)
 
 
 def format_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
@@ -83,12 +92,16 @@ def format_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
 
 
 def read_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
-    """Read a snapshot file.
+    """Read a snapshot file: not before its size is what its header says.
 
     Raises:
         FormatError: It cannot be believed; Kafka deletes it then and takes the one before it.
+        OSError: There is none, or the disk failed.
     """
-    return parse_snapshot(path.read_bytes(), path=path)
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        _check_header(read_at(file, path, 0, _HEADER.size), size, path)
+        return parse_snapshot(read_at(file, path, 0, size), path=path)
 
 
 def write_snapshot(path: Path, entries: Iterable[ProducerSnapshotEntry], files: FileSystem = FILES) -> None:

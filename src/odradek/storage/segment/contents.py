@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from odradek.errors import LogError
-from odradek.storage.regular_file import open_regular_file
+from odradek.storage.files import open_descriptor
 
 Mapped: TypeAlias = mmap.mmap | bytes
 """A file's bytes; an empty file cannot be mapped."""
@@ -62,23 +62,22 @@ class Contents:
 
     def __init__(self, path: Path, *, is_stable: bool) -> None:
         self._path = path
-        descriptor = open_regular_file(path)
-        try:
-            status = os.fstat(descriptor)
-            self.identity = status.st_dev, status.st_ino
-            self._mapped: Mapped | None = None
-            if is_stable:
-                size = status.st_size
-                self._mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if size else b""
-            else:
-                self._descriptor, descriptor = descriptor, -1
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+        self._descriptor = open_descriptor(path)
+        status = os.fstat(self._descriptor)
+        self.identity = status.st_dev, status.st_ino
+        self._mapped: Mapped | None = None
+        if is_stable:
+            size = status.st_size
+            self._mapped = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ) if size else b""
+            self._close()
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        self._close()
 
     @property
     def mapped(self) -> Mapped | None:

@@ -46,20 +46,21 @@ class OpenSegments:
         """Open a file; where the process has no descriptor left, others are closed first.
 
         Raises:
-            LogError: There is none left all the same.
+            FileNotFoundError: There is no such file.
+            LogError: The system does not let us read it, or there is no descriptor left all the same.
         """
-        try:
-            return action()
-        except OSError as error:
-            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+        for attempt in range(2):
+            try:
+                return action()
+            except FileNotFoundError:
                 raise
-        self.close_all()
-        try:
-            return action()
-        except OSError as error:
-            if error.errno not in {errno.EMFILE, errno.ENFILE}:
-                raise
-            raise LogError(f"{error.filename}: {error.strerror}") from error
+            except OSError as error:
+                if error.errno is None:
+                    raise
+                if attempt > 0 or error.errno not in {errno.EMFILE, errno.ENFILE}:
+                    raise LogError(f"{error.filename} cannot be read: {error.strerror}") from error
+            self.close_all()
+        raise AssertionError("unreachable")
 
     def touch(self, segment: Closable) -> None:
         """Note that a segment is in use."""

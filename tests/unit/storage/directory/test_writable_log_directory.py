@@ -119,13 +119,13 @@ def test_what_kafka_wrote_goes_on(crashed: bool, kafka_fixture: KafkaFixture, tm
             assert values(logs[name])[-1] == b"record"
 
 
-def test_folders_of_unknown_origin_become_topics(tmp_path: Path) -> None:
+def test_folders_of_unknown_origin_become_topics_where_that_is_asked_for(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "a") as logs:
         logs.create_topic("t", partitions=2)
         topic_id = logs.topic_id("t")
         logs["t", 1].append([Record(None, b"v")])
     shutil.copytree(tmp_path / "a" / "t-1", tmp_path / "b" / "t-1")
-    with odradek.open(tmp_path / "b") as logs:
+    with odradek.open(tmp_path / "b", adopt=True) as logs:
         assert logs.topic_id("t") == topic_id
         assert [values(log) for log in logs] == [[], [b"v"]]
     shutil.copytree(tmp_path / "a" / "t-1", tmp_path / "b" / "other-0")

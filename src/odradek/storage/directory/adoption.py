@@ -1,0 +1,134 @@
+"""Which folders become log directories: Kafka's own, and those in which there is nothing.
+
+    data/ meta.properties ...                             one already
+    data/                                                 empty, absent, or as an interrupted first opening leaves it
+    data/ photos-2024/ notes.txt                          somebody else's: only where that is asked for (`adopt`)
+    data/ orders-0/00000000000000000000.log               partitions without a cluster: likewise
+    data/ __cluster_metadata-0/ or bootstrap.checkpoint   a cluster's, but not whose: never
+
+Kafka leaves the choice to its format tool; but a folder that is opened is formatted here at once, and the names of the
+folders in it would become topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from odradek.errors import ForeignDirectoryError, FormatError, LogError
+from odradek.storage.directory.lock import LOCK_FILE_NAME
+from odradek.storage.directory.meta_properties import META_PROPERTIES
+from odradek.storage.directory.partition_folders import holds_segments
+from odradek.storage.files import FILES, FileSystem, subfolders
+from odradek.storage.metadata.cluster import MAX_PARTITIONS_PER_BATCH
+from odradek.storage.metadata.log import METADATA_DIRECTORY, load_bootstrap
+from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
+from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, parse_partition_directory
+
+_OF_FORMATTING = (META_PROPERTIES, BOOTSTRAP_CHECKPOINT, f"{META_PROPERTIES}.tmp", f"{BOOTSTRAP_CHECKPOINT}.tmp")
+"""What the formatting of a folder makes, the last first."""
+
+_NOTHING = {LOCK_FILE_NAME, "lost+found", *_OF_FORMATTING[2:]}
+_NAMED_AT_MOST = 3
+
+
+class Admission:
+    """Folders that are about to be opened for writing; nothing in them has been touched.
+
+    Args:
+        paths: The folders of `log.dirs`.
+        adopt: Whether folders that hold something else are taken too.
+        files: The way to the disk.
+
+    Raises:
+        ForeignDirectoryError: A folder holds something else; or something that cannot be made a partition.
+        LogError: A folder cannot be read.
+    """
+
+    def __init__(self, paths: Sequence[Path], *, adopt: bool = False, files: FileSystem = FILES) -> None:
+        self._files = files
+        self._missing = {folder for path in paths for folder in _missing(path)}
+        for path in paths:
+            _check(path, adopt=adopt)
+
+    def remove_files(self, path: Path) -> None:
+        """Remove what was made in a folder that was not there: its opening failed, and its lock is still held."""
+        if path in self._missing:
+            for name in _OF_FORMATTING:
+                with suppress(OSError):
+                    self._files.unlink(path / name)
+
+    def remove_folders(self) -> None:
+        """Remove the folders that were not there and that are empty again: opening them failed."""
+        for folder in sorted(self._missing, key=lambda folder: -len(folder.parts)):
+            with suppress(OSError):
+                self._files.remove_directory(folder)
+
+
+def _missing(path: Path) -> Iterable[Path]:
+    for folder in (path, *path.parents):
+        if folder.exists() or folder.is_symlink():
+            return
+        yield folder
+
+
+def _check(path: Path, *, adopt: bool) -> None:
+    try:
+        names = sorted(entry.name for entry in path.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        # It is made, or who is to make it says why that cannot be done.
+        return
+    except OSError as error:
+        raise LogError(f"{path} cannot be read as a log directory: {error.strerror or error}") from error
+    if META_PROPERTIES in names:
+        return
+    found = [name for name in names if name not in _NOTHING and not _is_new_bootstrap(path / name)]
+    of_cluster = [name for name in found if name in {METADATA_DIRECTORY, BOOTSTRAP_CHECKPOINT}]
+    if of_cluster:
+        # It has topics, under ids that belong to a cluster and a directory whose names nobody knows any more.
+        reason = (
+            f"holds the metadata of a cluster, {of_cluster[0]}, but no {META_PROPERTIES} that says whose: put it back"
+        )
+        raise ForeignDirectoryError(path, of_cluster, reason)
+    if found and not adopt:
+        raise ForeignDirectoryError(
+            path,
+            found,
+            f"is no log directory: it holds {_listed(found)}, but no {META_PROPERTIES}. With adopt=True it is made "
+            "one, and the folders of partitions in it become topics",
+        )
+    if found:
+        _check_partitions(path)
+
+
+def _is_new_bootstrap(path: Path) -> bool:
+    """Whether this is the file that the formatting of a folder makes first: whole, and without topics."""
+    if path.name != BOOTSTRAP_CHECKPOINT:
+        return False
+    try:
+        return not load_bootstrap(path).topics
+    except (FormatError, OSError):
+        return False
+
+
+def _check_partitions(path: Path) -> None:
+    for name in subfolders(path):
+        parsed = parse_partition_directory(name)
+        if parsed is None:
+            continue
+        reason = None
+        if parsed.suffix == DELETE_DIRECTORY_SUFFIX:
+            reason = "is marked as deleted: it would be removed, with all that is in it"
+        elif not parsed.suffix and parsed.topic_partition.partition >= MAX_PARTITIONS_PER_BATCH:
+            reason = f"would be one of more than {MAX_PARTITIONS_PER_BATCH} partitions of a topic"
+        elif not parsed.suffix and not holds_segments(path / name):
+            reason = "cannot become a partition: it holds no segment"
+        if reason is not None:
+            raise ForeignDirectoryError(path, [name], f"cannot be made a log directory: {name!r} {reason}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:_NAMED_AT_MOST])
+    more = len(names) - _NAMED_AT_MOST
+    return f"{shown} and {more} more" if more > 0 else shown

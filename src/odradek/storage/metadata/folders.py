@@ -1,0 +1,68 @@
+"""The partitions' folders of a log directory, held against what its metadata say, or in the place of them.
+
+    orders-0/partition.metadata          the id of the topic: a folder of another one is not known
+    orders-0/leader-epoch-checkpoint     the epoch, where no metadata have it
+
+Source in Kafka: `LogManager.isStrayKraftReplica`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odradek.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.files import subfolders
+from odradek.storage.metadata.image import MetadataImage, PartitionImage, TopicImage
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition, parse_partition_directory
+
+
+def partition_folders(directory: Path) -> list[tuple[Path, TopicPartition]]:
+    """Return the partitions' folders of a log directory, but that of the metadata log and those that are marked.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    try:
+        names = subfolders(directory)
+    except FileNotFoundError:
+        return []
+    parsed = [(directory / name, parse_partition_directory(name)) for name in names]
+    return [
+        (folder, name.topic_partition)
+        for folder, name in parsed
+        if name is not None and not name.suffix and name.topic_partition.topic != CLUSTER_METADATA_TOPIC
+    ]
+
+
+def unknown_partitions(directory: Path, image: MetadataImage) -> list[Path]:
+    """Return the folders of partitions that some metadata do not know, by name or by their topic's id.
+
+    Raises:
+        FormatError: A `partition.metadata` is damaged.
+    """
+    return [folder for folder, name in partition_folders(directory) if not is_known(image, folder, name)]
+
+
+def is_known(image: MetadataImage, folder: Path, name: TopicPartition) -> bool:
+    """Whether some metadata know the partition of a folder, by name and by its topic's id.
+
+    Raises:
+        FormatError: Its `partition.metadata` is damaged.
+    """
+    topic = image.topics.get(name.topic)
+    if topic is None or name.partition not in topic.partitions:
+        return False
+    # A crash may have come between the making of the folder and that of the file.
+    return read_partition_metadata(folder / PARTITION_METADATA) in {None, topic.topic_id}
+
+
+def image_of_folders(directory: Path) -> MetadataImage:
+    """Make up the metadata from the names of partition folders, their `partition.metadata` and their leader epochs."""
+    image = MetadataImage()
+    for folder, (topic, partition) in partition_folders(directory):
+        epochs = read_leader_epochs(folder / LEADER_EPOCH_CHECKPOINT)
+        if topic not in image.topics:
+            image.add_topic(TopicImage(topic, read_partition_metadata(folder / PARTITION_METADATA)))
+        image.topics[topic].partitions[partition] = PartitionImage(leader_epoch=epochs[-1].epoch if epochs else 0)
+    return image

@@ -1,0 +1,25 @@
+"""A folder with nothing but the metadata that Apache Kafka wrote."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT
+from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
+from odradek.storage.metadata.log import METADATA_DIRECTORY
+from peers.kafka_fixture import KafkaFixture
+
+
+@pytest.fixture
+def kafka_metadata(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> Path:
+    """The metadata of the clean 4.3.1 log directory, in a directory that was closed in order."""
+    path = tmp_path / "live/data"
+    path.mkdir(parents=True)
+    for name in ("meta.properties", "bootstrap.checkpoint", CLEAN_SHUTDOWN_MARKER):
+        shutil.copy(fixture_4_3_1.log_dir / name, path)
+    shutil.copytree(fixture_4_3_1.log_dir / METADATA_DIRECTORY, path / METADATA_DIRECTORY)
+    (path / LOG_START_OFFSET_CHECKPOINT).write_text("0\n0\n")
+    return path
