@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crash.checks import Wrong, check_log, check_producers, first_difference, require, row_of
+from crash.checks import Wrong, check_log, check_producers, first_difference, require, row_of, rows_of
 from crash.model import PartitionModel, Producer, Row
 from crash.store import Store, files_of, unrecorded
 from crash.workload import Workload
@@ -191,7 +191,7 @@ class Judge:
         known: dict[TopicPartition, dict[int, Producer]] = {}
         for partition in store.partitions():
             log = store.log(partition)
-            rows = [row_of(record) for record in log.read()]
+            rows = rows_of(log, may_have_holes=self.work.store.flushes_late)
             rows.append(Row(log.log_end_offset, self.work.now, b"key-0", b"after"))
             log.append([Record(rows[-1].key, rows[-1].value, timestamp=self.work.now)], durable=rng.random() < 0.5)
             for producer_id, producer in producers_of(log).items():
@@ -202,7 +202,7 @@ class Judge:
         store.open()
         for partition, wanted in expected.items():
             log = store.log(partition)
-            found = [row_of(record) for record in log.read()]
+            found = rows_of(log, may_have_holes=self.work.store.flushes_late)
             require(found == wanted, partition, "after a clean stop:", first_difference(found, wanted))
             require(producers_of(log) == known[partition], partition, "has other producers after a clean stop")
         require(not store.report, "was not closed in order:", *store.report.actions)

@@ -18,6 +18,7 @@ import pytest
 import odradek
 from odradek.errors import LogDirectoryLockedError
 from odradek.records import Record
+from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.names import TopicPartition
@@ -38,6 +39,7 @@ FREQUENT = {
     "log.retention.check.interval.ms": "500",
     "log.initial.task.delay.ms": "500",
     "log.cleaner.backoff.ms": "300",
+    "log.flush.start.offset.checkpoint.interval.ms": "500",
     "log.segment.delete.delay.ms": "1000",
     # Ours are verified by nobody: the coordinator never heard of them.
     "transaction.max.timeout.ms": "900000",
@@ -245,6 +247,9 @@ def delete_by_kafka(tools: KafkaTools, broker: KafkaBroker, ledger: Ledger, fold
     tool = "org.apache.kafka.tools.DeleteRecordsCommand"
     tools.run(tool, "--bootstrap-server", broker.bootstrap_servers, "--offset-json-file", path).check()
     ledger.started(*place, offset)
+    # Until then a broker that is killed forgets it.
+    checkpoint = broker.log_dir / LOG_START_OFFSET_CHECKPOINT
+    wait_for(lambda: read_offset_checkpoint(checkpoint).get(place) == offset, 30, "the new log start on the disk")
 
 
 def abort_by_kafka(tools: KafkaTools, broker: KafkaBroker, ledger: Ledger, number: int) -> None:

@@ -47,7 +47,8 @@ class Interrupter:
         sys.settrace(self._before)
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        if "odradek/storage" not in frame.f_code.co_filename or frame.f_code.co_name == "__del__":
+        calls = frame.f_code.co_name, "" if frame.f_back is None else frame.f_back.f_code.co_name
+        if "odradek/storage" not in frame.f_code.co_filename or "__del__" in calls:
             # What comes out of a finalizer nobody gets.
             return None
         frame.f_trace_opcodes = True
