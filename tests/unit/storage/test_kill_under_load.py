@@ -20,6 +20,7 @@ from odradek.records import Record
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.log.log import Log
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 from peers import load_writer
 from peers.load_writer import TOPICS, numbered
@@ -123,7 +124,9 @@ def check(log: Log, place: TopicPartition, told: Told, source: random.Random) ->
     """Compare one log with what was told of it; return the offsets of what is in it."""
     expected = told.records[place]
     found = {record.offset: record for record in log.read()}
-    assert log.damage == []
+    # A kill may tear a write where it passes from one page to the next.
+    torn = [] if isinstance(log, WritableLog) else [str(segment.path) for segment in log.segments[-1:]]
+    assert [damage.path for damage in log.damage if damage.path not in torn] == []
     start = log.log_start_offset
     if place.topic != "short":
         assert start == 0

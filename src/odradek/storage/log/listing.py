@@ -154,7 +154,8 @@ class Listing:
         before = known.pop(segment.path, None)
         if before is None:
             return segment
-        if before.inode != inode:
+        if before.inode != inode or before is self.segments[-1]:
+            # Another file, or the one that was appended to until now: it was looked at before it was whole.
             before.refresh()
         return before
 
