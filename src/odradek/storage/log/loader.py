@@ -24,7 +24,14 @@ from odradek.errors import CorruptIndexError
 from odradek.storage.checkpoints import EpochEntry
 from odradek.storage.files import FILES, TEMPORARY_SUFFIX, FileSystem
 from odradek.storage.log.leader_epochs import LeaderEpochCache
-from odradek.storage.log.recovery import RecoveryKind, RecoveryReport, recover_segment, replay_producers
+from odradek.storage.log.recovery import (
+    RecoveryKind,
+    RecoveryReport,
+    recover_segment,
+    replay_producers,
+    write_transaction_index,
+)
+from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -143,6 +150,8 @@ class LogLoader:
         producers = self._new_producers()
         producers.remove_stray_snapshots([segment.base_offset for segment in self._segments])
         self._rebuild(producers, start_offset, end_offset, is_clean=self._is_clean)
+        if self._is_clean and self._segments and producers.has_transactions:
+            self._check_transaction_index(self._segments)
         if self._is_folder_changed or not self._is_clean:
             # Also what the crashed process did: a snapshot of another past must not come back, nor a segment get lost.
             self._files.sync_directory(self._directory)
@@ -271,6 +280,16 @@ class LogLoader:
         except CorruptIndexError:
             return True
         return False
+
+    def _check_transaction_index(self, segments: Sequence[Segment]) -> None:
+        """Hold the transaction index of the last segment, which will grow, against its batches."""
+        last = segments[-1]
+        rebuilt = rebuilt_index(
+            last, Transactions(self._directory).of_segment(segments, len(segments) - 1), was_compacted=False
+        )
+        if rebuilt is not None:
+            write_transaction_index(last.transaction_index_path, *rebuilt, self._report, self._files)
+            self._is_folder_changed = True
 
     def _new_producers(self) -> ProducerStateManager:
         return ProducerStateManager(self._directory, files=self._files, producer_id_expiration_ms=self._expiration_ms)

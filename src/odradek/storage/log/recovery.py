@@ -287,6 +287,15 @@ def _write_indexes(segment: Segment, indexes: _Indexes, report: RecoveryReport, 
         _write_index(path(TRANSACTION_INDEX_SUFFIX), transactions, report, files)
 
 
+def write_transaction_index(
+    path: Path, transactions: Iterable[AbortedTransaction], reason: str, report: RecoveryReport, files: FileSystem
+) -> None:
+    """Write a transaction index that was found to be wrong."""
+    entries = b"".join(map(format_transaction, transactions))
+    report.add(RecoveryKind.REBUILT, path, 0, len(entries), reason)
+    replace_file(path, entries, files)
+
+
 def _write_index(path: Path, entries: bytes, report: RecoveryReport, files: FileSystem) -> None:
     try:
         present: bytes | None = path.read_bytes()

@@ -185,6 +185,38 @@ class Transactions:
         return read
 
 
+def rebuilt_index(
+    segment: Segment, known: SegmentTransactions, *, was_compacted: bool
+) -> tuple[list[AbortedTransaction], str] | None:
+    """Hold a segment's transaction index against its batches.
+
+    Args:
+        segment: The segment.
+        known: What its batches say, all of them.
+        was_compacted: Whether data that a transaction began with may be gone, of which the index still tells.
+
+    Returns:
+        The entries that it should have, and what is wrong with those that it has; None where nothing is.
+    """
+    try:
+        present = segment.transaction_index().transactions
+        reason = None
+    except FormatError as error:
+        present, reason = [], error.reason
+    noted = {entry[:3:2]: entry for entry in present}
+    wanted = []
+    for transaction in known.aborted:
+        entry = noted.get(transaction[:3:2])
+        is_credible = entry is not None and was_compacted and entry.first_offset <= transaction.first_offset
+        wanted.append(entry if entry is not None and is_credible else transaction)
+    if was_compacted:
+        wanted += [noted[marker] for marker in known.other_aborts if marker in noted]
+        wanted.sort(key=lambda entry: entry.last_offset)
+    if present == wanted and reason is None:
+        return None
+    return wanted, reason or "its entries are not those that the batches give"
+
+
 def _is_abort(segment: Segment, header: BatchHeader) -> bool:
     # Its checksum is verified: one flipped bit makes a COMMIT of an ABORT.
     if segment.batch_at(header.position) is None:

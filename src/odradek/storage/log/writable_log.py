@@ -28,6 +28,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
+from weakref import WeakSet
 
 from typing_extensions import Buffer
 
@@ -58,8 +59,8 @@ from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.log import Log
 from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.log.open_writers import OpenWriters
-from odradek.storage.log.recovery import RecoveryReport
-from odradek.storage.log.transactions import Transactions
+from odradek.storage.log.recovery import RecoveryReport, write_transaction_index
+from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.process import WritingProcess
 from odradek.storage.producers.producer_state import AppendOrigin, read_marker
 from odradek.storage.producers.producer_state_manager import (
@@ -177,6 +178,7 @@ class WritableLog(Log):
         self._start_offset = loaded.log_start_offset
         self._durability = Durability(self._disk, loaded.recovery_point)
         self._transactions = Transactions(self.path)
+        self._checked: WeakSet[Segment] = WeakSet()
         self._last_flush_ms = clock()
         if loaded.segments:
             active = ActiveSegment.resume(
@@ -291,7 +293,28 @@ class WritableLog(Log):
         Raises:
             FormatError: The marker of a transaction is corrupt.
         """
-        return self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
+        found = self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
+        if not self._is_closed and self._process.is_this:
+            self._check_transaction_indexes(start_offset, end_offset)
+        return found
+
+    def _check_transaction_indexes(self, start_offset: int, end_offset: int) -> None:
+        """Hold the indexes of sealed segments against their batches, once each, and write those that are wrong again.
+
+        No answer of ours rests on them; those of a Kafka that takes over do.
+        """
+        segments = self.segments
+        for number, segment in enumerate(segments[:-1]):
+            next_offset = segments[number + 1].base_offset
+            if segment in self._checked or next_offset <= start_offset or segment.base_offset >= end_offset:
+                continue
+            known = self._transactions.of_segment(segments, number)
+            with self._lock:
+                if segment in self.segments and not self._is_closed and not self.is_offline:
+                    rebuilt = rebuilt_index(segment, known, was_compacted=self._was_compacted)
+                    if rebuilt is not None:
+                        write_transaction_index(segment.transaction_index_path, *rebuilt, self.report, self._disk)
+            self._checked.add(segment)
 
     def may_have_gaps(self) -> bool:
         """Whether offsets may be left out: the log is compacted, or was."""

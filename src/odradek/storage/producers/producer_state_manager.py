@@ -24,7 +24,7 @@ from odradek.records.header import BatchHeader
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file, segment_file_name
-from odradek.storage.producers.producer_snapshot import read_snapshot, write_snapshot
+from odradek.storage.producers.producer_snapshot import NONE, read_snapshot, write_snapshot
 from odradek.storage.producers.producer_state import (
     AppendOrigin,
     BatchMetadata,
@@ -126,6 +126,11 @@ class ProducerStateManager:
     def producers(self) -> Mapping[int, ProducerState]:
         """The producers by id. Read only."""
         return self._producers
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether a producer that is known has begun or ended a transaction."""
+        return bool(self._open) or any(state.coordinator_epoch != NONE for state in self._producers.values())
 
     @property
     def first_unstable_offset(self) -> int | None:
