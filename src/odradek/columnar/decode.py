@@ -55,6 +55,10 @@ class Slice(Protocol):
         """The position in the segment that `data` starts at."""
 
     @property
+    def next_offset(self) -> int | None:
+        """Where the segment that follows begins, if this is the end of a sealed one."""
+
+    @property
     def position(self) -> int:
         """Where the first batch starts, in the segment."""
 
@@ -233,12 +237,16 @@ class _Decoding:
                 decoder.allow_gaps()
             elif status == Status.FULL:
                 yield from self.flush(mapped)
-            elif status == Status.END:
+            elif status == Status.END or (status != Status.OK and self._is_complete(part)):
                 return
             elif status != Status.OK:
                 refusal = self._refusal(status, part, part.origin + position)
                 yield from self.flush(mapped)
                 raise refusal
+
+    def _is_complete(self, part: Slice) -> bool:
+        """Whether what was decoded goes up to the next segment: then bytes after it that are no batch are no loss."""
+        return self._may_have_gaps is not None and self._decoder.expected_offset == part.next_offset
 
     def missing_at_end(self, end_offset: int, path: Any) -> MissingRecordsError | None:
         """Return the error of offsets that should have come and did not, if there are any."""

@@ -12,37 +12,16 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime
 
 import pyarrow as pa
 
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, decode_slices
 from odradek.columnar.schema import select
 from odradek.errors import UnknownTopicOrPartitionError
+from odradek.records.timestamps import Time, timestamp_ms
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import Isolation, Log
 from odradek.storage.names import TopicPartition
-
-Time = int | str | date | datetime
-"""A point in time: milliseconds since the epoch, ISO 8601 text, a date (its midnight) or a datetime; UTC if it does
-not say otherwise."""
-
-
-def timestamp_ms(time: Time) -> int:
-    """Return a point in time as milliseconds since the epoch.
-
-    Raises:
-        ValueError: A text that is not ISO 8601.
-    """
-    if isinstance(time, int):
-        return time
-    if isinstance(time, str):
-        time = datetime.fromisoformat(time)
-    elif not isinstance(time, datetime):
-        time = datetime(time.year, time.month, time.day, tzinfo=UTC)
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return round(time.timestamp() * 1000)
 
 
 def _matches(topic: str, pattern: str | re.Pattern[str]) -> bool:

@@ -76,7 +76,7 @@ def consume(
         auto_commit: Whether what is done is committed at an interval and on close.
         auto_commit_interval_ms: That interval.
         auto_offset_reset: Where to start in a partition without a valid position: `earliest`, `latest`, the first
-            record at a time (milliseconds or a datetime), or `none`, an error.
+            record at a time (milliseconds, or a datetime; UTC if it does not say otherwise), or `none`, an error.
         isolation: `read_committed` leaves out what is aborted or undecided.
         follow: Whether an iteration waits for more at the end; if not, it ends there.
         metadata_max_age_ms: How often new topics and partitions are looked for. Partitions that appear are read from

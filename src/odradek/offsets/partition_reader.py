@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from odradek.errors import FormatError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from odradek.offsets.store import Position
 from odradek.records import Record
+from odradek.records.timestamps import timestamp_ms
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.log.log import Isolation, Log
 from odradek.storage.uuids import format_uuid
@@ -30,7 +31,7 @@ class PartitionReader:
         log: The log, which may be growing.
         isolation: Which records are given.
         reset: Where to go on from when the place is lost: the start or the end of the log, the first record at a time
-            (in ms, or a datetime), or nowhere.
+            (in ms, or a datetime; UTC if it does not say otherwise), or nowhere.
 
     Attributes:
         position: The next offset to be read.
@@ -122,9 +123,7 @@ class PartitionReader:
         elif self._reset == "latest":
             self.seek(self.log.end_offset(self._isolation))
         else:
-            time = self._reset
-            timestamp = time if isinstance(time, int) else int(time.timestamp() * 1000)
-            offset = self.log.offset_for_time(timestamp, isolation=self._isolation)
+            offset = self.log.offset_for_time(timestamp_ms(self._reset), isolation=self._isolation)
             self.seek(self.log.end_offset(self._isolation) if offset is None else offset)
 
     def _truncated(self, stored: Position) -> bool:

@@ -46,6 +46,7 @@ class Piece(NamedTuple):
         position: Where the first batch starts.
         end_position: Where the last one ends.
         is_stable: Whether nobody will ever cut the file.
+        next_offset: Where the next segment begins, if the piece goes up to it.
     """
 
     path: str
@@ -53,6 +54,7 @@ class Piece(NamedTuple):
     position: int
     end_position: int
     is_stable: bool
+    next_offset: int | None
 
 
 class FolderSplit(Split):
@@ -124,7 +126,8 @@ def _open(piece: Piece) -> LogSlice | None:
         return None
     if contents.identity[1] != piece.inode or contents.size < piece.end_position:
         return None
-    return LogSlice(path, contents, piece.position, piece.end_position, int(path.name.partition(".")[0]))
+    base_offset = int(path.name.partition(".")[0])
+    return LogSlice(path, contents, piece.position, piece.end_position, base_offset, piece.next_offset)
 
 
 class Folder:
@@ -217,9 +220,9 @@ def _joined(parts: list[LogSlice]) -> tuple[Piece, ...]:
     for part in parts:
         path = str(part.path)
         if joined and joined[-1].path == path and joined[-1].end_position == part.position:
-            joined[-1] = joined[-1]._replace(end_position=part.end_position)
+            joined[-1] = joined[-1]._replace(end_position=part.end_position, next_offset=part.next_offset)
         else:
-            joined.append(Piece(path, part.inode, part.position, part.end_position, part.is_stable))
+            joined.append(Piece(path, part.inode, part.position, part.end_position, part.is_stable, part.next_offset))
     return tuple(joined)
 
 

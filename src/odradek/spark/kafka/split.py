@@ -128,6 +128,7 @@ class Chunk(NamedTuple):
         start_offset: The offset that was asked for, which may lie within the first batch.
         aborted: Transactions to leave out: producer id, first offset, last offset.
         origin: The position that the answer starts at.
+        next_offset: Nothing is known of what follows.
     """
 
     path: str
@@ -137,6 +138,7 @@ class Chunk(NamedTuple):
     start_offset: int
     aborted: tuple[tuple[int, int, int], ...]
     origin: int = 0
+    next_offset: int | None = None
 
 
 class PartitionFetch:

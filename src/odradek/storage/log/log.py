@@ -147,12 +147,22 @@ class Log(ABC):
         """Do something that opens files, again where a file is gone: its writer may have replaced or deleted it."""
         for _ in range(_RETRIES):
             with suppress(FileNotFoundError):
-                return action()
+                return self._opened_by(action)
             self.refresh()
         try:
-            return action()
+            return self._opened_by(action)
         except FileNotFoundError as error:
             raise self._gone(error) from error
+
+    def _opened_by(self, action: Callable[[], _T]) -> _T:
+        try:
+            return action()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno is None:
+                raise
+            raise LogError(f"{error.filename or self.path} cannot be read: {error.strerror}") from error
 
     def _gone(self, error: FileNotFoundError) -> Exception:
         # The folder of a topic that was deleted has another name, and a log that is written to does not list it again.
@@ -230,11 +240,12 @@ class Log(ABC):
             segment_end_offset = next_offset = segments[number + 1].base_offset
             end_position = segment.size_bytes
         position = segment.position_for(offset) if offset > segment.base_offset else 0
+        following = next_offset if number + 1 < len(segments) and end >= segment_end_offset else None
         if end < segment_end_offset:
             last = segment.batch_for(end - 1)
             if last is not None:
                 end_position = last.end_position if last.base_offset < end else last.position
-        return segment.slices(position, end_position, slice_bytes), next_offset
+        return segment.slices(position, end_position, slice_bytes, following), next_offset
 
     def read(
         self,
@@ -276,7 +287,7 @@ class Log(ABC):
                 for record in records:
                     if record.offset is not None and start <= record.offset < end:
                         yield record
-            if scan.damage is not None:
+            if scan.damage is not None and not order.is_at(part.next_offset):
                 raise scan.damage
         order.end(self.path, end)
 
@@ -376,6 +387,10 @@ class _Order:
         if header.base_offset > self._next_offset and is_known and not self._may_have_gaps():
             raise MissingRecordsError(self._next_offset, header.base_offset, path=part.path, position=header.position)
         self._next_offset, self._is_first = header.next_offset, False
+
+    def is_at(self, offset: int | None) -> bool:
+        """Whether the batches so far go up to an offset, so that none can be missing before it."""
+        return self._next_offset == offset and not self._is_first
 
     def end(self, path: Path, end_offset: int) -> None:
         if self._next_offset < end_offset and not self._may_have_gaps():

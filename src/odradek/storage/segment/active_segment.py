@@ -216,7 +216,8 @@ class ActiveSegment(Segment):
     def _files(self) -> _SegmentFiles:
         opened = self._open_files
         if opened is None:
-            opened = _SegmentFiles(self.directory, self.base_offset, self._limits.segment_index_bytes, self._disk)
+            index_bytes = self._limits.segment_index_bytes
+            opened = self._opened.open(lambda: _SegmentFiles(self.directory, self.base_offset, index_bytes, self._disk))
             opened.go_back(self.written)
             self._open_files = opened
         return opened

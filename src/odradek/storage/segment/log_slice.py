@@ -16,13 +16,24 @@ class LogSlice:
         position: Where the first batch starts, in the file.
         end_position: Where the last batch ends, in the file.
         base_offset: No batch of the slice begins below it.
+        next_offset: Where the segment that follows begins, if this is the end of a sealed one; else None. Bytes at the
+            end that are no batch are no loss where the offsets before them go up to it.
     """
 
-    def __init__(self, path: Path, contents: Contents, position: int, end_position: int, base_offset: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        contents: Contents,
+        position: int,
+        end_position: int,
+        base_offset: int,
+        next_offset: int | None = None,
+    ) -> None:
         self.path = path
         self.position = position
         self.end_position = end_position
         self.base_offset = base_offset
+        self.next_offset = next_offset
         self._contents = contents
 
     def __repr__(self) -> str:

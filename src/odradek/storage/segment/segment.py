@@ -283,8 +283,17 @@ class Segment:
         """
         return self._locate(offset)[1]
 
-    def slices(self, position: int, end_position: int, slice_bytes: int) -> Iterator[LogSlice]:
-        """Cut a range of whole batches into parts of about a size, one after the other."""
+    def slices(
+        self, position: int, end_position: int, slice_bytes: int, next_offset: int | None = None
+    ) -> Iterator[LogSlice]:
+        """Cut a range of whole batches into parts of about a size, one after the other.
+
+        Args:
+            position: Where the first batch starts.
+            end_position: Where the last one ends.
+            slice_bytes: About how many bytes a slice has at most.
+            next_offset: Where the next segment begins, if the range goes up to it.
+        """
         # All that it needs is open from here on: the files may be replaced or deleted meanwhile.
         contents, index = self.contents, self.offset_index
         if contents.mapped is None:
@@ -301,7 +310,7 @@ class Segment:
             yield LogSlice(self.path, contents, position, cut, self.base_offset)
             position = cut
         if position < end_position:
-            yield LogSlice(self.path, contents, position, end_position, self.base_offset)
+            yield LogSlice(self.path, contents, position, end_position, self.base_offset, next_offset)
 
     # -- ends and times
 
