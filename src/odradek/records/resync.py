@@ -22,13 +22,16 @@ MAX_OFFSET = 0x7FFFFFFFFFFFFFFF
 _VAIN_FACTOR = 8
 
 
-def find_batch(data: Buffer, position: int = 0, end: int | None = None, *, minimum_offset: int = 0) -> int | None:
+def find_batch(
+    data: Buffer, position: int = 0, end: int | None = None, *, stop: int | None = None, minimum_offset: int = 0
+) -> int | None:
     """Return where the next batch starts whose checksum holds.
 
     Args:
         data: A segment, or part of one.
         position: Where to look from.
-        end: Where to stop; the end of `data` if None.
+        end: Where the bytes end; the end of `data` if None.
+        stop: Where to stop looking: a batch that starts before may end after it. The end if None.
         minimum_offset: The least offset that it may have: that after the last good batch.
 
     Returns:
@@ -38,6 +41,7 @@ def find_batch(data: Buffer, position: int = 0, end: int | None = None, *, minim
     end = len(view) if end is None else end
     if minimum_offset > MAX_OFFSET:
         return None
-    budget = _VAIN_FACTOR * (end - position) + (1 << 20)
-    found = resync.find_batch(view, position, end, minimum_offset, MAX_OFFSET_STEP, budget)
+    stop = end if stop is None else stop
+    budget = _VAIN_FACTOR * (stop - position) + (1 << 20)
+    found = resync.find_batch(view, position, stop, end, minimum_offset, MAX_OFFSET_STEP, budget)
     return None if found < 0 else found

@@ -60,6 +60,7 @@ def _may_hold_a_magic(word: uint64_t) -> cython.bint:
 def _find(
     base: Bytes,
     position: int64_t,
+    stop: int64_t,
     end: int64_t,
     lowest: int64_t,
     offsets: uint64_t,
@@ -69,25 +70,28 @@ def _find(
 ) -> int64_t:
     # `at` is where the magic would be, so that whole words are looked at for it.
     at: int64_t = position + _MAGIC_AT
-    stop: int64_t
+    last: int64_t = stop + _MAGIC_AT
+    after: int64_t
     start: int64_t
     size: int64_t
     word: uint64_t
     info: BatchInfo
-    while at < end:
-        stop = at + 8
-        if stop <= end:
+    if last > end:
+        last = end
+    while at < last:
+        after = at + 8
+        if after <= last:
             word = _word(base + at)
             # With zeros eight bytes before, the size fields are 0 too.
             if word == 0 and _word(base + at - 8) == 0:
-                at = stop
+                at = after
                 continue
             if not _may_hold_a_magic(word):
-                at = stop
+                at = after
                 continue
         else:
-            stop = end
-        while at < stop:
+            after = last
+        while at < after:
             start = at - _MAGIC_AT
             at += 1
             if base[start + _MAGIC_AT] > 2 or base[start] > 0x7F:
@@ -109,6 +113,7 @@ def _find(
 def find_batch(
     data: cython.const[cython.uchar][::1],
     position: int64_t,
+    stop: int64_t,
     end: int64_t,
     lowest: int64_t,
     offsets: uint64_t,
@@ -119,12 +124,13 @@ def find_batch(
     Args:
         data: The bytes.
         position: Where to look from.
+        stop: Where to stop; a batch that starts before may end after it.
         end: Where the bytes end.
         lowest: The least offset that the batch may have.
         offsets: How far above that its offset may be.
         budget: How many bytes of what turns out to be no batch may be looked at.
     """
-    if end > data.shape[0] or position < 0 or lowest < 0:
+    if end > data.shape[0] or position < 0 or stop > end or lowest < 0:
         raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
     if end - position <= _MAGIC_AT:
         return -1
@@ -133,5 +139,5 @@ def find_batch(
     crc32: crc32_function = cython.cast(crc32_function, _crc32_address)
     found: int64_t
     with cython.nogil:
-        found = _find(base, position, end, lowest, offsets, budget, crc32c, crc32)
+        found = _find(base, position, stop, end, lowest, offsets, budget, crc32c, crc32)
     return found
