@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from odradek.cli.app import ExitCode, printable, report
-from odradek.cli.log_files import is_partition_directory, partition_directories
+from odradek.inspection.log_files import is_partition_directory, partition_directories
 from odradek.errors import FormatError, LogError
 from odradek.storage.salvage import SalvagedLog, salvage_partition, salvage_root
 

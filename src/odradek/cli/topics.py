@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from odradek.cli.app import ExitCode, report
-from odradek.cli.log_files import check_log_directory
+from odradek.inspection.log_files import locate_log_directory
 from odradek.storage.directory.log_directory import LogDirectory
 
 _COLUMNS = ("topic", "partition", "log_start_offset", "log_end_offset", "segments", "bytes")
@@ -25,7 +25,7 @@ def command(directory: Path, form: str) -> int:
     """
     code = ExitCode.CLEAN
     rows = []
-    check_log_directory(directory)
+    locate_log_directory(directory)
     with LogDirectory(directory) as logs:
         for log in logs:
             topic, partition = log.topic_partition
