@@ -3,6 +3,9 @@
 for finding in odradek.inspection.verify("data"):                # damage, gaps, files that contradict each other
     print(finding.path, finding.position, finding.kind, finding.reason)
 
+report = odradek.inspection.salvage("data", "rescued")           # what is sound, in a new log directory
+print(report.batches, report.losses)
+
 The command line prints what is found here.
 """
 
@@ -14,9 +17,20 @@ from pathlib import Path
 
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import UnknownPathError, locate
+from odradek.inspection.salvaging.report import Loss, SalvagedLog, SalvageReport
+from odradek.inspection.salvaging.run import salvage
 from odradek.inspection.verification.run import Verification
 
-__all__ = ["Finding", "FindingKind", "UnknownPathError", "verify"]
+__all__ = [
+    "Finding",
+    "FindingKind",
+    "Loss",
+    "SalvageReport",
+    "SalvagedLog",
+    "UnknownPathError",
+    "salvage",
+    "verify",
+]
 
 
 def verify(path: str | os.PathLike[str], *, decode: bool = False) -> Iterator[Finding]:
