@@ -14,6 +14,9 @@ millions of records; the best of several rounds counts: what else the machine do
 * Beside the fastest of Python's clients that read these bytes in memory stands the most that could be: the checksum
   (and the codec), and a copy of as many bytes as the columns have between two places in the cache, nothing else.
 
+The third table has bytes that are no batches, as damage leaves them: how fast the next batch is looked for in them,
+beside a copy into fresh memory.
+
 confluent-kafka decodes only what it fetches. With `--kafka`, Apache Kafka 4.3.1 serves such segments (it needs java and
 mvn, as the interop tests do), and the last table has it beside aiokafka and ours, each with socket and broker.
 """
@@ -47,6 +50,7 @@ from odradek.records.builder import BatchOptions, build_batch
 from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.header import V2_HEADER_BYTES
 from odradek.records.kernels.batches import walk_batches
+from odradek.records.resync import find_batch
 from odradek.records.scan import scan_batches
 from odradek.storage.producers.producer_state import AppendOrigin
 
@@ -68,6 +72,7 @@ DECODE_HEAD = (
 ENCODE_HEAD = (
     "| value x batch | codec | encode GB/s | M/s | codec alone GB/s | / codec | fastest client M/s | / client |"
 )
+DAMAGE_HEAD = "| damage | passed over, GB/s | memcpy GB/s | / memcpy |"
 BROKER_HEAD = (
     "| value x batch | codec | confluent-kafka M/s | aiokafka M/s | ours M/s | ours / the fastest "
     "| ours in memory / the fastest |"
@@ -361,6 +366,25 @@ def segment_of(value_bytes: int, batch_records: int, codec: Codec, size_bytes: i
         yield make_segment(Path(folder) / "00.log", value_bytes, batch_records, codec, size_bytes)
 
 
+def report_damage(rounds: int, size_bytes: int) -> None:
+    """Print how fast what is no batch is passed over."""
+    source = random.Random(1)
+    words = ["".join(source.choices(string.ascii_lowercase, k=source.randint(2, 9))).encode() for _ in range(2000)]
+    table(DAMAGE_HEAD)
+    for name, piece in {
+        "zeros": bytes(1 << 20),
+        "random bytes": source.randbytes(1 << 20),
+        "text": text(1 << 20, source, words),
+        "bytes of 1": b"\1" * (1 << 20),
+    }.items():
+        data = piece * max(1, size_bytes >> 20)
+        if find_batch(data) is not None:
+            raise RuntimeError(f"there is no batch in {name}")
+        ours = len(data) / best(rounds, functools.partial(find_batch, data))
+        copied = len(data) / best(rounds, functools.partial(bytearray, data))
+        print(row(name, f"{ours / 1e9:.2f}", f"{copied / 1e9:.2f}", times(ours, copied)), flush=True)
+
+
 def by_confluent(servers: str, topic: str, count: int) -> None:
     """Consume a partition with confluent-kafka, many messages a call."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -468,6 +492,7 @@ def main() -> None:
                     encodings.append(row(*name, *encoding(segment, batch_records, codec, rounds)))
     table(ENCODE_HEAD)
     print("\n".join(encodings), flush=True)
+    report_damage(arguments.rounds, arguments.megabytes << 20)
     if arguments.kafka:
         report_brokers(min(3, arguments.rounds))
     else:

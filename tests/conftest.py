@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.locks import check_lock_order
 from peers.kafka_fixture import KafkaFixture
 
@@ -17,6 +19,9 @@ pytest_plugins = ["peers.fixtures"]
 check_lock_order(True)
 
 VECTORS = Path(__file__).parent / "vectors"
+
+SmallLogDirectory = Callable[..., Path]
+"""Makes a private copy of some partitions: see the fixture."""
 
 
 def _unpack(version: str, tmp_path_factory: pytest.TempPathFactory) -> KafkaFixture:
@@ -49,3 +54,31 @@ def kafka_fixture(request: pytest.FixtureRequest) -> KafkaFixture:
 def writable_log_dir(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> Path:
     """A private copy of the clean 4.3.1 log directory."""
     return Path(shutil.copytree(fixture_4_3_1.log_dir, tmp_path / "log-dir"))
+
+
+@pytest.fixture
+def small_log_dir(fixture_4_3_1: KafkaFixture, fixture_2_8_2: KafkaFixture, tmp_path: Path) -> SmallLogDirectory:
+    """Makes a private copy of some partitions, with the metadata: `small_log_dir("keyed-0", version="4.3.1")`."""
+
+    def make(*partitions: str, version: str = "4.3.1", clean: bool = True) -> Path:
+        fixture = fixture_4_3_1 if version == "4.3.1" else fixture_2_8_2
+        source = fixture.log_dir if clean else fixture.log_dir_unclean
+        root = tmp_path / "data"
+        root.mkdir()
+        wanted = [source / name for name in partitions]
+        if version == "4.3.1":
+            wanted.append(source / "__cluster_metadata-0")
+        for path in {*(path for path in source.iterdir() if path.is_file()), *wanted}:
+            if path.is_dir():
+                shutil.copytree(path, root / path.name)
+            else:
+                shutil.copy(path, root / path.name)
+        for path in root.glob("*-offset-checkpoint"):
+            offsets = read_offset_checkpoint(path)
+            write_offset_checkpoint(path, {name: offset for name, offset in offsets.items() if str(name) in partitions})
+        for path in root.rglob("*"):
+            # Snapshots of the metadata log cannot be written to.
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        return root
+
+    return make

@@ -13,7 +13,7 @@ from mutation import MAX_INPUT, mutate_batches
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, scan_batches
 from odradek.records.control import parse_end_transaction_marker
-from odradek.records.resync import find_batch
+from odradek.records.resync import MAX_OFFSET_STEP, find_batch
 from seeds import messages, v2_batches
 from targets import Target, dice
 
@@ -54,9 +54,14 @@ def _check(data: bytes) -> Hashable:
 
 def _resynchronise(view: memoryview, start: int) -> None:
     position = find_batch(view, start)
-    if position is not None:
-        assert position >= start, "a batch before the position"
-        assert next(iter(scan_batches(view, position)), None) is not None, "no batch where one was found"
+    if position is None:
+        return
+    assert position >= start, "a batch before the position"
+    assert next(iter(scan_batches(view, position)), None) is not None, "no batch where one was found"
+    # Of a long way the model would take seconds.
+    for passed in range(start, min(position, start + 512)):
+        header = next(iter(scan_batches(view, passed)), None)
+        assert header is None or header.base_offset > MAX_OFFSET_STEP, f"the batch at {passed} was passed over"
 
 
 def _filtered(

@@ -17,6 +17,7 @@ import pytest
 
 import odradek
 from odradek.errors import LogDirectoryLockedError
+from odradek.inspection import verify
 from odradek.records import Record
 from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.directory.log_directory import LogDirectory
@@ -325,6 +326,11 @@ def check_indexes(tools: KafkaTools, log_dir: Path) -> None:
     assert len(result.stdout.splitlines()) == len(filled)
 
 
+def check_verified(log_dir: Path) -> None:
+    """Whoever wrote, and whether it was closed, killed or is at work: nothing is wrong with the files."""
+    assert list(verify(log_dir, decode=True)) == []
+
+
 # -- the tests
 
 
@@ -352,6 +358,7 @@ def test_five_rounds_on_one_folder(kafka_tools: KafkaTools, broker: KafkaBroker,
             with odradek.open(log_dir) as logs:
                 write_by_us(logs, ledger, number)
             check_indexes(kafka_tools, log_dir)
+        check_verified(log_dir)
 
         broker.start()
         consumed = {isolation: by_java(kafka_tools, broker, isolation) for isolation in ISOLATIONS}
@@ -368,10 +375,12 @@ def test_five_rounds_on_one_folder(kafka_tools: KafkaTools, broker: KafkaBroker,
         if number == 3:
             abort_by_kafka(kafka_tools, broker, ledger, number)
         wait_for_cleaner(broker, ledger)
+        check_verified(log_dir)
         if number in {2, 3}:
             broker.kill()
         else:
             broker.stop()
+        check_verified(log_dir)
 
         with LogDirectory(log_dir) as reader:
             check_ours(ledger, reader)

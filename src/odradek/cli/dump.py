@@ -11,13 +11,13 @@ import click
 from typing_extensions import Buffer
 
 from odradek.cli.app import ExitCode, describe, report
-from odradek.cli.entry_listing import entries_of
 from odradek.cli.kafka_dump import Decoder, KafkaDump, KafkaDumpOptions
-from odradek.cli.log_files import FileKind, LogFile, expand
 from odradek.cli.options import OffsetRange, Timestamp
 from odradek.cli.record_json import batch_fields, json_line, quote, text_line
-from odradek.cli.selection import Selection, start_position
 from odradek.errors import FormatError
+from odradek.inspection.entry_listing import entries_of
+from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError, expand
+from odradek.inspection.selection import Selection, start_position
 from odradek.records import Record, read_records
 from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
 
@@ -45,15 +45,15 @@ class Dump:
         report(str(damage))
         self.code = max(self.code, ExitCode.FINDINGS)
 
-    def attempt(self, file: LogFile | OSError, show: Callable[[LogFile], None]) -> None:
+    def attempt(self, file: LogFile | UnknownPathError, show: Callable[[LogFile], None]) -> None:
         """Show one file; what goes wrong with it is noted, so that the others follow."""
         try:
-            if isinstance(file, OSError):
+            if isinstance(file, UnknownPathError):
                 raise file
             show(file)
         except BrokenPipeError:
             raise
-        except OSError as error:
+        except (OSError, UnknownPathError) as error:
             report(describe(error))
             self.code = ExitCode.INPUT_OUTPUT
         except FormatError as error:
@@ -191,6 +191,6 @@ def command(
         show = dump.file
     for file in expand(paths):
         # Of a folder a dump shows the records; Kafka's tool is given each file by its name.
-        if isinstance(file, OSError) or kafka_compat or file.is_named or file.is_segment:
+        if isinstance(file, UnknownPathError) or kafka_compat or file.is_named or file.is_segment:
             dump.attempt(file, show)
     return dump.code

@@ -22,8 +22,9 @@ from typing import Any, BinaryIO
 
 from typing_extensions import Buffer
 
-from odradek.cli.log_files import FileKind, LogFile
 from odradek.errors import FormatError
+from odradek.inspection.entry_listing import read_producer_snapshot, read_transaction_index
+from odradek.inspection.log_files import FileKind, LogFile
 from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.batch import records_section
 from odradek.records.compression import Codec, Decompressor
@@ -39,7 +40,7 @@ from odradek.storage.metadata.control import control_record_json
 from odradek.storage.metadata.records import metadata_record_json
 from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.names import parse_raft_snapshot_file
-from odradek.storage.producers.producer_snapshot import read_snapshot
+from odradek.storage.regular_files import file_size
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
@@ -111,6 +112,8 @@ class KafkaDump:
         """Print one file; what Kafka's tool does not know is left out."""
         if file.kind not in self._printers:
             return
+        # Whatever bears such a name is opened by the printers.
+        file_size(file.path)
         self._line(f"Dumping {file.path}")
         self._printers[file.kind](file)
 
@@ -132,14 +135,14 @@ class KafkaDump:
         index.close()
 
     def _transaction_index(self, file: LogFile) -> None:
-        for entry in parse_transaction_index(file.path.read_bytes(), path=file.path):
+        for entry in parse_transaction_index(read_transaction_index(file), path=file.path):
             self._line(
                 f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
                 f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
             )
 
     def _producer_snapshot(self, file: LogFile) -> None:
-        for entry in read_snapshot(file.path):
+        for entry in read_producer_snapshot(file):
             first = entry.current_transaction_first_offset
             text = (
                 f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from json.encoder import encode_basestring
 
-from odradek.cli.log_files import LogFile
+from odradek.inspection.log_files import LogFile
 from odradek.records import BatchHeader, Record
 from odradek.records.compression import Codec
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
 
 from odradek.cli.app import ExitCode, printable, report
-from odradek.cli.log_files import is_partition_directory, partition_directories
-from odradek.errors import FormatError, LogError
-from odradek.storage.salvage import SalvagedLog, salvage_partition, salvage_root
+from odradek.inspection import Loss, SalvageReport, salvage
+from odradek.inspection.salvaging.run import incomplete_path
 
 
 @click.command("salvage")
@@ -21,43 +21,40 @@ def command(source: Path, target: Path, form: str) -> int:
     """Write what is sound in SRC into a new log directory DST.
 
     SRC is a log directory or the folder of a partition, and is only read. Every batch whose checksum holds keeps its
-    offset; indexes are made anew. What is lost goes to stdout, a line each; the exit code is 1 where something is.
-    A checkpoint that cannot be read is left out, and named on stderr.
+    offset; indexes are made anew. What is lost goes to stdout, a line each; the exit code is 1 where something is. A
+    file that cannot be read is left out, and named on stderr.
+
+    DST.incomplete is written first, and renamed when it is complete.
     """
-    if target.exists() and any(target.iterdir()):
-        raise LogError(f"{target} is not empty")
-    partitions = [source] if is_partition_directory(source) else partition_directories(source)
-    if not partitions:
-        raise LogError(f"{source} is neither a log directory nor the folder of a partition")
-    target.mkdir(parents=True, exist_ok=True)
-    code = ExitCode.CLEAN
-    batches = 0
-    left_out: list[FormatError] = []
-    for partition in partitions:
-        salvaged = salvage_partition(partition, target)
-        batches += salvaged.batches
-        left_out += salvaged.left_out
-        if salvaged.losses:
-            code = ExitCode.FINDINGS
-            _show(salvaged, jsonl=form == "jsonl")
-    if partitions != [source]:
-        left_out += salvage_root(source, target)
-    for error in left_out:
-        code = ExitCode.FINDINGS
-        report(f"{error}: the file is left out")
+    work = incomplete_path(target)
+    was_there = os.path.lexists(work)
+    try:
+        salvaged = salvage(source, target)
+    except BaseException:
+        if not was_there and os.path.lexists(work):
+            report(f"{work} is not whole: the salvage has not ended")
+        raise
+    _show(salvaged, jsonl=form == "jsonl")
     if form == "text":
-        click.echo(f"{len(partitions)} partitions, {batches} batches written to {printable(str(target))}", err=True)
-    return code
+        count = f"{len(salvaged.logs)} partitions, {salvaged.batches} batches"
+        click.echo(f"{count} written to {printable(str(target))}", err=True)
+    return ExitCode.CLEAN if salvaged.is_clean else ExitCode.FINDINGS
 
 
-def _show(salvaged: SalvagedLog, *, jsonl: bool) -> None:
-    for loss in salvaged.losses:
-        if jsonl:
-            fields: dict[str, object] = {"file": str(loss.path), "position": loss.position}
-            fields |= {"size_bytes": loss.size_bytes, "start_offset": loss.start_offset}
-            fields |= {"end_offset": loss.end_offset, "reason": loss.reason}
-            click.echo(json.dumps(fields, separators=(",", ":")))
-        else:
-            click.echo(printable(str(loss)))
-    for producer_id, offset in salvaged.open_transactions.items():
-        report(f"{salvaged.path}: the transaction of producer {producer_id} from offset {offset} on has no marker")
+def _show(salvaged: SalvageReport, *, jsonl: bool) -> None:
+    for log in salvaged.logs:
+        for loss in log.losses:
+            click.echo(_json(loss) if jsonl else printable(str(loss)))
+        for finding in log.mended:
+            report(f"{finding.path}: position {finding.position}: {finding.reason}: put right")
+        for producer_id, offset in log.open_transactions.items():
+            report(f"{log.path}: the transaction of producer {producer_id} from offset {offset} on has no marker")
+    for finding in [*(finding for log in salvaged.logs for finding in log.left_out), *salvaged.left_out]:
+        report(f"{finding.path}: {finding.reason}: left out")
+
+
+def _json(loss: Loss) -> str:
+    fields: dict[str, object] = {"file": str(loss.path), "position": loss.position}
+    fields |= {"size_bytes": loss.size_bytes, "start_offset": loss.start_offset}
+    fields |= {"end_offset": loss.end_offset, "reason": loss.reason}
+    return json.dumps(fields, separators=(",", ":"))

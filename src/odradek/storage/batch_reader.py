@@ -18,10 +18,15 @@ from typing import NamedTuple
 
 from odradek.errors import FormatError, TruncatedBatchError
 from odradek.records import BatchHeader, scan_batches
+from odradek.records.header import LOG_OVERHEAD
 from odradek.records.resync import find_batch
+from odradek.storage.readable_bytes import ReadableBytes
+from odradek.storage.regular_files import open_file
 
 WINDOW_BYTES = 16 << 20
 """After how many bytes the pages behind are let go."""
+
+UNREADABLE = "the disk does not give these bytes"
 
 _PROBE_BYTES = 1 << 20
 
@@ -49,14 +54,22 @@ class Damage(NamedTuple):
 
 @contextmanager
 def mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
-    """Map a file for reading, from one end to the other; an empty one is `b""`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    """Map a file for reading, from one end to the other; an empty one is `b""`.
+
+    Raises:
+        FormatError: Something else than a file is there.
+        OSError: It cannot be read.
+    """
+    with open_file(path) as file:
+        descriptor = file.fileno()
         size = os.fstat(descriptor).st_size
         if not size:
             yield b""
             return
-        data = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        try:
+            data = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise FormatError("it was cut while it was opened", path=path) from error
         cold = not _is_cached(descriptor, size)
         try:
             data.madvise(mmap.MADV_SEQUENTIAL)
@@ -68,8 +81,6 @@ def mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
             # A view that an error still holds keeps the mapping, which goes with it.
             with suppress_exported_pointers():
                 data.close()
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -121,30 +132,81 @@ class BatchReader:
         self._position = position
         self._released = position
         self._keep_bad_checksums = keep_bad_checksums
+        self._readable = ReadableBytes(data)
+        self._last_end = -1
+        self._next_offset = 0
 
     def __iter__(self) -> Iterator[BatchHeader]:
-        position, end, next_offset = self._position, len(self._data), 0
-        while position < end:
-            scan = scan_batches(self._data, position, path=self._path)
+        data, position, size = self._data, self._position, len(self._data)
+        end = position
+        while position < size:
+            if end <= position:
+                end = self._readable.end(position, min(size, position + WINDOW_BYTES))
+            if end == position:
+                end = position = self._step_over(position, position, UNREADABLE)
+                continue
+            scan = scan_batches(data, position, end, path=self._path)
             for header in scan:
-                next_offset = header.next_offset
+                # One that does not go on where the one before it ends may have a wrong base offset, which no checksum
+                # covers: after damage, batches would be looked for beyond it in vain.
+                if header.base_offset == self._last_end:
+                    self._next_offset = header.next_offset
+                self._last_end = header.next_offset
                 yield header
                 self._release(header.end_position)
+            position = scan.position
             if scan.damage is None:
-                return
-            position, kept = scan.position, None
+                continue
+            needed = self._needed(position) if isinstance(scan.damage, TruncatedBatchError) else 0
+            if end < size and end < needed:
+                # The batch goes on beyond what was looked at so far, or beyond the end: only its length is looked at.
+                end = self._readable.end(end, needed) if needed <= size else size
+                if end < min(needed, size):
+                    end = position = self._step_over(position, end, UNREADABLE)
+                continue
+            kept = None
             if self._keep_bad_checksums:
-                kept = next(iter(scan_batches(self._data, position, check_crc=False)), None)
-            if kept is None:
-                found = find_batch(self._data, position + 1, minimum_offset=next_offset)
-                after = end if found is None else found
-            else:
-                after = kept.end_position
-            cut = found is None and isinstance(scan.damage, TruncatedBatchError) if kept is None else False
-            self._report(Damage(self._path, position, after - position, scan.damage.reason, cut))
+                kept = next(iter(scan_batches(data, position, end, check_crc=False)), None)
             if kept is not None:
+                self._report(Damage(self._path, position, kept.size_bytes, scan.damage.reason))
                 yield kept
-            position = after
+                position = kept.end_position
+            else:
+                is_truncation = isinstance(scan.damage, TruncatedBatchError)
+                position = self._step_over(position, position + 1, scan.damage.reason, is_truncation=is_truncation)
+                end = position
+
+    def _needed(self, position: int) -> int:
+        """Return up to where a batch must be readable for more to be said of it."""
+        head_end = position + LOG_OVERHEAD + 5
+        if head_end > len(self._data) or self._readable.end(position, head_end) < head_end:
+            return head_end
+        return position + LOG_OVERHEAD + int.from_bytes(self._data[position + 8 : position + LOG_OVERHEAD], "big")
+
+    def _step_over(self, position: int, search_from: int, reason: str, *, is_truncation: bool = False) -> int:
+        """Report what starts at a position, and return where the next batch starts, or the end of the file."""
+        found = self._find(search_from)
+        after = len(self._data) if found is None else found
+        self._report(Damage(self._path, position, after - position, reason, is_truncation and found is None))
+        return after
+
+    def _find(self, position: int) -> int | None:
+        size = len(self._data)
+        while position < size:
+            end = self._readable.end(position, min(size, position + 2 * WINDOW_BYTES))
+            if end == position:
+                position = self._readable.next(position)
+                continue
+            is_cut = end < min(size, position + 2 * WINDOW_BYTES)
+            # What lies beyond is only looked at for a batch that is longer than a window.
+            stop = end if is_cut or end == size else end - WINDOW_BYTES
+            limit = end if is_cut else size
+            found = find_batch(self._data, position, limit, stop=stop, minimum_offset=self._next_offset)
+            if found is not None:
+                return found
+            position = stop
+            self._release(position)
+        return None
 
     def _release(self, position: int) -> None:
         """Let the pages go that lie behind, out of this process."""

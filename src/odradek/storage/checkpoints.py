@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 from odradek.errors import CheckpointError
 from odradek.storage.config_def import MAX_INT32, MAX_INT64
-from odradek.storage.files import FILES, FileSystem, read_file, write_atomically
+from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason
+from odradek.storage.regular_files import read_file
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"

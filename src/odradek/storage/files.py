@@ -2,19 +2,14 @@
 
 Every change that this package makes to a disk goes through a `FileSystem`, so that a double of it can tear writes, fill
 the disk or fail an fsync, and so that the list of what can happen to a disk is on one page. Reading does not pass
-there; `read_file` and `open_file` read what may be anything, a FIFO or a device too, where a file should be.
+there: see `regular_files`.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
-from io import FileIO
 from pathlib import Path
 from typing import TypeAlias
-
-from odradek.errors import FormatError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes to write."""
@@ -142,97 +137,3 @@ def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES) -> Non
     """Write a whole file so that a crash leaves the old one or the new one: `.tmp`, fsync, rename, fsync the folder."""
     replace_file(path, data, files)
     files.sync_directory(path.parent)
-
-
-_NO_FILE = frozenset({errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP})
-"""What `open` says of a link to itself, of a name below a file, of a socket."""
-
-
-def open_descriptor(path: Path) -> int:
-    """Open a file to read from, and return its descriptor: what is under its name is a file, or this fails at once.
-
-    Raises:
-        FormatError: A directory, FIFO, socket, device or a link that leads nowhere is there instead.
-        FileNotFoundError: There is nothing.
-        OSError: The disk failed, or this program may not read it.
-    """
-    try:
-        # To open a FIFO would wait for whoever writes to it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno not in _NO_FILE:
-            raise
-        raise FormatError(f"this is no file that can be read: {error.strerror}", path=path) from error
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        raise FormatError(f"this is {_KINDS.get(stat.S_IFMT(mode), 'something else')}, not a file", path=path)
-    return descriptor
-
-
-def open_file(path: Path) -> FileIO:
-    """Open a file to read from, without a buffer; see `open_descriptor`."""
-    return FileIO(open_descriptor(path), "r")
-
-
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-
-
-def read_file(path: Path, limit_bytes: int) -> bytes:
-    """Return what is in a file.
-
-    Args:
-        path: The file.
-        limit_bytes: How many bytes it may have: more than its writer ever writes.
-
-    Raises:
-        FormatError: It is no file, or one that is longer; nothing of it was read then.
-        FileNotFoundError: There is nothing.
-        OSError: The disk failed, or this program may not read it.
-    """
-    with open_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit_bytes:
-            raise FormatError(f"{size} bytes are more than such a file can have: {limit_bytes}", path=path)
-        return read_at(file, path, 0, size)
-
-
-def read_at(file: FileIO, path: Path, position: int, size: int) -> bytes:
-    """Return `size` bytes from a position of a file on; fewer where it ends.
-
-    Raises:
-        OSError: The disk failed; it names the file.
-    """
-    parts = []
-    try:
-        while size > 0:
-            part = os.pread(file.fileno(), size, position)
-            if not part:
-                break
-            parts.append(part)
-            position += len(part)
-            size -= len(part)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def subfolders(path: Path) -> list[str]:
-    """Return the names of the folders in a folder, sorted; a link that leads to a folder is one.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    with os.scandir(path) as entries:
-        # What a link leads to may be gone, or out of reach: that is no folder, and no reason to see none of the others.
-        return sorted(
-            entry.name
-            for entry in entries
-            if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))  # noqa: PTH112
-        )

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 import odradek
 from odradek.cli import app
 from odradek.cli.app import COMMANDS, main
-from odradek.cli.log_files import FileKind, LogFile
 from odradek.cli.record_json import json_line, text_line
 from odradek.errors import CheckpointError, LogError
+from odradek.inspection.log_files import FileKind, LogFile
 from odradek.records import Record
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture

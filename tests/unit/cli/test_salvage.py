@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import json
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from click.testing import CliRunner, Result
 
+import odradek.cli.salvage
+from breakage import flip_bit_of_number
 from odradek.cli.app import main
+from odradek.inspection import salvage, verify
 from odradek.records import BatchHeader, scan_batches
+from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from peers.kafka_fixture import KafkaFixture
+
+SmallLogDirectory = Callable[..., Path]
 
 
 def run(*arguments: str | Path) -> Result:
@@ -47,8 +59,9 @@ def overwrite(path: Path, header: BatchHeader, data: bytes, at: int = 0) -> None
         file.write(data)
 
 
-def test_only_what_is_damaged_is_lost(writable_log_dir: Path, tmp_path: Path) -> None:
-    folder = writable_log_dir / "keyed-0"
+def test_only_what_is_damaged_is_lost(small_log_dir: SmallLogDirectory, tmp_path: Path) -> None:
+    root = small_log_dir("keyed-0")
+    folder = root / "keyed-0"
     first, second, third = sorted(folder.glob("*.log"))
     flipped = list(scan_batches(first.read_bytes()))[2]
     zeroed = next(iter(scan_batches(second.read_bytes())))
@@ -57,7 +70,7 @@ def test_only_what_is_damaged_is_lost(writable_log_dir: Path, tmp_path: Path) ->
     overwrite(second, zeroed, bytes(zeroed.size_bytes))
     with third.open("r+b") as file:
         file.truncate(last.end_position - 1)
-    result = run("salvage", "--format", "jsonl", folder, tmp_path / "out")
+    result = run("salvage", "--format", "jsonl", root, tmp_path / "out")
     assert result.exit_code == 1
     losses = [json.loads(line) for line in result.stdout.splitlines()]
     expected = [
@@ -128,3 +141,286 @@ def test_a_folder_that_is_no_log_is_refused(tmp_path: Path, size: int) -> None:
     result = run("salvage", tmp_path / "source", tmp_path / "target")
     assert result.exit_code == 3
     assert not (tmp_path / "target").exists()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+# -- what is outside of the checksum
+
+
+@pytest.mark.parametrize("bit", [0, 4, 20, 40, 62])
+@pytest.mark.parametrize(("number", "which"), [(0, 0), (0, 3), (0, -1), (2, 0), (2, -1)])
+def test_a_wrong_base_offset_is_put_right(
+    small_log_dir: SmallLogDirectory, tmp_path: Path, number: int, which: int, bit: int
+) -> None:
+    """It cost all the batches after it: their offsets were taken for those of batches that come again."""
+    root = small_log_dir("keyed-0")
+    segment = sorted((root / "keyed-0").glob("*.log"))[number]
+    whole = segment.read_bytes()
+    header = list(scan_batches(whole))[which]
+    flip_bit_of_number(segment, header.position, 8, bit)
+    result = run("salvage", root, tmp_path / "out")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"the base offset should be {header.base_offset}: put right" in result.stderr
+    assert (tmp_path / "out" / "keyed-0" / segment.name).read_bytes() == whole
+    assert list(verify(tmp_path / "out", decode=True)) == []
+
+
+def test_a_batch_of_which_nobody_knows_where_it_belongs_is_lost_alone(
+    small_log_dir: SmallLogDirectory, tmp_path: Path
+) -> None:
+    root = small_log_dir("compacted-0")
+    segment = min((root / "compacted-0").glob("*.log"))
+    headers = list(scan_batches(segment.read_bytes()))
+    overwrite(segment, headers[5], (123456789).to_bytes(8, "big"))
+    result = run("salvage", "--format", "jsonl", root, tmp_path / "out")
+    [loss] = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (loss["position"], loss["size_bytes"]) == (headers[5].position, headers[5].size_bytes)
+    kept = list(scan_batches((tmp_path / "out" / "compacted-0" / segment.name).read_bytes()))
+    assert [header.base_offset for header in kept] == [header.base_offset for header in headers if header != headers[5]]
+
+
+def test_batches_that_are_there_twice_are_there_once(small_log_dir: SmallLogDirectory, tmp_path: Path) -> None:
+    root = small_log_dir("keyed-0")
+    segment = max((root / "keyed-0").glob("*.log"))
+    whole = segment.read_bytes()
+    last = list(scan_batches(whole))[-3]
+    segment.write_bytes(whole + whole[last.position :])
+    result = run("salvage", root, tmp_path / "out")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (1, 3)
+    assert (tmp_path / "out" / "keyed-0" / segment.name).read_bytes() == whole
+
+
+# -- what cannot be read
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Path], bool]) -> None:
+    opened = os.open
+
+    def refusing(path: str | Path, *arguments: int, **options: int) -> int:
+        if str(path).endswith(".log") and wanted(Path(path)):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_one_segment_that_cannot_be_read_ends_nothing(
+    small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    root = small_log_dir("keyed-0", "keyed-1")
+    segments = sorted((root / "keyed-0").glob("*.log"))
+    bases = [*(int(path.stem) for path in segments), None]
+    refuse(monkeypatch, lambda path: path == segments[number])
+    result = run("salvage", "--format", "jsonl", root, tmp_path / "out")
+    assert result.exit_code == 1
+    [loss] = [json.loads(line) for line in result.stdout.splitlines()]
+    assert loss == {
+        "file": str(segments[number]),
+        "position": 0,
+        "size_bytes": segments[number].stat().st_size,
+        "start_offset": bases[number],
+        "end_offset": bases[number + 1],
+        "reason": "Input/output error",
+    }
+    monkeypatch.undo()
+    for path in sorted(root.glob("keyed-*/*.log")):
+        target = tmp_path / "out" / path.parent.name / path.name
+        if path != segments[number]:
+            assert target.read_bytes() == path.read_bytes()
+        else:
+            # The last one tells where the log goes on.
+            assert target.exists() == (number == 2)
+
+
+def test_where_nothing_can_be_read_nothing_is_written(
+    small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = small_log_dir("keyed-0")
+    refuse(monkeypatch, lambda path: path.is_relative_to(root))
+    result = run("salvage", root, tmp_path / "new" / "out")
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"odradek: nothing of {root} could be read: ")
+    assert result.stderr.count("\n") == 1
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+# -- where to
+
+
+def test_a_target_within_its_source_is_refused_before_anything_is_written(
+    small_log_dir: SmallLogDirectory, tmp_path: Path
+) -> None:
+    root = small_log_dir("keyed-0", "keyed-1")
+    (tmp_path / "elsewhere").mkdir()
+    (root / "keyed-1").rename(tmp_path / "elsewhere" / "keyed-1")
+    (root / "keyed-1").symlink_to(tmp_path / "elsewhere" / "keyed-1")
+    (tmp_path / "link").symlink_to(root)
+    (root / "empty").mkdir()
+    (tmp_path / "to-empty").symlink_to(root / "empty")
+    before = content(tmp_path)
+    for source, target in [
+        (root, root / "sub"),
+        (root, root / "new" / "sub"),
+        (root, root / "empty"),
+        (root, tmp_path / "to-empty"),
+        (root, tmp_path / "link" / "sub"),
+        (tmp_path / "link", root / "sub"),
+        (root, tmp_path / "elsewhere" / "keyed-1" / "sub"),
+        (root / "keyed-0", root / "keyed-0" / "sub"),
+        (root, tmp_path / "elsewhere" / ".." / "data" / "sub"),
+    ]:
+        result = run("salvage", source, target)
+        assert (result.exit_code, result.stdout) == (3, ""), target
+        assert "which is only read" in result.stderr
+        assert content(tmp_path) == before
+    # One that holds its source is not empty.
+    for target in (tmp_path, root, tmp_path / "link"):
+        assert "is not empty" in run("salvage", root, target).stderr
+        assert content(tmp_path) == before
+
+
+def test_an_empty_target_is_taken_also_through_a_link(small_log_dir: SmallLogDirectory, tmp_path: Path) -> None:
+    root = small_log_dir("keyed-0")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    assert run("salvage", root, tmp_path / "link").exit_code == 0
+    assert (tmp_path / "out" / "keyed-0").is_dir()
+    assert (tmp_path / "link").is_symlink()
+    (tmp_path / "file").write_text("x")
+    assert "is not empty" in run("salvage", root, tmp_path / "file").stderr
+
+
+def test_what_is_left_of_another_salvage_is_not_written_over(small_log_dir: SmallLogDirectory, tmp_path: Path) -> None:
+    root = small_log_dir("keyed-0")
+    (tmp_path / "out.incomplete").mkdir()
+    result = run("salvage", root, tmp_path / "out")
+    assert result.exit_code == 3
+    assert result.stderr.count("\n") == 1
+    assert f"{tmp_path / 'out.incomplete'} is there already" in result.stderr
+
+
+# -- interrupted
+
+
+class InterruptedDisk(FileSystem):
+    """Is interrupted at one of the changes that are made to it."""
+
+    def __init__(self, at: int, error: BaseException) -> None:
+        self.changes = 0
+        self._at = at
+        self._error = error
+
+    def _change(self) -> None:
+        self.changes += 1
+        if self.changes == self._at:
+            raise self._error
+
+    def open(self, path: Path) -> WritableFile:
+        self._change()
+        disk = self
+        file = super().open(path)
+        write_at, sync = file.write_at, file.sync
+
+        def writing(position: int, data: bytes | bytearray | memoryview) -> None:
+            disk._change()
+            write_at(position, data)
+
+        def syncing() -> None:
+            disk._change()
+            sync()
+
+        file.write_at, file.sync = writing, syncing  # type: ignore[method-assign]
+        return file
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._change()
+        super().rename(source, target)
+
+    def make_directory(self, path: Path) -> None:
+        self._change()
+        super().make_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._change()
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=repr)
+def test_whatever_ends_it_early_leaves_nothing_that_looks_whole(
+    small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    root = small_log_dir("empty-0", "v2-zstd-0")
+    disk = InterruptedDisk(0, error)
+    salvage(root, tmp_path / "whole", disk)
+    whole = content(tmp_path / "whole")
+    for at in sorted({*range(1, disk.changes, 13), *range(disk.changes - 5, disk.changes + 1)}):
+        target = tmp_path / str(at) / "out"
+        target.parent.mkdir(exist_ok=True)
+        interrupted = functools.partial(salvage, files=InterruptedDisk(at, error))
+        monkeypatch.setattr(odradek.cli.salvage, "salvage", interrupted)
+        result = run("salvage", root, target)
+        assert result.exit_code == (130 if isinstance(error, KeyboardInterrupt) else 3)
+        if target.exists():
+            # It was renamed, and only its name is not on the disk yet.
+            assert content(target) == whole
+            continue
+        left = target.with_name("out.incomplete")
+        if left.exists():
+            assert f"{left} is not whole: the salvage has not ended\n" in result.stderr
+            assert not (left / "meta.properties").exists() or content(left) == whole
+        for path in target.parent.iterdir():
+            assert path.name.endswith(".incomplete")
+
+
+def test_an_interrupt_at_any_moment(
+    small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-C comes: wherever the program is."""
+    root = small_log_dir("v2-zstd-0")
+    calls = 0
+    at = -1
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        if "__del__" in {frame.f_code.co_name, "" if frame.f_back is None else frame.f_back.f_code.co_name}:
+            # What comes out of a finalizer nobody gets.
+            return
+        calls += 1
+        if calls == at:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    def interrupted(source: Path, target: Path) -> object:
+        nonlocal calls
+        calls = 0
+        sys.setprofile(count)
+        try:
+            return salvage(source, target)
+        finally:
+            sys.setprofile(None)
+
+    monkeypatch.setattr(odradek.cli.salvage, "salvage", interrupted)
+    assert run("salvage", root, tmp_path / "whole").exit_code == 0
+    whole, total = content(tmp_path / "whole"), calls
+    seen = set()
+    for number in range(30):
+        at = 1 + number * (total - 1) // 29
+        target = tmp_path / f"{number}"
+        result = run("salvage", root, target)
+        assert result.exit_code == 130
+        left = tmp_path / f"{number}.incomplete"
+        seen.add((target.exists(), left.exists()))
+        if target.exists():
+            assert content(target) == whole
+        elif left.exists():
+            assert f"{left} is not whole" in result.stderr
+            assert not (left / "meta.properties").exists() or content(left) == whole
+    assert (False, True) in seen
+    assert (True, True) not in seen

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import shutil
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from breakage import THINGS
 from odradek.cli.app import main
 from odradek.records import scan_batches
 from peers.kafka_fixture import KafkaFixture
@@ -59,6 +61,7 @@ def leave_out_a_batch(path: Path) -> None:
 
 
 BASE = f"{0:020d}"
+SmallLogDirectory = Callable[..., Path]
 BREAKAGES: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "a flipped bit in a batch": ("v2-none-0/BASE.log", lambda path: flip(path, 90), "damage"),
     "a torn tail": ("v2-none-0/BASE.log", lambda path: cut(path, path.stat().st_size - 1), "damage"),
@@ -83,30 +86,23 @@ BREAKAGES: dict[str, tuple[str, Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("name", BREAKAGES)
-def test_every_breakage_is_found(fixture_4_3_1: KafkaFixture, tmp_path: Path, name: str) -> None:
+def test_every_breakage_is_found(writable_log_dir: Path, name: str) -> None:
     file, damage, kind = BREAKAGES[name]
     topic, _, file_name = file.replace("BASE", BASE).partition("/")
-    folder = Path(shutil.copytree(fixture_4_3_1.log_dir / topic, tmp_path / topic))
+    folder = writable_log_dir / topic
     assert verify(folder, code=0) == []
     damage(folder / file_name)
     findings = verify(folder)
-    assert kind in {finding["kind"] for finding in findings}
-    assert all(list(finding) == ["file", "position", "kind", "reason"] for finding in findings)
-    if kind in {"damage", "file"}:
+    # Where a batch is missing, the entries for those after it name other places, too.
+    also = ["index"] if name == "a batch that is missing" else []
+    assert [finding["kind"] for finding in findings] == [kind, *also]
+    assert list(findings[0]) == ["file", "position", "kind", "reason"]
+    if kind != "index":
         assert findings[0]["file"] == str(folder / file_name)
     text = run("verify", folder)
     assert text.exit_code == 1
     assert len(text.stdout.splitlines()) == len(findings)
     assert text.stderr.endswith("not clean\n")
-
-
-def test_a_missing_segment_in_the_middle_is_a_gap(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(fixture_4_3_1.log_dir / "keyed-0", tmp_path / "keyed-0"))
-    for path in folder.glob(f"{146:020d}.*"):
-        path.unlink()
-    [finding] = verify(folder)
-    assert finding["kind"] == "gap"
-    assert finding["reason"].startswith("offsets 146 to 285 are missing")
 
 
 def test_a_malformed_checkpoint_of_the_root(writable_log_dir: Path) -> None:
@@ -136,3 +132,114 @@ def test_topics_reports_a_torn_tail(writable_log_dir: Path) -> None:
     result = run("topics", writable_log_dir)
     assert result.exit_code == 1
     assert str(segment) in result.stderr
+
+
+def test_what_cannot_be_read_is_told_on_stderr_and_is_3(
+    writable_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong with the others is on stdout all the same."""
+    segment = min((writable_log_dir / "keyed-0").glob("*.log"))
+    flip(max((writable_log_dir / "keyed-0").glob("*.log")), 90)
+    opened = os.open
+
+    def refuse(path: str | Path, *arguments: int, **options: int) -> int:
+        if Path(path) == segment:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for form, lines in (("text", 2), ("jsonl", 1)):
+        result = run("verify", "--format", form, writable_log_dir / "keyed-0")
+        assert result.exit_code == 3
+        assert result.stderr.startswith(f"odradek: {segment}: Input/output error\n")
+        assert (len(result.stdout.splitlines()), len(result.stderr.splitlines())) == (1, lines)
+
+
+COMMANDS = ["topics", "dump", "dump --batches", "dump --since 0", "dump --kafka-compat", "verify"]
+SHOWN = {"dump --kafka-compat": {".index", ".timeindex", ".txnindex", ".snapshot"}}
+"""What a command shows of a folder beside the records."""
+
+
+def matters(command: str, path: Path) -> bool:
+    if command == "topics" and path.name == "log-start-offset-checkpoint":
+        return True
+    return command == "verify" or path.suffix in {".log"} | SHOWN.get(command, set())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_hangs_or_ends_at_what_is_no_file(small_log_dir: SmallLogDirectory, command: str) -> None:
+    """A FIFO, a device, a folder in the place of a file: a line names it, and the others are dealt with."""
+    root = small_log_dir("transactional-0", "empty-1")
+    lines = len(run(*command.split(), root).stdout.splitlines())
+    paths = [path for path in (root / "transactional-0").iterdir() if path.suffix != ".deleted"]
+    for number, path in enumerate(sorted([*paths, root / "log-start-offset-checkpoint"])):
+        thing = list(THINGS)[number % len(THINGS)]
+        path.rename(root.parent / "aside")
+        THINGS[thing](path)
+        result, named = run(*command.split(), root), run(*command.split(), path)
+        path.rmdir() if thing == "a directory" else path.unlink()
+        (root.parent / "aside").rename(path)
+        assert result.exit_code in ({1, 3} if matters(command, path) else {0}), (path, thing, result.stderr)
+        assert not matters(command, path) or str(path) in result.output
+        if command == "topics":
+            assert len(result.stdout.splitlines()) == lines
+        if command != "dump --kafka-compat" or matters(command, path):
+            assert named.exit_code in {1, 3}, (path, thing)
+            assert str(path) in named.output
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("thing", [thing for thing in THINGS if thing != "a directory"])
+@pytest.mark.parametrize("command", ["topics", "dump", "verify", "salvage"])
+def test_what_lies_in_the_place_of_a_partition(
+    small_log_dir: SmallLogDirectory, tmp_path: Path, command: str, thing: str
+) -> None:
+    root = small_log_dir("empty-0")
+    THINGS[thing](root / "other-0")
+    target = [tmp_path / "target"] if command == "salvage" else []
+    result = run(command, root, *target)
+    assert result.exit_code == (3 if command in {"dump", "verify"} else 1)
+    assert result.stderr.startswith(f"odradek: {root / 'other-0'}: ")
+
+
+def unreadable_segments(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Path], bool]) -> None:
+    opened = os.open
+
+    def refuse(path: str | Path, *arguments: int, **options: int) -> int:
+        if str(path).endswith(".log") and wanted(Path(path)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+def test_topics_goes_on_after_a_segment_that_cannot_be_read(
+    writable_log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = run("topics", "--format", "jsonl", writable_log_dir).stdout.splitlines()
+    first, *_, last = sorted((writable_log_dir / "keyed-1").glob("*.log"))
+    unreadable_segments(monkeypatch, lambda path: path in {first, last})
+    result = run("topics", "--format", "jsonl", writable_log_dir)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [f"odradek: {path}: Permission denied" for path in (first, last)]
+    after = result.stdout.splitlines()
+    [(was, now)] = [
+        (json.loads(one), json.loads(other)) for one, other in zip(before, after, strict=True) if one != other
+    ]
+    assert now == was | {"log_end_offset": None, "bytes": now["bytes"]}
+    assert was["bytes"] - now["bytes"] == first.stat().st_size + last.stat().st_size
+    table = run("topics", writable_log_dir).stdout
+    assert [line.split()[3] for line in table.splitlines() if line.startswith("keyed ")][1] == "-"
+
+
+def test_topics_of_which_nothing_can_be_read_is_3(writable_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unreadable_segments(monkeypatch, lambda path: True)
+    result = run("topics", writable_log_dir)
+    assert result.exit_code == 3
+    assert len(result.stdout.splitlines()) == 19
+
+
+def test_topics_of_a_log_directory_without_topics(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    assert run("topics", tmp_path).exit_code == 0

@@ -13,7 +13,6 @@ from odradek.errors import FormatError
 from odradek.storage.checkpoints import read_leader_epochs, read_offset_checkpoint
 from odradek.storage.directory.meta_properties import MetaProperties
 from odradek.storage.directory.partition_metadata import read_partition_metadata
-from odradek.storage.files import read_file, subfolders
 from odradek.storage.metadata.log import load_bootstrap
 from odradek.storage.metadata.quorum_state import read_quorum_state
 from odradek.storage.metadata.snapshot import read_snapshot as read_metadata_snapshot
@@ -22,6 +21,7 @@ from odradek.storage.producers.producer_snapshot import (
     format_snapshot,
     read_snapshot,
 )
+from odradek.storage.regular_files import read_file, subfolders
 
 
 def make_socket(path: Path) -> None:

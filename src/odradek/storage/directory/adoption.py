@@ -20,11 +20,12 @@ from odradek.errors import ForeignDirectoryError, FormatError, LogError
 from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.meta_properties import META_PROPERTIES
 from odradek.storage.directory.partition_folders import holds_segments
-from odradek.storage.files import FILES, FileSystem, subfolders
+from odradek.storage.files import FILES, FileSystem
 from odradek.storage.metadata.cluster import MAX_PARTITIONS_PER_BATCH
 from odradek.storage.metadata.log import METADATA_DIRECTORY, load_bootstrap
 from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, parse_partition_directory
+from odradek.storage.regular_files import subfolders
 
 _OF_FORMATTING = (META_PROPERTIES, BOOTSTRAP_CHECKPOINT, f"{META_PROPERTIES}.tmp", f"{BOOTSTRAP_CHECKPOINT}.tmp")
 """What the formatting of a folder makes, the last first."""

@@ -19,7 +19,7 @@ from uuid import UUID
 from odradek.errors import BrokerError, ForeignDirectoryError, LogError
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.directory.problems import start_offset_problems
-from odradek.storage.files import FILES, FileSystem, subfolders
+from odradek.storage.files import FILES, FileSystem
 from odradek.storage.log.recovery import RecoveryReport
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.folders import image_of_folders, is_known
@@ -33,6 +33,7 @@ from odradek.storage.names import (
     TopicPartition,
     parse_partition_directory,
 )
+from odradek.storage.regular_files import subfolders
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.uuids import ZERO_UUID
 

@@ -22,11 +22,11 @@ from odradek.storage.config_def import MAX_INT32
 from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.directory.problems import directory_problems
-from odradek.storage.files import subfolders
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason, parse_partition_directory
+from odradek.storage.regular_files import subfolders
 from odradek.storage.segment.open_segments import OpenSegments
 
 

@@ -24,7 +24,8 @@ from uuid import UUID
 
 from odradek.errors import CheckpointError
 from odradek.storage.config_def import MAX_INT32
-from odradek.storage.files import FILES, FileSystem, read_file, write_atomically
+from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.regular_files import read_file
 from odradek.storage.uuids import RESERVED_BELOW, format_uuid, parse_uuid
 
 META_PROPERTIES = "meta.properties"

@@ -13,7 +13,8 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import CheckpointError
-from odradek.storage.files import FILES, FileSystem, read_file, write_atomically
+from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.regular_files import read_file
 from odradek.storage.uuids import ZERO_UUID, format_uuid, parse_uuid
 
 PARTITION_METADATA = "partition.metadata"

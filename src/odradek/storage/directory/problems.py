@@ -19,9 +19,9 @@ from odradek.storage.checkpoints import (
 )
 from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.files import subfolders
 from odradek.storage.metadata.problems import MetadataProblems, problem_of
 from odradek.storage.names import parse_partition_directory
+from odradek.storage.regular_files import subfolders
 from odradek.storage.uuids import RESERVED_BELOW
 
 _CHECKPOINTS = (
@@ -37,10 +37,21 @@ _EMPTY_CHECKPOINT_BYTES = len("0\n0\n")
 def directory_problems(directory: Path) -> list[FormatError]:
     """Return what is wrong with the root and the metadata of a log directory; nothing is raised, nothing changed."""
     problems = [problem_of(directory / name, read_offset_checkpoint) for name in _CHECKPOINTS]
-    problems.append(problem_of(directory / META_PROPERTIES, MetaProperties.read))
     metadata = MetadataProblems(directory)
-    found = [problem for problem in problems if problem is not None] + metadata.found
-    if problems[-1] is None:
+    found = [problem for problem in [*problems, metadata.strays] if problem is not None]
+    return [*found, *root_problems(directory, metadata)]
+
+
+def root_problems(directory: Path, metadata: MetadataProblems) -> list[FormatError]:
+    """Return what is wrong with the identity of a log directory, with its metadata, and between its files.
+
+    Args:
+        directory: The log directory.
+        metadata: What is wrong with its metadata.
+    """
+    problem = problem_of(directory / META_PROPERTIES, MetaProperties.read)
+    found = list(metadata.found) if problem is None else [problem, *metadata.found]
+    if problem is None:
         meta = MetaProperties.read(directory / META_PROPERTIES)
         found += _identity_problems(directory, meta, metadata)
         is_clean = (directory / CLEAN_SHUTDOWN_MARKER).exists()

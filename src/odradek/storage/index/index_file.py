@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from odradek.errors import CorruptIndexError, LogError
-from odradek.storage.files import FileSystem, WritableFile, open_descriptor
+from odradek.storage.files import FileSystem, WritableFile
+from odradek.storage.regular_files import open_descriptor
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
-from odradek.storage.files import FILES, Buffer, FileSystem, read_file
+from odradek.storage.files import FILES, Buffer, FileSystem
+from odradek.storage.regular_files import read_file
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0

@@ -21,7 +21,7 @@ from odradek.records import Record, read_records, scan_batches
 from odradek.records.header import LOG_OVERHEAD, BatchHeader
 from odradek.records.resync import find_batch
 from odradek.storage.checkpoints import EpochEntry
-from odradek.storage.files import open_file, read_at
+from odradek.storage.regular_files import open_file, read_at
 
 MAX_BATCH_BYTES = 8 << 20
 """Kafka writes no longer batch into the metadata log, nor into a snapshot of it."""

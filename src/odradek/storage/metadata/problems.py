@@ -44,7 +44,8 @@ class MetadataProblems:
         directory: The log directory.
 
     Attributes:
-        found: What is wrong.
+        found: What is wrong with its files.
+        strays: That there are partitions' folders of which they know nothing, if there are.
         loaded: The metadata, where they could be read.
         is_recorded: Whether there are metadata, damaged or not.
         here: The partitions that have a folder here and that the metadata know.
@@ -52,6 +53,7 @@ class MetadataProblems:
 
     def __init__(self, directory: Path) -> None:
         self.found: list[FormatError] = []
+        self.strays: FormatError | None = None
         self.loaded: LoadedMetadata | None = None
         self.here: list[TopicPartition] = []
         self._directory = directory
@@ -111,12 +113,10 @@ class MetadataProblems:
                 unknown.append(folder)
         # Where the log ends too soon, that is why.
         if unknown and (loaded.tail is None or loaded.tail.damage is None):
-            self.found.append(
-                FormatError(
-                    f"it knows nothing of {len(unknown)} partitions that are here, {unknown[0].name} among them: Kafka "
-                    "would set them aside",
-                    path=self._directory / BOOTSTRAP_CHECKPOINT if loaded.tail is None else loaded.tail.path,
-                )
+            self.strays = FormatError(
+                f"it knows nothing of {len(unknown)} partitions that are here, {unknown[0].name} among them: Kafka "
+                "would set them aside",
+                path=self._directory / BOOTSTRAP_CHECKPOINT if loaded.tail is None else loaded.tail.path,
             )
 
 

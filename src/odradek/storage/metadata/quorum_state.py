@@ -21,7 +21,7 @@ from uuid import UUID
 
 from odradek.errors import CheckpointError
 from odradek.storage.config_def import MAX_INT32, MAX_INT64
-from odradek.storage.files import read_file
+from odradek.storage.regular_files import read_file
 from odradek.storage.uuids import ZERO_UUID, parse_uuid
 
 QUORUM_STATE = "quorum-state"

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from odradek.errors import FormatError
 from odradek.records.crc import crc32c
-from odradek.storage.files import FILES, Buffer, FileSystem, open_file, read_at
+from odradek.storage.files import FILES, Buffer, FileSystem
+from odradek.storage.regular_files import open_file, read_at
 
 _HEADER = struct.Struct(">hIi")
 _ENTRY = struct.Struct(">qhiqiqiq")

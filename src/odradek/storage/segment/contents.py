@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from odradek.errors import LogError
-from odradek.storage.files import open_descriptor
+from odradek.storage.regular_files import open_descriptor
 
 Mapped: TypeAlias = mmap.mmap | bytes
 """A file's bytes; an empty file cannot be mapped."""

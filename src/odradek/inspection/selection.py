@@ -5,11 +5,9 @@ from __future__ import annotations
 import mmap
 from dataclasses import dataclass
 
-from odradek.cli.log_files import LogFile
+from odradek.inspection.indexes import offset_index_beside, time_index_beside
+from odradek.inspection.log_files import LogFile
 from odradek.records import BatchHeader, Record, scan_batches
-from odradek.storage import names
-from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.index.time_index import TimeIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +68,15 @@ def start_position(file: LogFile, data: mmap.mmap | bytes, selection: Selection)
         return 0
     offset = selection.start_offset if selection.start_offset is not None else file.base_offset
     if selection.since is not None:
-        time_index = TimeIndex(file.sibling(names.TIME_INDEX_SUFFIX), file.base_offset)
-        offset = max(offset, time_index.lookup(selection.since).offset)
-        time_index.close()
+        time_index = time_index_beside(file.path, file.base_offset)
+        if time_index is not None:
+            offset = max(offset, time_index.lookup(selection.since).offset)
+            time_index.close()
     if offset <= file.base_offset:
         return 0
-    index = OffsetIndex(file.sibling(names.INDEX_SUFFIX), file.base_offset)
+    index = offset_index_beside(file.path, file.base_offset)
+    if index is None:
+        return 0
     position = index.lookup(offset).position
     index.close()
     if not 0 < position < len(data):

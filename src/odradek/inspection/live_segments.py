@@ -1,0 +1,94 @@
+"""The segments that make up a log, also in the midst of a compaction, and where each of them ends.
+
+    0.log.swap   complete, to replace others      a segment of the log, in the place of those
+    0.log        50.log
+
+Source in Kafka: `LogLoader`, `LogSegment`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.errors import FormatError
+from odradek.inspection.indexes import offset_index_beside
+from odradek.inspection.log_files import PartitionFolder
+from odradek.records import scan_batches
+from odradek.storage.batch_reader import mapped
+from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.names import SWAP_SUFFIX
+from odradek.storage.regular_files import file_size
+
+
+class LiveSegment(NamedTuple):
+    """A segment of a log.
+
+    Attributes:
+        path: The `.log` file, or `.log.swap`.
+        base_offset: The offset in its name.
+    """
+
+    path: Path
+    base_offset: int
+
+
+class LiveEnd(NamedTuple):
+    """Where a segment ends.
+
+    Attributes:
+        next_offset: The offset after its last whole batch; the base offset where it has none.
+        size_bytes: The size of the file.
+        damage: What is wrong with the bytes after that batch, if there are any.
+    """
+
+    next_offset: int
+    size_bytes: int
+    damage: FormatError | None
+
+
+def live_segments(folder: PartitionFolder) -> list[LiveSegment]:
+    """Return the segments of a log, by their base offsets.
+
+    Raises:
+        FormatError: A file of a compaction that did not end is none.
+        OSError: It cannot be read.
+    """
+    swapped = list(folder.path.glob(f"*{SWAP_SUFFIX}"))
+    if not swapped:
+        return [LiveSegment(file.path, file.base_offset) for file in folder.segments]
+    # Which segments count then, the log knows; it looks into these files, which may be anything.
+    for path in swapped:
+        file_size(path)
+    with ReadOnlyLog(folder.path) as log:
+        return [LiveSegment(segment.path, segment.base_offset) for segment in log.segments]
+
+
+def find_end(segment: LiveSegment) -> LiveEnd:
+    """Return where a segment ends: its last indexed batch is looked up, and the rest verified.
+
+    Raises:
+        FormatError: There is no file.
+        OSError: It cannot be read.
+    """
+    with mapped(segment.path) as data:
+        position, next_offset = _last_indexed(segment, data), segment.base_offset
+        scan = scan_batches(data, position, path=segment.path)
+        for header in scan:
+            next_offset = header.next_offset
+        return LiveEnd(next_offset, len(data), scan.damage)
+
+
+def _last_indexed(segment: LiveSegment, data: mmap.mmap | bytes) -> int:
+    """Return where the last batch starts that the index has an entry for; 0 where that cannot be believed."""
+    index = offset_index_beside(segment.path, segment.base_offset)
+    if index is None:
+        return 0
+    number = index.floor_position(len(data) - 1)
+    entry = index.entry(number) if number >= 0 else None
+    index.close()
+    header = None if entry is None else next(iter(scan_batches(data, entry.position)), None)
+    if entry is None or header is None or not segment.base_offset <= header.base_offset <= entry.offset:
+        return 0
+    return entry.position

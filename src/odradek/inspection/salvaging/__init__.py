@@ -1,0 +1,1 @@
+"""Makes a sound log directory out of a damaged one."""

@@ -1,0 +1,226 @@
+"""Salvages one partition: every batch whose checksum holds, with its offset, and nothing else.
+
+    source   | batch | damage ...... | batch | batch again | torn        read only
+    target   | batch | batch |        .index .timeindex .txnindex made anew; what is between is reported as lost
+
+A base offset is outside of the checksum. Where one is wrong and it can be told what it should be, it is put right, and
+told; else the batch is lost. Producers' snapshots are left to Kafka, which makes them again when it recovers the log.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from odradek.errors import FormatError, OdradekError
+from odradek.inspection.batches import active_batches, batches_and_damage
+from odradek.inspection.finding import Finding, FindingKind, unreadable
+from odradek.inspection.index_evidence import IndexEvidence
+from odradek.inspection.live_segments import LiveSegment, live_segments
+from odradek.inspection.log_files import QUORUM_STATE, PartitionFolder
+from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
+from odradek.inspection.salvaging.copies import copy_files
+from odradek.inspection.salvaging.report import Loss, SalvagedLog
+from odradek.inspection.salvaging.segment_writer import SegmentWriter
+from odradek.inspection.surroundings import Surroundings
+from odradek.records import BatchHeader
+from odradek.records.control import ControlRecordType
+from odradek.storage.batch_reader import Damage, mapped
+from odradek.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.files import Buffer, FileSystem
+from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.metadata.quorum_state import read_quorum_state
+from odradek.storage.metadata.snapshot import read_snapshot
+from odradek.storage.names import CHECKPOINT_SUFFIX
+from odradek.storage.producers.producer_state import read_marker
+
+_READERS: dict[str, Callable[[Path], object]] = {
+    PARTITION_METADATA: read_partition_metadata,
+    LEADER_EPOCH_CHECKPOINT: read_leader_epochs,
+    QUORUM_STATE: read_quorum_state,
+}
+
+
+class _UnreadableError(Exception):
+    """A segment of the source that cannot be opened."""
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[mmap.mmap | bytes]:
+    """Map a segment of the source; what goes wrong with the target is another thing."""
+    with ExitStack() as stack:
+        try:
+            data = stack.enter_context(mapped(path))
+        except FormatError as error:
+            raise _UnreadableError(error.reason) from error
+        except OSError as error:
+            raise _UnreadableError(error.strerror or str(error)) from error
+        yield data
+
+
+class PartitionSalvage:
+    """The work on one partition.
+
+    Args:
+        folder: The partition; it is only read.
+        surroundings: The log directory around it.
+        directory: The folder to write into, which exists.
+        result: What becomes of it is noted here.
+        files: The way to the disk.
+    """
+
+    def __init__(
+        self,
+        folder: PartitionFolder,
+        surroundings: Surroundings,
+        directory: Path,
+        result: SalvagedLog,
+        files: FileSystem,
+    ) -> None:
+        self._folder = folder
+        self._directory = directory
+        self._result = result
+        self._files = files
+        self._is_dense = not surroundings.may_have_gaps(folder.topic_partition)
+        self._ends = surroundings.known_ends(folder)
+        self._is_preallocated = surroundings.is_preallocated(folder.topic_partition)
+        self._next_offset = 0
+        self._expected: int | None = None
+        self._after_loss = False
+        self._pending: list[Damage] = []
+        self._open: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Write what is sound."""
+        segments = self._segments()
+        self._next_offset = segments[0].base_offset if segments else 0
+        for number, segment in enumerate(segments):
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            try:
+                self._segment(segment.path, segment.base_offset, following)
+            except _UnreadableError as error:
+                self._unreadable(segment, following, str(error))
+        self._lost_before(None)
+        if self._result.losses:
+            self._result.open_transactions = dict(self._open)
+        snapshots = [path.name for path in self._folder.path.glob(f"*{CHECKPOINT_SUFFIX}")]
+        readers = _READERS | dict.fromkeys(snapshots, read_snapshot)
+        self._result.left_out += copy_files(self._folder.path, self._directory, readers, self._files)
+        self._files.sync_directory(self._directory)
+
+    def _segments(self) -> list[LiveSegment]:
+        path = self._folder.path
+        try:
+            return live_segments(self._folder)
+        except OdradekError as error:
+            self._result.left_out.append(Finding(path, None, FindingKind.UNREADABLE, str(error)))
+        except OSError as error:
+            self._result.left_out.append(unreadable(path, error))
+        return []
+
+    def _unreadable(self, segment: LiveSegment, following: int | None, reason: str) -> None:
+        try:
+            size = segment.path.lstat().st_size
+        except OSError:
+            size = 0
+        self._pending.append(Damage(segment.path, 0, size, reason))
+        self._after_loss = True
+        if following is not None:
+            self._expected = following
+        else:
+            self._end_at(segment.base_offset)
+
+    def _end_at(self, base_offset: int) -> None:
+        """Write an empty last segment: it says where the log goes on, even when nothing is left in it."""
+        SegmentWriter(self._directory, base_offset, 0, self._files).finish()
+
+    def _segment(self, path: Path, base_offset: int, following: int | None) -> None:
+        place = SegmentPlace(path, base_offset, following, self._expected, self._after_loss, self._is_dense, self._ends)
+        evidence = IndexEvidence.beside(path, base_offset)
+        order = OffsetOrder(place, evidence)
+        with _readable(path) as data:
+            view = memoryview(data)
+            items = (
+                active_batches(path, data, is_preallocated=self._is_preallocated)
+                if following is None
+                else batches_and_damage(path, data)
+            )
+            writer: SegmentWriter | None = None
+            told: Finding | None = None
+            try:
+                for item in order.batches(items):
+                    match item:
+                        case Finding():
+                            told = item if item.kind is FindingKind.ORDER else None
+                        case Damage():
+                            self._pending.append(item)
+                        case Lost(position, end_position):
+                            if told is not None and end_position > position:
+                                self._pending.append(Damage(path, position, end_position - position, told.reason))
+                                told = None
+                        case BatchHeader():
+                            if not self._is_misplaced(path, item, base_offset, following):
+                                self._lost_before(item.base_offset)
+                                if writer is None:
+                                    writer = SegmentWriter(self._directory, base_offset, len(data), self._files)
+                                self._write(writer, view, item, told)
+                            told = None
+                if writer is not None:
+                    writer.finish()
+                elif following is None:
+                    self._end_at(base_offset)
+            finally:
+                view.release()
+                evidence.close()
+                if writer is not None:
+                    writer.close()
+        self._result.segments += 1
+        self._expected, self._after_loss = order.end_offset, order.after_loss
+
+    def _is_misplaced(self, path: Path, header: BatchHeader, base_offset: int, following: int | None) -> bool:
+        reason = None
+        if header.last_offset < header.base_offset or header.base_offset < max(self._next_offset, base_offset):
+            reason = f"offsets {header.base_offset} to {header.last_offset} again, {self._next_offset} comes next"
+        elif following is not None and header.last_offset >= following:
+            reason = f"offset {header.last_offset} belongs into the next segment"
+        if reason is not None:
+            self._pending.append(Damage(path, header.position, header.size_bytes, reason))
+        return reason is not None
+
+    def _write(self, writer: SegmentWriter, view: memoryview, header: BatchHeader, told: Finding | None) -> None:
+        batch: Buffer = view[header.position : header.end_position]
+        offset = header.base_offset.to_bytes(8, "big")
+        if batch[:8] != offset:
+            batch = offset + batch[8:]
+            if told is not None:
+                self._result.mended.append(told)
+        writer.append(batch, header)
+        self._follow_transactions(view, header, writer)
+        self._next_offset = header.next_offset
+        self._result.batches += 1
+        self._result.size_bytes += header.size_bytes
+
+    def _lost_before(self, offset: int | None) -> None:
+        for damage in self._pending:
+            self._result.losses.append(
+                Loss(damage.path, damage.position, damage.size_bytes, self._next_offset, offset, damage.reason)
+            )
+        self._pending.clear()
+
+    def _follow_transactions(self, data: Buffer, header: BatchHeader, writer: SegmentWriter) -> None:
+        if not header.is_transactional:
+            return
+        if not header.is_control:
+            self._open.setdefault(header.producer_id, header.base_offset)
+            return
+        try:
+            marker = read_marker(data, header)
+        except FormatError:
+            return
+        first_offset = self._open.pop(header.producer_id, None) if marker is not None else None
+        if marker is not None and first_offset is not None and marker.type is ControlRecordType.ABORT:
+            stable = min(self._open.values(), default=header.next_offset)
+            writer.aborted(AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable))

@@ -1,0 +1,149 @@
+"""Makes a sound log directory out of a damaged one, or of one partition.
+
+    data/                       read only
+    rescued.incomplete/         being written: without meta.properties, which Kafka demands
+    rescued/                    complete: renamed from it, when all of it is on the disk
+
+The target is written as Kafka writes: the same segments, indexes made by its rules. It has no clean-shutdown marker and
+no recovery points, so that Kafka looks at all of it before it serves it. What was interrupted is not whole, and bears a
+name that says so; it is for whoever interrupted it to remove.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from odradek.errors import LogError
+from odradek.inspection.finding import Finding, FindingKind
+from odradek.inspection.log_files import LogDirectoryFolder, LogFile, PartitionFolder, UnknownPathError, locate
+from odradek.inspection.salvaging.copies import copy_files
+from odradek.inspection.salvaging.partition import PartitionSalvage
+from odradek.inspection.salvaging.report import SalvagedLog, SalvageReport
+from odradek.inspection.surroundings import Surroundings
+from odradek.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    read_offset_checkpoint,
+)
+from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.files import FILES, FileSystem, make_durable_directory
+from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, read_snapshot
+from odradek.storage.names import partition_directory_name
+
+INCOMPLETE_SUFFIX = ".incomplete"
+
+_ROOT_READERS: dict[str, Callable[[Path], object]] = {
+    BOOTSTRAP_CHECKPOINT: read_snapshot,
+    LOG_START_OFFSET_CHECKPOINT: read_offset_checkpoint,
+    CLEANER_OFFSET_CHECKPOINT: read_offset_checkpoint,
+}
+
+
+def incomplete_path(target: Path) -> Path:
+    """Return where a target is written before it is complete."""
+    path = Path(os.path.realpath(target))
+    return path.with_name(path.name + INCOMPLETE_SUFFIX)
+
+
+def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], files: FileSystem = FILES) -> SalvageReport:
+    """Write what is sound in a log directory, or in the folder of a partition, into a new log directory.
+
+    What cannot be read is left out and told. Whatever ends this before it is complete leaves nothing under the target's
+    name; what was written so far is in the folder `incomplete_path` names.
+
+    Args:
+        source: It is only read.
+        target: It does not exist, or is empty.
+        files: The way to the disk.
+
+    Raises:
+        UnknownPathError: The source is neither a log directory nor the folder of a partition.
+        LogError: The target is not empty, or within the source, or the other way round; or nothing could be read.
+        OSError: The target cannot be written.
+    """
+    located = locate(Path(source))
+    if isinstance(located, LogFile):
+        raise UnknownPathError(source, "neither a log directory nor the folder of a partition")
+    is_whole = isinstance(located, LogDirectoryFolder)
+    partitions = located.partitions if isinstance(located, LogDirectoryFolder) else [located]
+    if not partitions:
+        raise LogError(f"{os.fspath(source)} holds no partition")
+    work = _check_target(located.path, Path(target), partitions)
+    report = SalvageReport(Path(target))
+    make_durable_directory(work, files)
+    surroundings = Surroundings(located.path if is_whole else Path(os.path.realpath(located.path)).parent)
+    problems = located.problems if isinstance(located, LogDirectoryFolder) else []
+    for partition in partitions:
+        if partition.problem is not None:
+            problems = [*problems, partition.problem]
+        else:
+            report.logs.append(_salvage_partition(partition, surroundings, work, report.target, files))
+    report.left_out += [
+        Finding(Path(problem.path), None, FindingKind.UNREADABLE, problem.reason) for problem in problems
+    ]
+    if not any(log.segments for log in report.logs) and (report.left_out or report.losses):
+        reason = str(report.left_out[0]) if report.left_out else str(report.losses[0])
+        _remove(work, files)
+        raise LogError(f"nothing of {os.fspath(source)} could be read: {reason}")
+    if is_whole:
+        report.left_out += copy_files(located.path, work, _ROOT_READERS, files)
+        report.left_out += copy_files(located.path, work, {META_PROPERTIES: MetaProperties.read}, files)
+    files.sync_directory(work)
+    complete = Path(os.path.realpath(target))
+    files.rename(work, complete)
+    files.sync_directory(complete.parent)
+    return report
+
+
+def _salvage_partition(
+    folder: PartitionFolder, surroundings: Surroundings, work: Path, target: Path, files: FileSystem
+) -> SalvagedLog:
+    if folder.topic_partition is None:
+        raise LogError(f"{folder.path} is not named after a topic and a partition")
+    name = partition_directory_name(folder.topic_partition)
+    log = SalvagedLog(target / name)
+    files.make_directory(work / name)
+    PartitionSalvage(folder, surroundings, work / name, log, files).run()
+    return log
+
+
+def _check_target(source: Path, target: Path, partitions: Iterable[PartitionFolder]) -> Path:
+    """Return where to write first; nothing is written yet.
+
+    Raises:
+        LogError: That would be within the source, or over something.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise LogError(f"{target} is not empty")
+    if target.is_dir() and os.path.ismount(target):
+        raise LogError(f"{target} is a mount point, which cannot be renamed: name a folder in it")
+    work = incomplete_path(target)
+    if os.path.lexists(work):
+        raise LogError(f"{work} is there already: a salvage that was interrupted, or one that goes on; remove it first")
+    # By what the folders are, not by how they are called: links and mounts lead to one folder under several names.
+    read = [source, *(partition.path for partition in partitions)]
+    written = {_identity(folder) for folder in (target, *work.parents) if folder.exists()}
+    for folder in read:
+        if _identity(folder) in written:
+            raise LogError(f"{target} is within {folder}, which is only read")
+        above = {_identity(parent) for parent in Path(os.path.realpath(folder)).parents}
+        if target.exists() and _identity(target) in above:
+            raise LogError(f"{folder} is within {target}, which is to be written")
+    return work
+
+
+def _remove(folder: Path, files: FileSystem) -> None:
+    """Remove a folder that was made here, in which nothing was salvaged."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            _remove(path, files)
+        else:
+            files.unlink(path)
+    files.remove_directory(folder)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino

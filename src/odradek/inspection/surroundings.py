@@ -1,0 +1,153 @@
+"""What the log directory around a partition says of it: checkpoints, the clean-shutdown marker, the metadata.
+
+A partition's folder may stand alone, copied from somewhere. Then nothing is known: neither whether the cleaner was ever
+at work in it, nor where its log should end.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from uuid import UUID
+
+from odradek.errors import FormatError, LogError
+from odradek.inspection.log_files import FileKind, PartitionFolder
+from odradek.storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    read_offset_checkpoint,
+)
+from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
+from odradek.storage.directory.meta_properties import META_PROPERTIES
+from odradek.storage.metadata.image import MetadataImage
+from odradek.storage.metadata.log import METADATA_DIRECTORY, load_metadata
+from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, LOG_SUFFIX, TopicPartition
+from odradek.storage.regular_files import file_size
+from odradek.storage.uuids import METADATA_TOPIC_ID
+
+OFFSET_CHECKPOINTS = (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
+
+
+class Surroundings:
+    """A log directory, as far as it can be read; what is wrong with its files is told elsewhere.
+
+    Args:
+        root: The folder; it need not be a log directory.
+
+    Attributes:
+        root: The folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @cached_property
+    def is_log_directory(self) -> bool:
+        """Whether the folder has anything that a log directory has beside the partitions."""
+        names = (META_PROPERTIES, BOOTSTRAP_CHECKPOINT, *OFFSET_CHECKPOINTS)
+        return any((self.root / name).is_file() for name in names)
+
+    @cached_property
+    def is_closed_in_order(self) -> bool:
+        """Whether all logs were closed in order, so that what the checkpoints say of their ends is true."""
+        return (self.root / CLEAN_SHUTDOWN_MARKER).is_file()
+
+    @cached_property
+    def checkpoints(self) -> dict[str, dict[TopicPartition, int] | None]:
+        """The offset checkpoints by their names; None for one that is missing or cannot be read."""
+        found: dict[str, dict[TopicPartition, int] | None] = {}
+        for name in OFFSET_CHECKPOINTS:
+            path = self.root / name
+            try:
+                file_size(path)
+                found[name] = read_offset_checkpoint(path)
+            except (FormatError, OSError):
+                found[name] = None
+        return found
+
+    def offset(self, checkpoint: str, topic_partition: TopicPartition | None) -> int | None:
+        """Return what a checkpoint says of a partition; None where it says nothing."""
+        offsets = self.checkpoints[checkpoint]
+        return None if offsets is None or topic_partition is None else offsets.get(topic_partition)
+
+    @cached_property
+    def metadata(self) -> MetadataImage | None:
+        """The topics that are recorded; None where none are (Kafka with ZooKeeper), or they cannot be read."""
+        files = [*(self.root / METADATA_DIRECTORY).glob("*"), *self.root.glob(BOOTSTRAP_CHECKPOINT)]
+        if not any(path.name == BOOTSTRAP_CHECKPOINT or path.suffix == LOG_SUFFIX for path in files):
+            # Whoever loads metadata that are not there makes them up from what is in the partitions' folders.
+            return None
+        try:
+            for path in files:
+                file_size(path)
+            loaded = load_metadata(self.root)
+        except (FormatError, LogError, OSError):
+            return None
+        return None if loaded.tail is None and loaded.bootstrap is None else loaded.image
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """Return the id of a topic, where the metadata can be read and know it."""
+        if topic == CLUSTER_METADATA_TOPIC:
+            return METADATA_TOPIC_ID
+        known = None if self.metadata is None else self.metadata.topics.get(topic)
+        return None if known is None else known.topic_id
+
+    def knows(self, topic_partition: TopicPartition) -> bool | None:
+        """Whether the metadata know a partition; None where they cannot be read."""
+        if self.metadata is None:
+            return None
+        if topic_partition.topic == CLUSTER_METADATA_TOPIC:
+            return True
+        topic = self.metadata.topics.get(topic_partition.topic)
+        return topic is not None and topic_partition.partition in topic.partitions
+
+    def may_have_gaps(self, topic_partition: TopicPartition | None) -> bool:
+        """Whether the cleaner may have taken offsets out of a log: it did, it is to, or nothing is known of that."""
+        if topic_partition is None or not self.is_log_directory:
+            return True
+        topic = topic_partition.topic
+        if topic == CLUSTER_METADATA_TOPIC:
+            return False
+        cleaned = self.checkpoints[CLEANER_OFFSET_CHECKPOINT]
+        if topic in INTERNAL_TOPICS or (cleaned is not None and topic_partition in cleaned):
+            return True
+        if self.metadata is not None and topic in self.metadata.topics:
+            return "compact" in self._setting(topic, "cleanup.policy", "log.cleanup.policy")
+        # Of a checkpoint that names what is not there, who knows what else it means.
+        return cleaned is None or not all((self.root / str(other)).exists() for other in cleaned)
+
+    def is_tiered(self, topic: str) -> bool:
+        """Whether the head of a topic's logs may lie in remote storage, or that is not known."""
+        if self.metadata is None or topic not in self.metadata.topics:
+            return True
+        return self._setting(topic, "remote.storage.enable", "") == "true"
+
+    def known_ends(self, folder: PartitionFolder) -> frozenset[int]:
+        """Return the offsets at which a log may end, by what is written beside it."""
+        snapshots = [file.base_offset for file in folder.files if file.kind is FileKind.PRODUCER_SNAPSHOT]
+        ends = {max(snapshots)} if snapshots else set()
+        if self.is_closed_in_order:
+            for name in (RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT):
+                offset = self.offset(name, folder.topic_partition)
+                ends |= set() if offset is None else {offset}
+        return frozenset(ends)
+
+    def is_preallocated(self, topic_partition: TopicPartition | None) -> bool:
+        """Whether the active segment of a log may end with zeros, which an orderly stop cuts off."""
+        topic = None if topic_partition is None else topic_partition.topic
+        if topic is None or self.is_closed_in_order or self.metadata is None or topic not in self.metadata.topics:
+            return False
+        return self._setting(topic, "preallocate", "log.preallocate") == "true"
+
+    def _setting(self, topic: str, name: str, broker_name: str) -> str:
+        assert self.metadata is not None
+        own = self.metadata.topic_config(topic).get(name)
+        return self.metadata.broker_config().get(broker_name, "") if own is None else own

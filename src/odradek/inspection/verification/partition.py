@@ -1,0 +1,156 @@
+"""Verifies one partition: its segments one after the other, and all that lies beside them against their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from odradek.errors import FormatError
+from odradek.inspection.entry_listing import entries_of
+from odradek.inspection.finding import Finding, FindingKind, unreadable
+from odradek.inspection.log_files import INDEX_KINDS, FileKind, LogFile, PartitionFolder
+from odradek.inspection.surroundings import OFFSET_CHECKPOINTS, Surroundings
+from odradek.inspection.verification.leader_epochs import LeaderEpochCheck
+from odradek.inspection.verification.metadata_snapshot import MetadataSnapshotCheck
+from odradek.inspection.verification.offset_checkpoints import LogExtent
+from odradek.inspection.verification.producer_ledger import ProducerLedger
+from odradek.inspection.verification.producer_snapshots import ProducerSnapshotCheck
+from odradek.inspection.verification.segment import LogProgress, SegmentCheck
+from odradek.inspection.verification.transaction_index import StableOffsetDoubts
+from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.names import CLUSTER_METADATA_TOPIC
+from odradek.storage.uuids import format_uuid
+
+
+class PartitionCheck:
+    """One run over a partition, or over a single segment of it.
+
+    Args:
+        folder: The partition; its files are those that are verified.
+        surroundings: The log directory around it.
+        decode: Whether every record is decoded too, not only its batch's checksum verified.
+        is_whole: Whether what is missing among the files is missing in the folder.
+
+    Attributes:
+        extent: What of the log there is, after the run; None where whose it is is not known.
+    """
+
+    def __init__(
+        self, folder: PartitionFolder, surroundings: Surroundings, *, decode: bool, is_whole: bool = True
+    ) -> None:
+        self._folder = folder
+        self._is_whole = is_whole
+        self._surroundings = surroundings
+        self._segments = folder.segments
+        self._lost_segments: set[int] = set()
+        snapshots = [file for file in folder.files if file.kind is FileKind.PRODUCER_SNAPSHOT]
+        ledger = ProducerLedger(self._segments[0].base_offset if self._segments else 0)
+        self._log = LogProgress(
+            ledger,
+            ProducerSnapshotCheck(snapshots, ledger),
+            StableOffsetDoubts(),
+            LeaderEpochCheck(folder.path),
+            is_dense=not surroundings.may_have_gaps(folder.topic_partition),
+            ends=surroundings.known_ends(folder),
+            decode=decode,
+            is_preallocated=surroundings.is_preallocated(folder.topic_partition),
+        )
+        self.extent: LogExtent | None = None
+
+    @property
+    def batches(self) -> int:
+        """How many batches were read."""
+        return self._log.batches
+
+    def run(self) -> Iterator[Finding]:
+        """Give what is wrong."""
+        if self._is_whole:
+            yield from self._names()
+            yield from self._missing_topic_id()
+        for file in self._folder.files:
+            yield from self._plain_file(file)
+        log = self._log
+        gaps: list[range] = []
+        for segment in self._segments:
+            if log.next_offset is not None:
+                gaps.append(range(log.next_offset, segment.base_offset))
+            yield from SegmentCheck(segment, log).findings()
+        yield from self._orphans(gaps)
+        yield from log.snapshots.reach(None)
+        yield from log.doubts.findings()
+        yield from log.epochs.findings()
+        if self._folder.topic_partition is not None:
+            base_offset = self._segments[0].base_offset if self._segments else None
+            end_offset = None if log.after_loss or self._lost_segments else log.next_offset
+            self.extent = LogExtent(self._folder.topic_partition, base_offset, end_offset)
+
+    # -- files beside the segments
+
+    def _names(self) -> Iterator[Finding]:
+        for path in self._folder.misnamed:
+            reason = "its name is no offset of 20 digits: Kafka does not start on it"
+            yield Finding(path, None, FindingKind.FILE, reason)
+        if not self._segments and self._had_segments():
+            yield Finding(self._folder.path, None, FindingKind.FILE, "there is no segment in the folder of a partition")
+
+    def _had_segments(self) -> bool:
+        """Whether a partition must have a segment: Kafka makes one at once, Odradek when a log is first opened."""
+        surroundings, topic_partition = self._surroundings, self._folder.topic_partition
+        if {file.kind for file in self._folder.files} - {FileKind.PARTITION_METADATA}:
+            return True
+        if topic_partition is None or not surroundings.is_log_directory:
+            return False
+        if any(surroundings.offset(name, topic_partition) is not None for name in OFFSET_CHECKPOINTS):
+            return True
+        return not surroundings.knows(topic_partition)
+
+    def _plain_file(self, file: LogFile) -> Iterator[Finding]:
+        if file.kind in INDEX_KINDS or file.kind is FileKind.PRODUCER_SNAPSHOT or file.is_segment:
+            return
+        try:
+            if file.is_metadata_snapshot:
+                snapshot = MetadataSnapshotCheck(file, decode=self._log.decode)
+                yield from snapshot.findings()
+                self._log.batches += snapshot.batches
+                return
+            for _ in entries_of(file):
+                pass
+            if file.kind is FileKind.PARTITION_METADATA:
+                yield from self._topic_id(file)
+        except FormatError as error:
+            yield Finding(Path(error.path or file.path), error.position, FindingKind.FILE, error.reason)
+        except OSError as error:
+            yield unreadable(file.path, error)
+
+    def _missing_topic_id(self) -> Iterator[Finding]:
+        topic_partition, surroundings = self._folder.topic_partition, self._surroundings
+        if topic_partition is None or topic_partition.topic == CLUSTER_METADATA_TOPIC:
+            return
+        # Kafka writes the file when the log is first written to, or closed.
+        if not surroundings.is_closed_in_order or surroundings.topic_id(topic_partition.topic) is None:
+            return
+        if not any(file.kind is FileKind.PARTITION_METADATA for file in self._folder.files):
+            path = self._folder.path / PARTITION_METADATA
+            yield Finding(path, None, FindingKind.FILE, "it is missing: Kafka takes the folder for a stray one")
+
+    def _topic_id(self, file: LogFile) -> Iterator[Finding]:
+        if file.path.name != PARTITION_METADATA or self._folder.topic_partition is None:
+            return
+        known = self._surroundings.topic_id(self._folder.topic_partition.topic)
+        found = read_partition_metadata(file.path)
+        if known is not None and found is not None and found != known:
+            reason = f"the topic id is {format_uuid(found)}, that of the topic is {format_uuid(known)}"
+            yield Finding(file.path, None, FindingKind.CONTRADICTION, reason)
+
+    def _orphans(self, gaps: list[range]) -> Iterator[Finding]:
+        """Give the segments of which only indexes are left, and that no gap has told of already."""
+        if not self._segments:
+            # That there is none at all is told.
+            return
+        known = {segment.base_offset for segment in self._segments}
+        for file in self._folder.files:
+            if file.kind not in INDEX_KINDS or file.base_offset in known | self._lost_segments:
+                continue
+            self._lost_segments.add(file.base_offset)
+            if not self._log.is_dense or not any(file.base_offset in gap for gap in gaps):
+                yield Finding(file.path, None, FindingKind.INDEX, "there is no segment that it belongs to")

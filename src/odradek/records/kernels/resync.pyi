@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def find_batch(data: Buffer, position: int, stop: int, end: int, lowest: int, offsets: int, budget: int) -> int: ...
