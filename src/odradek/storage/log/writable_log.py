@@ -261,6 +261,7 @@ class WritableLog(Log):
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
+        self._check_exists()
         return self._local.log_end_offset
 
     @property
