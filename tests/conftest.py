@@ -10,7 +10,7 @@ import pytest
 
 from peers.kafka_fixture import KafkaFixture
 
-pytest_plugins = ["peers.fixtures"]
+pytest_plugins = ["peers.fixtures", "crash.options"]
 
 VECTORS = Path(__file__).parent / "vectors"
 

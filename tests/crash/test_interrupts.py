@@ -1,0 +1,93 @@
+"""An operation that an exception out of a signal handler ends early has happened or has not, and the log goes on.
+
+A case that fails prints its numbers, which go into `FOUND_BEFORE` once it is understood.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from crash.checks import Wrong
+from crash.interrupts import Interrupt, case_of, kind_of, run_case
+from crash.store import new_folder
+
+BLOCKS = 20
+CASES = 10
+
+FOUND_BEFORE: list[Interrupt] = []
+"""Interrupts that did harm, as the log was written then; at which bytecode what happens has changed since."""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = new_folder()
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def interrupt(folder: Path, seeds: Iterable[int]) -> tuple[Counter[str], Counter[str], list[str]]:
+    """Run many cases; return how they ended, what went wrong how often, and one error of each kind."""
+    ended: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    errors: list[str] = []
+    for seed in seeds:
+        try:
+            found = run_case(case_of(seed), folder)
+            ended[found.state if found.outcome.raised else "not interrupted"] += 1
+        except Wrong as error:
+            kind = kind_of(error)
+            kinds[kind] += 1
+            if kinds[kind] == 1:
+                errors.append(f"seed {seed}: {error}")
+    return ended, kinds, errors
+
+
+def check(folder: Path, seeds: range) -> None:
+    ended, kinds, errors = interrupt(folder, seeds)
+    told = [f"{number:6} {kind}" for kind, number in kinds.most_common()]
+    print(f"{len(seeds)} interrupts: {dict(ended)}, {sum(kinds.values())} went wrong", *told, sep="\n")
+    assert not kinds, "\n".join([f"{sum(kinds.values())} of {len(seeds)} went wrong:", *told, *(_short(errors))])
+    assert ended["not interrupted"] < len(seeds) / 4
+
+
+def _short(errors: list[str]) -> Iterator[str]:
+    for error in errors:
+        yield "\n".join(line[:400] for line in error.splitlines()[:3])
+    if errors:
+        yield errors[0]
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_interrupts(folder: Path, block: int) -> None:
+    check(folder, range(block * CASES, (block + 1) * CASES))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(2))
+def test_a_hundred_and_fifty_interrupts(folder: Path, block: int) -> None:
+    check(folder, range(1_000_000 + block * 75, 1_000_000 + (block + 1) * 75))
+
+
+@pytest.mark.laboratory
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_ten_thousand_interrupts(folder: Path, block: int, pytestconfig: pytest.Config) -> None:
+    count = pytestconfig.getoption("--interrupts") // BLOCKS
+    check(folder, range(2_000_000 + block * count, 2_000_000 + (block + 1) * count))
+
+
+def test_found_before(folder: Path, pytestconfig: pytest.Config) -> None:
+    asked = pytestconfig.getoption("--interrupt")
+    cases = FOUND_BEFORE
+    if asked:
+        words = asked.split(",")
+        cases = [Interrupt(int(words[0]), int(words[1]), words[2], int(words[3]), int(words[4]))]
+        assert len(words) == len(fields(Interrupt))
+    for case in cases:
+        run_case(case, folder)
