@@ -9,3 +9,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("laboratories", "what the laboratories do, run by hand with -m laboratory")
     group.addoption("--interrupts", type=int, default=10_000, help="how many interrupts there are")
     group.addoption("--interrupt", default="", help="one alone: WORKLOAD,STEPS,ACTION,BYTECODE,SEED")
+    group.addoption("--damage", default="", help="one alone: FOLDER,STATE,PATH,WHAT,NUMBER")
