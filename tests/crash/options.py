@@ -10,3 +10,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--interrupts", type=int, default=10_000, help="how many interrupts there are")
     group.addoption("--interrupt", default="", help="one alone: WORKLOAD,STEPS,ACTION,BYTECODE,SEED")
     group.addoption("--damage", default="", help="one alone: FOLDER,STATE,PATH,WHAT,NUMBER")
+    group.addoption("--seconds", type=float, default=600, help="how long the threads work")
+    group.addoption("--seed", type=int, default=2_000, help="the seed of their first round")
