@@ -12,3 +12,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--damage", default="", help="one alone: FOLDER,STATE,PATH,WHAT,NUMBER")
     group.addoption("--seconds", type=float, default=600, help="how long the threads work")
     group.addoption("--seed", type=int, default=2_000, help="the seed of their first round")
+    group.addoption("--restarts", type=int, default=200, help="how often the writer is killed under its readers")
