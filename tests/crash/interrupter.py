@@ -84,6 +84,7 @@ class Outcome:
         bytecodes: How many there were.
         raised: How many exceptions the handler raised.
         arrived: Whether the caller got one of them.
+        is_ignored: Whether one was raised where nobody can get it: in a destructor, in a generator that is let go.
         error: What the caller got, as text; empty where the operation ended by itself.
         where: Where in the package the exceptions were raised.
         kind: The type of what the caller got.
@@ -92,6 +93,7 @@ class Outcome:
     bytecodes: int = 0
     raised: int = 0
     arrived: bool = False
+    is_ignored: bool = False
     error: str = ""
     where: list[Place] = field(default_factory=list)
     kind: type[BaseException] | None = None
@@ -143,7 +145,14 @@ def interrupted(
         outcome.where.append(_place(frame))
         raise raised[-1]
 
+    def ignore(unraisable: Any) -> None:
+        if any(unraisable.exc_value is one for one in raised):
+            outcome.is_ignored = True
+        else:
+            hook(unraisable)
+
     library = folder_name(LIBRARY) if in_library else ""
+    hook, sys.unraisablehook = sys.unraisablehook, ignore
     tracing, handler = sys.gettrace(), signal.signal(SIGNAL, handle)
     try:
         try:
@@ -165,6 +174,7 @@ def interrupted(
     finally:
         signal.signal(SIGNAL, handler)
         sys.settrace(tracing)
+        sys.unraisablehook = hook
     outcome.raised = len(raised)
     if caught is not None:
         outcome.kind, outcome.arrived = type(caught), any(caught is one for one in raised)

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from crash.checks import Wrong
+from crash.interrupter import EXCEPTIONS, count, interrupted
 from crash.interrupts import Interrupt, case_of, kind_of, run_case
 from crash.store import new_folder
+from odradek.records import Record
+from odradek.records.builder import build_batch
 
 BLOCKS = 20
 CASES = 10
@@ -61,6 +64,17 @@ def _short(errors: list[str]) -> Iterator[str]:
         yield "\n".join(line[:400] for line in error.splitlines()[:3])
     if errors:
         yield errors[0]
+
+
+def test_an_exception_arrives_from_every_bytecode() -> None:
+    records = [Record(b"key", b"value", [("header", None)], 1_700_000_000_000)]
+    bytecodes = count(lambda: build_batch(records))
+    assert bytecodes == count(lambda: build_batch(records)) > 100
+    for bytecode in range(1, bytecodes, 7):
+        for kind in EXCEPTIONS:
+            outcome = interrupted(lambda: build_batch(records), bytecode, [kind])
+            assert (outcome.arrived, outcome.raised, outcome.kind) == (True, 1, kind)
+    assert not interrupted(lambda: build_batch(records), bytecodes + 1).error
 
 
 @pytest.mark.parametrize("block", range(3))
