@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from flips.folders import START_MS, Folder, Row, Truth, row_of, tree_of
 from odradek.cli.app import main
 from odradek.errors import OdradekError
 from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
-from odradek.storage.log import Isolation, Log
+from odradek.storage.log import Isolation
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition
 
 MODES = "ra"
@@ -73,7 +74,11 @@ def _ask(question: Callable[[], object]) -> object:
         return Raw(f"{type(error).__name__}: {error}")
 
 
-def _first(log: Log, offset: int) -> Row | None:
+def _rows(log: Any, isolation: Isolation) -> list[Row]:
+    return [row_of(record) for record in log.read(isolation=isolation)]
+
+
+def _first(log: Any, offset: int) -> Row | None:
     record = next(log.read(offset), None)
     return None if record is None else row_of(record)
 
@@ -93,7 +98,7 @@ def _offsets(truth: Truth) -> Iterable[int]:
     return {*range(truth.start, truth.end, step), max(truth.start, truth.end - 1), truth.end}
 
 
-def expected(truths: dict[TopicPartition, Truth], names: list[str], *, scanned: bool) -> Answers:
+def expected(truths: dict[TopicPartition, Truth], names: list[str]) -> Answers:
     """Return what a folder has to answer."""
     answers: Answers = {("topics",): names}
     committed: dict[str, dict[str, list[Row]]] = {isolation: {} for isolation in ISOLATIONS}
@@ -112,47 +117,35 @@ def expected(truths: dict[TopicPartition, Truth], names: list[str], *, scanned: 
             found = next((offset for offset, at in truth.times if offset >= truth.start and at >= time), None)
             answers[topic, partition, "time", time] = found
             answers[topic, partition, "time, committed", time] = None if found is None or found >= stable else found
-    if scanned:
-        answers |= {("scan", isolation): found for isolation, found in committed.items()}
-    return answers
+    return answers | {("scan", isolation): found for isolation, found in committed.items()}
 
 
-def asked(logs: Any, path: Path, truths: dict[TopicPartition, Truth], *, scanned: bool) -> Answers:
+def asked(logs: Any, path: Path, truths: dict[TopicPartition, Truth]) -> Answers:
     """Ask a folder."""
-    answers: Answers = {
-        ("topics",): _ask(
-            lambda: sorted(str(name) for name in logs.topic_partitions() if name.topic != CLUSTER_METADATA_TOPIC)
-        )
-    }
+    answers: Answers = {("topics",): _ask(lambda: _names(logs))}
     for name, truth in truths.items():
-        topic, partition = name
-        log = _ask(lambda name=name: logs[name])  # type: ignore[misc]
-        if not isinstance(log, Log):
-            answers[topic, partition, "offsets"] = log
-            continue
-        answers[topic, partition, "offsets"] = _ask(
-            lambda log=log: (log.log_start_offset, log.log_end_offset, log.last_stable_offset)  # type: ignore[misc]
-        )
-        for isolation in ISOLATIONS:
-            answers[topic, partition, isolation] = _ask(
-                lambda log=log, isolation=isolation: [  # type: ignore[misc]
-                    row_of(record) for record in log.read(isolation=isolation)
-                ]
-            )
-        for offset in _offsets(truth):
-            answers[topic, partition, "from", offset] = _ask(lambda log=log, offset=offset: _first(log, offset))  # type: ignore[misc]
-        for time in TIMES:
-            for kind, isolation in zip(("time", "time, committed"), ISOLATIONS, strict=True):
-                answers[topic, partition, kind, time] = _ask(
-                    lambda log=log, time=time, isolation=isolation: log.offset_for_time(time, isolation=isolation)  # type: ignore[misc]
-                )
-    if scanned:
-        topics = sorted({name.topic for name in truths})
-        for isolation in ISOLATIONS:
-            answers["scan", isolation] = _ask(
-                lambda isolation=isolation: _scanned(path, topics, isolation)  # type: ignore[misc]
-            )
-    return answers
+        log = _ask(partial(logs.__getitem__, name))
+        if isinstance(log, Raised | Raw):
+            answers[*name, "offsets"] = log
+        else:
+            answers |= {(*name, *key): _ask(question) for key, question in _questions(log, truth)}
+    topics = sorted({name.topic for name in truths})
+    return answers | {("scan", isolation): _ask(partial(_scanned, path, topics, isolation)) for isolation in ISOLATIONS}
+
+
+def _names(logs: Any) -> list[str]:
+    return sorted(str(name) for name in logs.topic_partitions() if name.topic != CLUSTER_METADATA_TOPIC)
+
+
+def _questions(log: Any, truth: Truth) -> Iterator[tuple[tuple[object, ...], Callable[[], object]]]:
+    yield ("offsets",), lambda: (log.log_start_offset, log.log_end_offset, log.last_stable_offset)
+    for isolation in ISOLATIONS:
+        yield (isolation,), partial(_rows, log, isolation)
+    for offset in _offsets(truth):
+        yield ("from", offset), partial(_first, log, offset)
+    for time in TIMES:
+        for kind, isolation in zip(("time", "time, committed"), ISOLATIONS, strict=True):
+            yield (kind, time), partial(log.offset_for_time, time, isolation=isolation)
 
 
 def tellings(logs: Any, truths: dict[TopicPartition, Truth], path: Path) -> set[str]:
@@ -164,9 +157,12 @@ def tellings(logs: Any, truths: dict[TopicPartition, Truth], path: Path) -> set[
     if report is not None:
         told += map(str, report.actions)
         told += map(str, getattr(report, "problems", ()))
-    for name in truths:
-        told.append(str(_ask(lambda name=name: [str(damage) for damage in logs[name].damage])))  # type: ignore[misc]
+    told += [str(_ask(partial(_damage, logs, name))) for name in truths]
     return {text.replace(str(path), "") for text in told}
+
+
+def _damage(logs: Any, name: TopicPartition) -> list[str]:
+    return [str(damage) for damage in logs[name].damage]
 
 
 def verified(path: Path) -> set[str]:
@@ -198,8 +194,8 @@ class Examination:
         self._told: dict[str, set[str]] = {}
         for mode in MODES:
             with self._opened(mode, {}) as (logs, root):
-                told, answers = tellings(logs, folder.truths, root), self._asked(logs, root, mode, folder.truths)
-                wanted = expected(folder.truths, self._names, scanned=mode == "r")
+                told, answers = tellings(logs, folder.truths, root), self._asked(logs, root, folder.truths)
+                wanted = expected(folder.truths, self._names)
                 wrong = {key: (answers.get(key), value) for key, value in wanted.items() if answers.get(key) != value}
                 assert not wrong, f"{folder.name}, {folder.state}, mode {mode}: {wrong}"
                 self._told[mode] = told
@@ -226,9 +222,9 @@ class Examination:
         truths = self.folder.truths
         if damage.partition in truths:
             truths = {damage.partition: truths[damage.partition]}
-        wanted = expected(truths, self._names, scanned=mode == "r")
+        wanted = expected(truths, self._names)
         with self._opened(mode, changed) as (logs, root):
-            answers = self._asked(logs, root, mode, truths)
+            answers = self._asked(logs, root, truths)
             verdict = _compare(answers, wanted)
             if verdict.name != "wrong":
                 return verdict
@@ -237,7 +233,7 @@ class Examination:
                 return Verdict("told", f"{verdict.reason}; told: {min(new)}")
             believed = _believed(damage, root, truths)
             if believed is not None:
-                wanted = expected(believed, self._names, scanned=mode == "r")
+                wanted = expected(believed, self._names)
                 # What was asked for below the log start is an error then.
                 if _compare(answers, wanted).name in {"right", "raised"}:
                     verdict = verdict._replace(name="believed")
@@ -245,21 +241,21 @@ class Examination:
             found = verified(self._read) - self._verified
         return Verdict("verified", f"{verdict.reason}; verify: {min(found)}") if found else verdict
 
-    def _asked(self, logs: Any, root: Path, mode: str, truths: dict[TopicPartition, Truth]) -> Answers:
+    def _asked(self, logs: Any, root: Path, truths: dict[TopicPartition, Truth]) -> Answers:
         if isinstance(logs, Raised | Raw):
             return {("topics",): logs}
-        return asked(logs, root, truths, scanned=mode == "r")
+        return asked(logs, root, truths)
 
     @contextmanager
     def _opened(self, mode: str, changed: dict[str, bytes | None]) -> Iterator[tuple[Any, Path]]:
         with self._damaged(changed) if mode == "r" else self._copied(changed) as root:
-            logs = _ask(lambda: odradek.open(root, mode=mode))  # type: ignore[call-overload]
+            logs = _ask(lambda: odradek.open(root, mode=mode))
             try:
                 yield logs, root
             finally:
                 if not isinstance(logs, Raised | Raw):
                     # What a damaged folder makes of it is not asked here.
-                    _ask(logs.close)  # type: ignore[attr-defined]
+                    _ask(logs.close)
 
     @contextmanager
     def _damaged(self, changed: dict[str, bytes | None]) -> Iterator[Path]:

@@ -16,11 +16,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from odradek.records import Record
+from odradek.records.builder import build_batch
 from peers.process import wait_for
 from restarts import reader, writer
 
 LONGEST_WAIT_S = 60
 ENVIRONMENT = {"PYTHONPATH": ":".join(str(Path(path).absolute()) for path in sys.path if path)}
+
+
+def tear(folder: Path, topics: Mapping[str, int], rng: random.Random) -> None:
+    """Leave a torn batch of several pages at the end of a log, as a crash does: recovery makes the file shorter."""
+    topic, partitions = rng.choice(list(topics.items()))
+    path = max((folder / f"{topic}-{rng.randrange(partitions)}").glob("*.log"))
+    batch = build_batch([Record(None, rng.randbytes(rng.randrange(20_000)))], base_offset=1 << 40)
+    with path.open("ab") as file:
+        file.write(batch[:-4] + bytes(4) if rng.random() < 0.5 else batch[: rng.randrange(1, len(batch))])
 
 
 def _line(process: subprocess.Popen[str]) -> str:

@@ -12,11 +12,13 @@ import pytest
 import odradek
 from crash.store import new_folder
 from peers.load_writer import numbered
-from restarts.processes import Readers, Writers
+from restarts.processes import Readers, Writers, tear
 from restarts.told import Told, is_numbered, number_of
 from restarts.writer import LONG, PASSING, TOPICS
 
 LONGEST_LIFE_BYTES = 40_000
+TORN = {"events": 2, "transactions": 1}
+"""Where a crash leaves a torn batch, and in how many partitions; preallocated files end with zeros."""
 
 
 @pytest.fixture
@@ -52,6 +54,8 @@ def restart(path: Path, restarts: int, readers: int, seed: int, batches: int) ->
         read.wait()
         for number in range(restarts):
             writers.run(folder, told, seed + number + 1, rng.randrange(LONGEST_LIFE_BYTES))
+            if rng.random() < 0.5:
+                tear(folder, TORN, rng)
             read.look(f"restart {number}")
         read.stop()
         print(f"{restarts} restarts under {readers} readers, which did {dict(read.counts)}; {read.told()}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import random
 import shutil
 import threading
 import time
@@ -21,7 +22,7 @@ from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 from peers.load_writer import numbered
 from peers.process import wait_for
-from restarts.processes import Readers
+from restarts.processes import Readers, tear
 from restarts.test_restarts import check
 
 SETTINGS = {
@@ -110,7 +111,7 @@ def restart(
         kafka_tools.topics(broker.bootstrap_servers, *arguments).check()
         for partition in range(partitions):
             wait_for((broker.log_dir / f"{topic}-{partition}").exists, 30, "the partition's folder")
-    numbers = itertools.count(1)
+    numbers, rng = itertools.count(1), random.Random(seed)
     partitions_of = {topic: partitions for topic, (partitions, _) in TOPICS.items()}
     with Readers(readers, path, broker.log_dir, told, seed, partitions_of) as read:
         read.wait()
@@ -120,6 +121,7 @@ def restart(
             time.sleep(LIFE_S)
             broker.kill()
             load.stop()
+            tear(broker.log_dir, {"events": 2}, rng)
             read.look(f"kill {number}")
             broker.start()
             read.look(f"restart {number}")

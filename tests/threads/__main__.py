@@ -91,10 +91,10 @@ def round_of(seed: int, seconds: float, counts: Counter[str]) -> list[str]:
             worker.start()
         end = time.monotonic() + seconds
         while not shared.stopping.wait(0.1) and time.monotonic() < end:
-            watch(workers)
+            watch(workers, path)
         shared.stopping.set()
         while any(worker.is_alive() for worker in workers):
-            watch(workers)
+            watch(workers, path)
             time.sleep(0.01)
         counts.update(shared.counts)
         counts.update({f"met {name}": count for name, count in shared.errors.items()})
@@ -137,7 +137,7 @@ def stopped(shared: Shared, path: Path) -> list[str]:
     return []
 
 
-def watch(workers: list[Worker]) -> None:
+def watch(workers: list[Worker], path: Path) -> None:
     """End the program where a thread gets on no more."""
     now = time.monotonic()
     stuck = [worker for worker in workers if worker.is_alive() and now - worker.since > LONGEST_WAIT_S]
@@ -146,6 +146,7 @@ def watch(workers: list[Worker]) -> None:
             print(f"worker {worker.number}: {worker.doing} for {now - worker.since:.1f} s", file=sys.stderr)
         faulthandler.dump_traceback(all_threads=True)
         sys.stderr.flush()
+        shutil.rmtree(path, ignore_errors=True)
         os._exit(STUCK)
 
 
