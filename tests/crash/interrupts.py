@@ -60,6 +60,15 @@ class Interrupt:
     bytecode: int
     seed: int
 
+    def __str__(self) -> str:
+        return ",".join(map(str, (self.workload, self.steps, self.action, self.bytecode, self.seed)))
+
+    @classmethod
+    def parse(cls, text: str) -> Interrupt:
+        """Read what `str` gives."""
+        workload, steps, action, bytecode, seed = text.split(",")
+        return cls(int(workload), int(steps), action, int(bytecode), int(seed))
+
 
 @dataclass(slots=True)
 class Found:
@@ -403,7 +412,7 @@ def usual_bytecodes() -> dict[str, list[int]]:
 def kind_of(error: Wrong) -> str:
     """Return what kind of thing went wrong: the same for many cases."""
     lines = str(error).splitlines()
-    action = lines[0].partition("action='")[2].partition("'")[0]
+    action = lines[0].split(",")[2]
     text = re.sub(r"Case\([^)]*?crash='(\w+)'[^)]*\)", r"after a \1", lines[2])
     text = re.sub(r"/[^ ]*/|Wrong: |topic\d+(-\d)?:? ?", "", text)
     text = re.sub(r"\[.*\]|\{.*\}|Row\(.*\)", "...", text)
@@ -458,7 +467,9 @@ def run_case(case: Interrupt, folder: Path) -> Found:
         if not isinstance(error, Stuck):
             with contextlib.suppress(Exception):
                 _elsewhere(work.store.abandon)
-        told = f"{case}\n{outcome.raised} raised, in {', then in '.join(map(str, outcome.where)) or 'nothing'}"
+        told = (
+            f"--interrupt {case}\n{outcome.raised} raised, in {', then in '.join(map(str, outcome.where)) or 'nothing'}"
+        )
         raise Wrong(f"{told}\n{type(error).__name__}: {error}\nthe caller got: {outcome.error or 'nothing'}") from error
     finally:
         work.files.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -96,12 +95,11 @@ def test_ten_thousand_interrupts(folder: Path, block: int, pytestconfig: pytest.
     check(folder, range(2_000_000 + block * count, 2_000_000 + (block + 1) * count))
 
 
-def test_found_before(folder: Path, pytestconfig: pytest.Config) -> None:
-    asked = pytestconfig.getoption("--interrupt")
-    cases = FOUND_BEFORE
-    if asked:
-        words = asked.split(",")
-        cases = [Interrupt(int(words[0]), int(words[1]), words[2], int(words[3]), int(words[4]))]
-        assert len(words) == len(fields(Interrupt))
-    for case in cases:
-        run_case(case, folder)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "found" in metafunc.fixturenames:
+        asked = metafunc.config.getoption("--interrupt")
+        metafunc.parametrize("found", [Interrupt.parse(asked)] if asked else FOUND_BEFORE, ids=str)
+
+
+def test_found_before(folder: Path, found: Interrupt) -> None:
+    run_case(found, folder)

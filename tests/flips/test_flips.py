@@ -21,7 +21,22 @@ from flips.damage import Damage, damages
 from flips.folders import NAMES, STATES, Folder, make
 from peers.kafka_fixture import KafkaFixture
 
-FOUND_BEFORE: list[str] = []
+FOUND_BEFORE: list[str] = [
+    # A transaction index that is short, or says something else, was believed: aborted records were given.
+    "bootstrap,clean,transactions-0/00000000000000000000.txnindex,emptied,0",
+    "bootstrap,clean,transactions-0/00000000000000000000.txnindex,halved,0",
+    "kraft,crashed,transactions-0/00000000000000000000.txnindex,cut,0",
+    "bootstrap,clean,transactions-0/00000000000000000000.txnindex,removed,0",
+    "bootstrap,clean,transactions-0/00000000000000000000.txnindex,bit,213",
+    # The log start was guessed from the leaders' terms.
+    "bootstrap,clean,plain-0/leader-epoch-checkpoint,bit,49",
+    # A log start offset beyond the end was believed.
+    "bootstrap,clean,log-start-offset-checkpoint,bit,123",
+    # Of a message of v0 the offset, which no checksum covers, made the log end a thousand million records later.
+    "bootstrap,clean,v0-0/00000000000000000009.log,bit,-39",
+    # Without a word there were no topics, and the next change would have cut the metadata log.
+    "kraft,clean,__cluster_metadata-0/00000000000000000000.log,halved,0",
+]
 """Damage that was passed over in silence, as the folders were read then."""
 
 FOLDERS = [(name, state) for name in NAMES for state in STATES]
@@ -99,8 +114,12 @@ def test_all_damage(folders: dict[tuple[str, str], Folder], path: Path, name: st
     judge(folder, path, damages(folder))
 
 
-def test_found_before(folders: dict[tuple[str, str], Folder], path: Path, pytestconfig: pytest.Config) -> None:
-    asked = pytestconfig.getoption("--damage")
-    for number, text in enumerate([asked] if asked else FOUND_BEFORE):
-        damage = Damage.parse(text)
-        judge(folders[damage.folder, damage.state], path / str(number), [damage])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "found" in metafunc.fixturenames:
+        asked = metafunc.config.getoption("--damage")
+        metafunc.parametrize("found", [asked] if asked else FOUND_BEFORE)
+
+
+def test_found_before(folders: dict[tuple[str, str], Folder], path: Path, found: str) -> None:
+    damage = Damage.parse(found)
+    judge(folders[damage.folder, damage.state], path, [damage])
