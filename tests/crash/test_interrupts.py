@@ -22,7 +22,37 @@ from odradek.records.builder import build_batch
 BLOCKS = 20
 CASES = 10
 
-FOUND_BEFORE: list[Interrupt] = []
+FOUND_BEFORE = [
+    # A batch was written and not published: the next one got its offset again.
+    Interrupt(145547, 16, "append", 1225, 1252442356),
+    Interrupt(1031359, 9, "append_durable", 1244, 1554556540),
+    Interrupt(128992, 7, "append", 1299, 1029669723),
+    # The producers knew of a batch, or of a marker, that was taken back.
+    Interrupt(775019, 6, "append_as_producer", 4843, 3742919294),
+    Interrupt(1002518, 6, "end_transaction", 2022, 424509939),
+    Interrupt(501983, 9, "end_transaction", 3147, 1552092882),
+    # A part of what was to be appended was there.
+    Interrupt(206233, 13, "append_several_segments", 9440, 2537562400),
+    # A roll was half done: records were missing, or lost by the next crash.
+    Interrupt(905705, 8, "roll", 2029, 1507904919),
+    Interrupt(158179, 16, "roll", 2063, 4151278752),
+    Interrupt(421935, 2, "append_as_producer", 4833, 3545514233),
+    # A `TimeoutError` was taken for a failed disk.
+    Interrupt(133079, 7, "flush", 373, 3103545921),
+    Interrupt(565630, 5, "append", 2495, 609657711),
+    # The cleaner kept it to itself, and did not clean that log any more.
+    Interrupt(133682, 13, "maintain", 3993, 1365479713),
+    # A lock was left behind.
+    Interrupt(761346, 9, "maintain", 50013, 1979850004),
+    # A topic was half deleted.
+    Interrupt(771915, 11, "delete_topic", 5849, 1321046852),
+    Interrupt(706548, 3, "delete_topic", 7436, 1513775400),
+    Interrupt(927648, 13, "delete_topic", 7013, 4237552449),
+    # The second `close` did nothing, and what the first had not flushed was lost.
+    Interrupt(601735, 4, "close", 8133, 390158112),
+    # The folder stayed locked.
+    Interrupt(943539, 2, "open", 110673, 3309419300),
+]
 """Interrupts that did harm, as the log was written then; at which bytecode what happens has changed since."""
 
 
