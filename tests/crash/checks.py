@@ -276,9 +276,9 @@ def check_lookups(log: Log, rows: list[Row], rng: random.Random) -> None:
             continue
         require(offset < 0, "reading from", offset, "of", start, end, "is no error")
     times = [row.timestamp for row in rows]
+    # Markers have timestamps too: the scan is of the batches.
+    with_markers = [row_of(record) for record in log.read(include_control=True)]
     for timestamp in {0, 1 << 60, *(rng.choice(times) + rng.choice((-1, 0, 1)) for _ in range(4) if times)}:
-        # Markers have timestamps too: the scan is of the batches.
-        with_markers = [row_of(record) for record in log.read(include_control=True)]
         expected = next((row for row in with_markers if row.timestamp >= timestamp), None)
         answer = log.find_timestamp(timestamp)
         found_at = None if answer is None else (answer.timestamp, answer.offset)
