@@ -38,6 +38,7 @@ T = TypeVar("T")
 LONGEST_BATCH_BYTES = 450
 """`max.message.bytes`: below the smallest segment, so that many records become several batches."""
 LONGEST_WAIT_S = 20.0
+KILLED = "killed"
 ATTEMPTS = 4
 """How often an operation is done until it is long enough to be interrupted."""
 
@@ -77,7 +78,7 @@ class Found:
     Attributes:
         case: The case.
         outcome: How the operation ended.
-        state: `before`, `after`, or `done` where it ended by itself.
+        state: `before`, `after`, or `done` where it ended by itself or was done again; `killed`.
     """
 
     case: Interrupt
@@ -328,9 +329,9 @@ class InterruptedWorkload(Workload):
                 except Exception as error:
                     raise Wrong(f"{partition}: {type(error).__name__}: {error}") from error
 
-    def finish(self, action: str, rng: random.Random) -> None:
-        """Do again what an interrupt left half done, as its caller would; or be killed before."""
-        if action == "close" and rng.random() < 0.7:
+    def finish(self, action: str) -> None:
+        """Do again what an interrupt left half done, as its caller would."""
+        if action == "close":
             self.close()
             self._note_closed()
         self.store.abandon()
@@ -449,14 +450,15 @@ def run_case(case: Interrupt, folder: Path) -> Found:
             # It ended before; the next one is about as long.
             bytecode = rng.randint(1, max(1, outcome.bytecodes))
             if case.action in {"close", "open"}:
-                work.finish(case.action, rng)
+                work.finish(case.action)
         require(outcome.arrived or not outcome.error, outcome.kind and outcome.kind.__name__, "came instead")
         # What was raised within the standard library may have been caught there.
         is_caught = outcome.is_ignored or any(place.library for place in outcome.where)
         require(outcome.arrived or not outcome.raised or is_caught, "the exception did not arrive")
         state = _elsewhere(lambda: _look_at(work, case.action, outcome, rng))
         moment = work.moment
-        _elsewhere(lambda: _go_on(work, rng))
+        if state != KILLED:
+            _elsewhere(lambda: _go_on(work, rng))
         _elsewhere(work.store.abandon)
         operations = moment if rng.random() < 0.3 else rng.randint(moment, work.moment)
         crash: Crash = "kill" if rng.random() < 0.4 else "power"
@@ -487,8 +489,11 @@ def _interrupt(work: InterruptedWorkload, action: str, bytecode: int, rng: rando
 
 def _look_at(work: InterruptedWorkload, action: str, outcome: Outcome, rng: random.Random) -> str:
     state = "done"
+    if action == "close" and rng.random() < 0.3:
+        # Killed before it could be closed again.
+        return KILLED
     if action in {"open", "close"}:
-        work.finish(action, rng)
+        work.finish(action)
     elif outcome.arrived:
         state = work.reconcile(action)
     work.check(rng.getrandbits(32))
