@@ -13,7 +13,7 @@ from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_che
 from odradek.storage.locks import check_lock_order
 from peers.kafka_fixture import KafkaFixture
 
-pytest_plugins = ["peers.fixtures"]
+pytest_plugins = ["peers.fixtures", "crash.options"]
 
 # A lock that is taken out of order raises, in every test.
 check_lock_order(True)

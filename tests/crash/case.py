@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crash.checks import Wrong, check_log, check_producers, first_difference, require, row_of, rows_of
+from crash.checks import (
+    Wrong,
+    check_among_ghosts,
+    check_log,
+    check_producers,
+    first_difference,
+    require,
+    row_of,
+    rows_of,
+)
 from crash.model import PartitionModel, Producer, Row
 from crash.store import Store, files_of, unrecorded
 from crash.workload import Workload
@@ -163,20 +172,9 @@ class Judge:
     def _recover(self, case: Case, root: Path, files: FaultyFileSystem) -> Store:
         store = Store(root, files, self.work.clock)
         store.open()
-        power_cut = case.crash == "power"
         for partition, model in self._alive(case.operations).items():
             try:
-                log = store.log(partition)
-                is_whole = check_log(
-                    log,
-                    model,
-                    case.operations,
-                    power_cut=power_cut,
-                    seed=case.seed,
-                    may_have_holes=power_cut and self.work.store.flushes_late,
-                )
-                if is_whole:
-                    check_producers(log, producers_of(log), model)
+                self._check(store.log(partition), model, case)
             except Exception as error:
                 raise Wrong(f"{partition}: {type(error).__name__}: {error}") from error
         for partition, model in self.work.models.items():
@@ -184,6 +182,31 @@ class Judge:
                 require(partition not in store.partitions(), partition, "was deleted and is there again")
         require(not unrecorded(files), "written past the file system:", unrecorded(files))
         return store
+
+    def _check(self, log: WritableLog, model: PartitionModel, case: Case) -> None:
+        power_cut = case.crash == "power"
+
+        def check(model: PartitionModel) -> None:
+            is_whole = check_log(
+                log,
+                model,
+                case.operations,
+                power_cut=power_cut,
+                seed=case.seed,
+                may_have_holes=power_cut and self.work.store.flushes_late,
+            )
+            if is_whole:
+                check_producers(log, producers_of(log), model)
+
+        try:
+            check(model)
+        except Wrong:
+            for other in model.with_ghosts(case.operations, power_cut=power_cut):
+                with contextlib.suppress(Wrong):
+                    check(other)
+                    return
+            if not (power_cut and check_among_ghosts(log, model, case.operations)):
+                raise
 
     def _go_on(self, store: Store, rng: random.Random) -> None:
         """Append to what was recovered, close it in order, and open it again."""

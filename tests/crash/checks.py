@@ -96,18 +96,45 @@ def check_log(
         check_remains(model, rows, committed, start, operations)
         return False
     check_transactions(log, model, transactions, end)
+    check_contents(log, model, rows, committed)
+    return True
+
+
+def check_contents(log: Log, model: PartitionModel, rows: list[Row], committed: list[Row]) -> None:
+    """Compare what is read of a log with what was appended to it up to its end."""
+    start, end = log.log_start_offset, log.log_end_offset
     if model.is_compacted:
         check_compacted(model, rows, committed, start, end)
-    else:
-        expected = model.rows(start, end)
-        require(rows == expected, "uncommitted:", first_difference(rows, expected))
-        found = log.last_stable_offset
-        # What is deleted may be known, from a snapshot, or not.
-        views = {max(start, model.last_stable_offset(end, origin)): origin for origin in origins(log)}
-        require(found in views, "last stable offset", found, "not of", views)
-        expected = model.committed_rows(start, end, views[found])
-        require(committed == expected, "committed:", first_difference(committed, expected))
-    return True
+        return
+    expected = model.rows(start, end)
+    require(rows == expected, "uncommitted:", first_difference(rows, expected))
+    found = log.last_stable_offset
+    # What is deleted may be known, from a snapshot, or not.
+    views = {max(start, model.last_stable_offset(end, origin)): origin for origin in origins(log)}
+    require(found in views, "last stable offset", found, "not of", views)
+    expected = model.committed_rows(start, end, views[found])
+    require(committed == expected, "committed:", first_difference(committed, expected))
+
+
+def check_live(log: Log, model: PartitionModel, producers: Mapping[int, Producer], seed: int) -> None:
+    """Compare a log that is at work with what was appended to it.
+
+    Args:
+        log: The log.
+        model: What was appended to it.
+        producers: The producers that it knows.
+        seed: What decides the look-ups.
+
+    Raises:
+        Wrong: Something does not hold.
+    """
+    end = log.log_end_offset
+    require(end == model.end_offset, "the log ends at", end, "not at", model.end_offset)
+    rows = [row_of(record) for record in log.read()]
+    committed = [row_of(record) for record in log.read(isolation="read_committed")]
+    check_contents(log, model, rows, committed)
+    check_lookups(log, rows, random.Random(seed))
+    check_producers(log, producers, model)
 
 
 def has_holes(headers: list[BatchHeader], start: int, end: int) -> bool:
@@ -134,6 +161,28 @@ def check_remains(model: PartitionModel, rows: list[Row], committed: list[Row], 
     else:
         missing = [row for row in model.rows(start, durable) if row not in present]
         require(not missing, "acknowledged as durable and not there:", missing)
+
+
+def check_among_ghosts(log: Log, model: PartitionModel, operations: int) -> bool:
+    """Check a log after a power cut that kept a part of what an interrupted append left, amid what came after it.
+
+    Its place was written to again, and the disk had either of the two: as after any crash nothing is promised of what
+    was not durable, but nothing may be there that nobody asked for.
+
+    Returns:
+        Whether there is anything of an interrupted append.
+    """
+    ghosts = [row for ghost in model.ghosts for batch in ghost if batch.begun <= operations for row in batch.rows]
+    rows = [row_of(record) for record in log.read()]
+    if not set(rows) & set(ghosts):
+        return False
+    require(rows == sorted(rows, key=lambda row: row.offset), "records are not in order")
+    require(len(rows) == len({row.offset for row in rows}), "an offset is there twice")
+    known = {*model.rows(0, model.end_offset), *ghosts}
+    require(known.issuperset(rows), "these were never appended:", set(rows) - known)
+    durable = model.rows(log.log_start_offset, model.least_end(operations, power_cut=True))
+    require(model.is_compacted or set(rows).issuperset(durable), "acknowledged as durable and not there")
+    return True
 
 
 def origins(log: Log) -> list[int]:
@@ -248,9 +297,9 @@ def check_lookups(log: Log, rows: list[Row], rng: random.Random, *, may_have_hol
             continue
         require(offset < 0, "reading from", offset, "of", start, end, "is no error")
     times = [row.timestamp for row in rows]
+    # Markers have timestamps too: the scan is of the batches.
+    with_markers = rows_of(log, include_control=True, may_have_holes=may_have_holes)
     for timestamp in {0, 1 << 60, *(rng.choice(times) + rng.choice((-1, 0, 1)) for _ in range(4) if times)}:
-        # Markers have timestamps too: the scan is of the batches.
-        with_markers = rows_of(log, include_control=True, may_have_holes=may_have_holes)
         expected = next((row for row in with_markers if row.timestamp >= timestamp), None)
         answer = log.find_timestamp(timestamp)
         found_at = None if answer is None else (answer.timestamp, answer.offset)

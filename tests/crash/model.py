@@ -7,7 +7,7 @@ which end was acknowledged, as written and as durable, and when which start was 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 Header = tuple[str, bytes | None]
@@ -90,6 +90,8 @@ class PartitionModel:
         durable: Ends below which everything was acknowledged as durable.
         starts_asked: Log start offsets that were asked for, or that retention might have come to: when it began.
         starts_kept: Log start offsets that a later start may not fall below.
+        ghosts: What interrupted appends were about to append, an append a list, and the log then took back: a crash may
+            leave it all the same, where nothing that must be there is in its place.
         created: When its creation was acknowledged.
         deleted: When its deletion began.
         gone: When its deletion was acknowledged.
@@ -101,6 +103,7 @@ class PartitionModel:
     durable: list[Event] = field(default_factory=list)
     starts_asked: list[Event] = field(default_factory=list)
     starts_kept: list[Event] = field(default_factory=list)
+    ghosts: list[list[Sent]] = field(default_factory=list)
     created: int = FOREVER
     deleted: int = FOREVER
     gone: int = FOREVER
@@ -118,6 +121,19 @@ class PartitionModel:
         """Return where the log may end."""
         begun = {batch.next_offset for batch in self.sent if batch.begun <= operations}
         return begun | {0} | self.starts(operations)
+
+    def with_ghosts(self, operations: int, *, power_cut: bool) -> Iterator[PartitionModel]:
+        """Give what the log may hold besides: it ends with what an interrupted append left, or with its first batches.
+
+        Args:
+            operations: How many operations were done when the crash came.
+            power_cut: Whether only what is durable must be there.
+        """
+        for ghost in self.ghosts:
+            base_offset = ghost[0].base_offset
+            if ghost[0].begun <= operations and self.least_end(operations, power_cut=power_cut) <= base_offset:
+                below = [batch for batch in self.sent if batch.next_offset <= base_offset]
+                yield from (replace(self, sent=below + ghost[:count]) for count in range(len(ghost), 0, -1))
 
     def starts(self, operations: int) -> set[int]:
         """Return where the log may start, by what was asked for; retention moves it to any batch below as well."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -43,6 +44,11 @@ class Store:
         return self._opened is not None
 
     @property
+    def opened(self) -> WritableLogDirectory | None:
+        """The log directory, where it is open."""
+        return self._opened
+
+    @property
     def report(self) -> RecoveryReport:
         return self._logs.report
 
@@ -62,6 +68,9 @@ class Store:
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
         self._logs.create_topic(name, partitions, config)
 
+    def create_partitions(self, name: str, total: int) -> None:
+        self._logs.create_partitions(name, total)
+
     def delete_topic(self, name: str) -> None:
         self._logs.delete_topic(name)
 
@@ -77,6 +86,12 @@ class Store:
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.abandon()
+
+
+def new_folder() -> Path:
+    """Return a new folder, in memory where there is one: nothing of this is meant for a real disk."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="odradek-crash-", dir=memory if memory.is_dir() else None))
 
 
 def files_of(root: Path) -> dict[str, bytes | None]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from crash.case import Case, Judge
 from crash.checks import Wrong
-from crash.store import unrecorded
+from crash.store import new_folder, unrecorded
 from crash.workload import Workload
 from odradek.testing.disk import Kind
 
@@ -72,9 +71,7 @@ FAULTS: list[tuple[Kind, str]] = [
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder in memory where there is one: nothing of this is meant for a real disk."""
-    memory = Path("/dev/shm")
-    path = Path(tempfile.mkdtemp(prefix="odradek-crash-", dir=memory if memory.is_dir() else None))
+    path = new_folder()
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

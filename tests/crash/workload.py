@@ -41,16 +41,19 @@ class Workload:
     """Random work, all of it following from a seed.
 
     Attributes:
+        file_system: The type of `files`.
         files: The file system, with its history.
         models: What each partition must hold.
         offline: Whether a fault took a log offline, which ends the work.
     """
 
+    file_system: type[FaultyFileSystem] = FaultyFileSystem
+
     def __init__(self, root: Path, seed: int) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.seed = seed
         self.rng = random.Random(seed)
-        self.files = FaultyFileSystem(root, seed)
+        self.files = self.file_system(root, seed)
         self.now = START_MS
         self.models: dict[TopicPartition, PartitionModel] = {}
         self.producers: dict[TopicPartition, list[ProducerSide]] = {}
@@ -67,6 +70,17 @@ class Workload:
 
     def run(self, steps: int) -> None:
         """Do so many things; a fault ends it early."""
+        try:
+            if not self.store.is_open:
+                self.store.open()
+                self.create_topic()
+            for _ in range(steps):
+                self.step()
+        except LogError:
+            self.offline = True
+
+    def step(self) -> None:
+        """Do one thing."""
         actions: list[tuple[int, Callable[[], None]]] = [
             (40, self.append),
             (30, self.append_as_producer),
@@ -82,15 +96,8 @@ class Workload:
             (1, self.delete_topic),
         ]
         weights, choices = [weight for weight, _ in actions], [action for _, action in actions]
-        try:
-            if not self.store.is_open:
-                self.store.open()
-                self.create_topic()
-            for _ in range(steps):
-                self.now += self.rng.choice((0, 1, 5, 1000, 60_000))
-                self.rng.choices(choices, weights)[0]()
-        except LogError:
-            self.offline = True
+        self.now += self.rng.choice((0, 1, 5, 1000, 60_000))
+        self.rng.choices(choices, weights)[0]()
 
     def go_on(self) -> None:
         """Open the directory again after a fault, and see what has become of what was not acknowledged.
@@ -147,15 +154,20 @@ class Workload:
         self._topics += 1
         compacted = self.rng.random() < 0.35
         partitions = self.rng.randint(1, 2)
+        config = self._config(compacted=compacted)
+        self.expect_partitions(name, range(partitions), compacted=compacted)
+        self.store.create_topic(name, partitions, config)
         for number in range(partitions):
+            self.models[TopicPartition(name, number)].created = self.moment
+
+    def expect_partitions(self, name: str, numbers: range, *, compacted: bool) -> None:
+        """Take note of partitions that are about to be created."""
+        for number in numbers:
             partition = TopicPartition(name, number)
             self.models[partition] = PartitionModel(is_compacted=compacted)
             self.producers[partition] = [
                 ProducerSide(1000 + self._topics * 10 + index, is_transactional=index > 0) for index in range(3)
             ]
-        self.store.create_topic(name, partitions, self._config(compacted=compacted))
-        for number in range(partitions):
-            self.models[TopicPartition(name, number)].created = self.moment
 
     def _config(self, *, compacted: bool) -> dict[str, str]:
         rng = self.rng
@@ -267,8 +279,13 @@ class Workload:
             return
         partition, model, log = chosen
         producer, durable = self.rng.choice(self.producers[partition]), self.rng.random() < 0.3
-        if not producer.in_transaction:
-            return
+        if producer.in_transaction:
+            self.end_transaction_of(producer, model, log, durable=durable)
+
+    def end_transaction_of(
+        self, producer: ProducerSide, model: PartitionModel, log: WritableLog, *, durable: bool
+    ) -> None:
+        """Commit or abort."""
         commit, raised = self.rng.random() < 0.5, self.rng.random() < 0.5
         if raised:
             producer.epoch += 1

@@ -94,7 +94,10 @@ class FaultyFileSystem(FileSystem):
         seed: The seed.
         history: What was done, in order.
         space_bytes: How many more bytes can be written; `None` for a disk without bounds.
+        file_type: What `open` returns.
     """
+
+    file_type: type[FaultyFile] = FaultyFile
 
     def __init__(self, root: Path, seed: int = 0) -> None:
         self.root = root.resolve()
@@ -244,7 +247,7 @@ class FaultyFileSystem(FileSystem):
                 self.run(Operation("create", name, node, folder, last))
                 self._next_node += 1
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            return FaultyFile(path, os.open(path, flags, 0o644), self, node)
+            return self.file_type(path, os.open(path, flags, 0o644), self, node)
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename, or fail."""

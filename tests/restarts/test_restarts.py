@@ -1,0 +1,96 @@
+"""A writer is killed and started again under readers: none of them dies, and none sees anything else than before."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import odradek
+from crash.store import new_folder
+from peers.load_writer import numbered
+from restarts.processes import Readers, Writers, tear
+from restarts.told import Told, is_numbered, number_of
+from restarts.writer import LONG, PASSING, TOPICS
+
+LONGEST_LIFE_BYTES = 40_000
+TORN = {"events": 2, "transactions": 1}
+"""Where a crash leaves a torn batch, and in how many partitions; preallocated files end with zeros."""
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    path = new_folder()
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def restart(path: Path, restarts: int, readers: int, seed: int, batches: int) -> None:
+    """Kill a writer so often under so many readers.
+
+    Args:
+        path: A folder for all of it.
+        restarts: How often.
+        readers: How many.
+        seed: What decides who does what.
+        batches: How many there are in each partition before the first start: the more, the longer the indexes.
+    """
+    folder, told = path / "log-dir", path / "told"
+    told.touch()
+    rng = random.Random(seed)
+    with odradek.open(folder) as logs:
+        for topic, (partitions, config) in TOPICS.items():
+            logs.create_topic(topic, partitions, config)
+            for partition in range(partitions):
+                log = logs[topic, partition]
+                for number in range(batches):
+                    log.append([numbered(number)])
+        logs.create_topic(PASSING, config=LONG)
+    partitions = {topic: partitions for topic, (partitions, _) in TOPICS.items()} | {PASSING: 0}
+    with Writers(path) as writers, Readers(readers, path, folder, told, seed, partitions) as read:
+        read.wait()
+        for number in range(restarts):
+            writers.run(folder, told, seed + number + 1, rng.randrange(LONGEST_LIFE_BYTES))
+            if rng.random() < 0.5:
+                tear(folder, TORN, rng)
+            read.look(f"restart {number}")
+        read.stop()
+        print(f"{restarts} restarts under {readers} readers, which did {dict(read.counts)}; {read.told()}")
+        assert not read.deaths, "\n".join([read.told(), *read.deaths[:3]])
+    check(folder, told)
+    assert not readers or read.counts["look_up"] > restarts
+
+
+def check(folder: Path, told: Path) -> None:
+    """Look whether all that was acknowledged is there."""
+    acknowledged = Told(told)
+    acknowledged.read_on()
+    with odradek.open(folder) as logs:
+        for place, numbers in acknowledged.numbers.items():
+            log = logs[place]
+            found = {record.offset: record for record in log.read()}
+            missing = [offset for offset in numbers if offset >= log.log_start_offset and offset not in found]
+            assert not missing, f"{place}: acknowledged and lost: {missing[:5]}"
+            for offset, record in found.items():
+                number = numbers.get(offset or 0, number_of(record))
+                assert is_numbered(record, number), f"{place}: offset {offset} holds {record}, not number {number}"
+            assert log.damage == []
+
+
+def test_two_restarts(path: Path) -> None:
+    restart(path, 2, 1, 1, 600)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_twenty_five_restarts(path: Path) -> None:
+    restart(path, 25, 4, 100, 6_000)
+
+
+@pytest.mark.laboratory
+@pytest.mark.timeout(24 * 3600)
+def test_two_hundred_restarts(path: Path, pytestconfig: pytest.Config) -> None:
+    restart(path, pytestconfig.getoption("--restarts"), 4, 1000, 15_000)
