@@ -130,10 +130,10 @@ def check_live(log: Log, model: PartitionModel, producers: Mapping[int, Producer
     """
     end = log.log_end_offset
     require(end == model.end_offset, "the log ends at", end, "not at", model.end_offset)
-    rows = [row_of(record) for record in log.read()]
-    committed = [row_of(record) for record in log.read(isolation="read_committed")]
+    rows = rows_of(log, may_have_holes=False)
+    committed = rows_of(log, isolation="read_committed", may_have_holes=False)
     check_contents(log, model, rows, committed)
-    check_lookups(log, rows, random.Random(seed))
+    check_lookups(log, rows, random.Random(seed), may_have_holes=False)
     check_producers(log, producers, model)
 
 
@@ -173,7 +173,7 @@ def check_among_ghosts(log: Log, model: PartitionModel, operations: int) -> bool
         Whether there is anything of an interrupted append.
     """
     ghosts = [row for ghost in model.ghosts for batch in ghost if batch.begun <= operations for row in batch.rows]
-    rows = [row_of(record) for record in log.read()]
+    rows = rows_of(log, may_have_holes=True)
     if not set(rows) & set(ghosts):
         return False
     require(rows == sorted(rows, key=lambda row: row.offset), "records are not in order")

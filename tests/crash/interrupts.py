@@ -29,9 +29,9 @@ from crash.store import new_folder
 from crash.workload import ProducerSide, Workload
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
+from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 from odradek.storage.producers.producer_state import AppendOrigin
-from odradek.storage.log.writable_log import WritableLog
 
 T = TypeVar("T")
 

@@ -23,8 +23,8 @@ from odradek.errors import (
 )
 from odradek.records.builder import build_batch
 from odradek.storage.log.log import Log
-from odradek.storage.names import DELETED_SUFFIX
 from odradek.storage.log.writable_log import WritableLog
+from odradek.storage.names import DELETED_SUFFIX
 from threads.ledger import Ledger, Place, Token, record_of, require, timestamp_of, token_of
 
 WORKERS = 8
