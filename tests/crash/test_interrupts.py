@@ -18,6 +18,7 @@ from crash.interrupts import Interrupt, case_of, kind_of, run_case
 from crash.store import new_folder
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.storage.locks import check_lock_order
 
 BLOCKS = 20
 CASES = 10
@@ -54,6 +55,14 @@ FOUND_BEFORE = [
     Interrupt(943539, 2, "open", 110673, 3309419300),
 ]
 """Interrupts that did harm, as the log was written then; at which bytecode what happens has changed since."""
+
+
+@pytest.fixture(autouse=True)
+def _real_locks() -> Iterator[None]:
+    """Take the locks that no exception can leave taken; those that check their order are Python code."""
+    check_lock_order(False)
+    yield
+    check_lock_order(True)
 
 
 @pytest.fixture

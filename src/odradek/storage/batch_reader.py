@@ -22,6 +22,7 @@ from odradek.records.header import LOG_OVERHEAD
 from odradek.records.resync import find_batch
 from odradek.storage.readable_bytes import ReadableBytes
 from odradek.storage.regular_files import open_file
+from odradek.storage.system_errors import raise_unless_of_system
 
 WINDOW_BYTES = 16 << 20
 """After how many bytes the pages behind are let go."""
@@ -100,7 +101,8 @@ def _is_cached(descriptor: int, size: int) -> bool:
             os.preadv(descriptor, probe, position, os.RWF_NOWAIT)
         except BlockingIOError:
             continue
-        except OSError:
+        except OSError as error:
+            raise_unless_of_system(error)
             return True
         return True
     return False

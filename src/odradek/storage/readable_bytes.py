@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import mmap
 
+from odradek.storage.system_errors import raise_unless_of_system
+
 _POPULATE_READ = 22
 _EHWPOISON = 133
 
@@ -55,5 +57,6 @@ class ReadableBytes:
         try:
             self._data.madvise(_POPULATE_READ, start, end - start)
         except OSError as error:
+            raise_unless_of_system(error)
             return error.errno not in (errno.EFAULT, errno.EIO, _EHWPOISON)
         return True

@@ -13,6 +13,7 @@ from io import FileIO
 from pathlib import Path
 
 from odradek.errors import FormatError
+from odradek.storage.system_errors import raise_unless_of_system
 
 _NO_FILE = frozenset({errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP})
 """What `open` says of a link to itself, of a name below a file, of a socket."""
@@ -101,6 +102,7 @@ def read_at(file: FileIO, path: Path, position: int, size: int) -> bytes:
             position += len(part)
             size -= len(part)
     except OSError as error:
+        raise_unless_of_system(error)
         raise OSError(error.errno, error.strerror, str(path)) from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 

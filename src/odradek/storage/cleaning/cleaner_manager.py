@@ -33,6 +33,7 @@ from odradek.storage.files import FILES, FileSystem
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.names import TopicPartition
 from odradek.storage.segment.segment import Segment
+from odradek.storage.system_errors import raise_unless_of_system
 
 _logger = logging.getLogger(__name__)
 
@@ -200,6 +201,7 @@ class LogCleaner:
             # It was deleted meanwhile.
             return None
         except (OdradekError, OSError) as error:
+            raise_unless_of_system(error)
             # The others are to be cleaned all the same.
             _logger.exception("%s cannot be cleaned", log.topic_partition)
             log.cleaning.failure = error
@@ -234,6 +236,7 @@ class LogCleaner:
                 _logger.info("%s: the cleaning was dropped", partition)
                 return None
             except (OdradekError, OSError) as error:
+                raise_unless_of_system(error)
                 _logger.exception("%s cannot be cleaned", partition)
                 log.cleaning.failure = error
                 return None

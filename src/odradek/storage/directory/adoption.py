@@ -26,6 +26,7 @@ from odradek.storage.metadata.log import METADATA_DIRECTORY, load_bootstrap
 from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, parse_partition_directory
 from odradek.storage.regular_files import subfolders
+from odradek.storage.system_errors import raise_unless_of_system
 
 _OF_FORMATTING = (META_PROPERTIES, BOOTSTRAP_CHECKPOINT, f"{META_PROPERTIES}.tmp", f"{BOOTSTRAP_CHECKPOINT}.tmp")
 """What the formatting of a folder makes, the last first."""
@@ -81,6 +82,7 @@ def _check(path: Path, *, adopt: bool) -> None:
         # It is made, or who is to make it says why that cannot be done.
         return
     except OSError as error:
+        raise_unless_of_system(error)
         raise LogError(f"{path} cannot be read as a log directory: {error.strerror or error}") from error
     if META_PROPERTIES in names:
         return
@@ -109,7 +111,10 @@ def _is_new_bootstrap(path: Path) -> bool:
         return False
     try:
         return not load_bootstrap(path).topics
-    except (FormatError, OSError):
+    except FormatError:
+        return False
+    except OSError as error:
+        raise_unless_of_system(error)
         return False
 
 

@@ -34,6 +34,7 @@ from odradek.storage.names import (
     parse_partition_directory,
 )
 from odradek.storage.regular_files import subfolders
+from odradek.storage.system_errors import raise_unless_of_system
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.uuids import ZERO_UUID
 
@@ -90,6 +91,7 @@ class ClusterDirectories:
         try:
             self._open(adopt=adopt, clean=clean, report=report)
         except OSError as error:
+            raise_unless_of_system(error)
             raise LogError(f"{error.filename or paths[0]} cannot be opened: {error.strerror or error}") from error
 
     def _open(self, *, adopt: bool, clean: Collection[Path], report: RecoveryReport | None) -> None:

@@ -30,6 +30,7 @@ from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
+from odradek.storage.system_errors import raise_unless_of_system
 
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 _MARKER = b'{"version":0,"brokerEpoch":-1}'
@@ -76,6 +77,7 @@ class DirectoryState:
         try:
             files.make_directory(path)
         except OSError as error:
+            raise_unless_of_system(error)
             raise LogError(f"{path} cannot be made a log directory: {error.strerror or error}") from error
         self._held = LogDirectoryLock(path)
         try:

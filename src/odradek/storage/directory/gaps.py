@@ -15,6 +15,7 @@ from odradek.errors import OdradekError
 from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.metadata.log import load_metadata
 from odradek.storage.names import INTERNAL_TOPICS, TopicPartition
+from odradek.storage.system_errors import raise_unless_of_system
 from odradek.storage.topic_config import TopicConfig
 
 
@@ -35,5 +36,8 @@ def may_have_gaps(log_directory: Path, topic_partition: TopicPartition) -> bool:
         if topic not in image.topics:
             return True
         return TopicConfig.load(image.topic_config(topic)).is_compacted
-    except (OdradekError, OSError):
+    except OdradekError:
+        return True
+    except OSError as error:
+        raise_unless_of_system(error)
         return True

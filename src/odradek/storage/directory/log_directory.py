@@ -28,6 +28,7 @@ from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason, parse_partition_directory
 from odradek.storage.regular_files import subfolders
 from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.system_errors import raise_unless_of_system
 
 
 class LogDirectory:
@@ -69,6 +70,7 @@ class LogDirectory:
         try:
             folders = subfolders(self.path)
         except OSError as error:
+            raise_unless_of_system(error)
             raise LogError(f"{self.path} cannot be read as a log directory: {error.strerror}") from error
         named = (parse_partition_directory(name) for name in folders)
         self._topic_partitions = sorted(name.topic_partition for name in named if name is not None and not name.suffix)
@@ -98,7 +100,10 @@ class LogDirectory:
 
     def topics(self) -> list[str]:
         """Return the names of the topics, sorted."""
-        return sorted({topic_partition.topic for topic_partition in self._topic_partitions})
+        return sorted({topic_partition.topic for topic_partition in self._listed()})
+
+    def _listed(self) -> list[TopicPartition]:
+        return self._topic_partitions
 
     def topic_partitions(self, topic: str | None = None) -> list[TopicPartition]:
         """Return the topic-partitions, of one topic or of all, sorted.
@@ -107,23 +112,23 @@ class LogDirectory:
             UnknownTopicOrPartitionError: The directory holds no partition of that topic.
         """
         if topic is None:
-            return list(self._topic_partitions)
-        found = [topic_partition for topic_partition in self._topic_partitions if topic_partition.topic == topic]
+            return list(self._listed())
+        found = [topic_partition for topic_partition in self._listed() if topic_partition.topic == topic]
         if not found:
             raise UnknownTopicOrPartitionError(topic, path=self.path)
         return found
 
     def __contains__(self, key: object) -> bool:
         try:
-            return self._named(key) in self._topic_partitions
+            return self._named(key) in self._listed()
         except (TypeError, UnknownTopicOrPartitionError):
             return False
 
     def __len__(self) -> int:
-        return len(self._topic_partitions)
+        return len(self._listed())
 
     def __iter__(self) -> Iterator[Log]:
-        for topic_partition in self._topic_partitions:
+        for topic_partition in self._listed():
             yield self[topic_partition]
 
     def __getitem__(self, key: tuple[str, int]) -> Log:
@@ -149,7 +154,7 @@ class LogDirectory:
                 )
         # The name of a folder is made of it.
         is_valid = invalid_topic_name_reason(topic) is None and 0 <= number <= MAX_INT32
-        if not is_valid and topic_partition not in self._topic_partitions:
+        if not is_valid and topic_partition not in self._listed():
             raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
         return topic_partition
 

@@ -37,6 +37,7 @@ from odradek.storage.directory.directory_state import Checkpoint
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
+from odradek.storage.system_errors import raise_unless_of_system
 
 _TICK_MS = 1000
 _LONGEST_WAIT_S = 1.0
@@ -384,6 +385,5 @@ def collect(failures: list[Exception], action: Callable[[], object]) -> None:
     except OdradekError as error:
         failures.append(error)
     except OSError as error:
-        if error.errno is None:
-            raise
+        raise_unless_of_system(error)
         failures.append(error)

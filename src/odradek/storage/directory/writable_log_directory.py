@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
 from odradek.errors import InvalidConfigError, LogError, UnknownTopicOrPartitionError
@@ -31,7 +31,7 @@ from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig
 from odradek.storage.directory.partition_folders import PartitionFolders
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.locks import Lock, Rank, create_lock
+from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 from odradek.storage.log.loader import now_ms
 from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.recovery import RecoveryReport
@@ -39,6 +39,7 @@ from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.image import TopicImage
 from odradek.storage.names import TopicPartition
 from odradek.storage.process import WritingProcess
+from odradek.storage.system_errors import raise_unless_of_system
 from odradek.storage.topic_config import TopicConfig
 
 _P = ParamSpec("_P")
@@ -57,12 +58,18 @@ def _tells_of_disk(
         try:
             return method(self, *args, **kwargs)
         except OSError as error:
-            if error.errno is None:
-                # The handler of a signal raised it: a `TimeoutError`, say.
-                raise
+            raise_unless_of_system(error)
             raise LogError(f"{error.filename or self.path}: {error.strerror}") from error
 
     return told
+
+
+class _Deletion(NamedTuple):
+    """The deletion of a topic that is under way."""
+
+    topic: str
+    partitions: Sequence[TopicPartition]
+    delay_ms: int
 
 
 class WritableLogDirectory(LogDirectory):
@@ -121,6 +128,8 @@ class WritableLogDirectory(LogDirectory):
         self._writers = OpenWriters(max_open_logs)
         self._open_logs: dict[TopicPartition, WritableLog] = {}
         self._flushes_late = False
+        self._is_settled = True
+        self._deletion: _Deletion | None = None
         self._is_closed = False
         self._has_let_go = False
         self._unclean: list[DirectoryState] = []
@@ -159,6 +168,33 @@ class WritableLogDirectory(LogDirectory):
         for log in self.open_logs:
             log.flushes_late = flushes_late
 
+    def _settle(self) -> None:
+        """Let folders and lists follow the metadata, also where an exception ended a change in its middle."""
+        deletion = self._deletion
+        if deletion is not None and deletion.topic not in self._cluster.image.topics:
+            # Nobody may append to its logs any more.
+            self._delete_logs(deletion.partitions, deletion.delay_ms)
+        self._deletion = None
+        self._list()
+        self._is_settled = True
+
+    def _settle_if_free(self) -> None:
+        """Settle a change that an exception ended; where the lock is taken somebody is at work, who does it."""
+        if not self._is_settled and not self._is_closed and self._process.is_this and not self._lock._is_owned():
+            run_if_free(self._lock, partial(collect, [], self._settle))
+
+    def _carry_out(self, change: Callable[[], _T]) -> _T:
+        """Make a change of the topics, which the folders and the lists follow."""
+        self._is_settled = False
+        try:
+            result = change()
+        except BaseException:
+            # Where this fails as well, it is the next one to look who settles it.
+            collect([], self._settle)
+            raise
+        self._settle()
+        return result
+
     def _changing(self) -> Lock:
         """Return the lock for a change, if this process may make one: no lock is taken in a fork, which may hang."""
         self._process.check()
@@ -173,6 +209,10 @@ class WritableLogDirectory(LogDirectory):
             self._folders.find()
             self._list()
 
+    def _listed(self) -> list[TopicPartition]:
+        self._settle_if_free()
+        return super()._listed()
+
     def _list(self) -> None:
         self._topic_partitions = sorted({*self._folders.places, *self._cluster.topic_partitions()})
 
@@ -182,11 +222,12 @@ class WritableLogDirectory(LogDirectory):
         return list(self._folders.strays)
 
     def __getitem__(self, key: tuple[str, int]) -> WritableLog:
+        self._settle_if_free()
         topic_partition = self._named(key)
         log = self._open_logs.get(topic_partition)
         if log is None or self._is_closed:
             with self._changing():
-                self._check_open()
+                self._check_usable()
                 log = self._open_logs.get(topic_partition)
                 if log is None:
                     log = self._open_logs[topic_partition] = self._open(topic_partition)
@@ -223,6 +264,12 @@ class WritableLogDirectory(LogDirectory):
         if self._is_closed:
             raise LogError(f"{self.path} is closed")
 
+    def _check_usable(self) -> None:
+        """Raise where nothing can be changed; to be called under the lock, before a change."""
+        self._check_open()
+        if not self._is_settled:
+            self._settle()
+
     @_tells_of_disk
     def _open(self, topic_partition: TopicPartition) -> WritableLog:
         if topic_partition not in self._topic_partitions:
@@ -230,6 +277,7 @@ class WritableLogDirectory(LogDirectory):
         topic, number = topic_partition
         if topic_partition not in self._folders.places:
             self._make_folders(topic, range(number, number + 1), self._folders.choose(1))
+            self._list()
         state = self._folders.places[topic_partition]
         folder = state.path / str(topic_partition)
         image = self._cluster.image.topics.get(topic)
@@ -281,14 +329,18 @@ class WritableLogDirectory(LogDirectory):
             InvalidConfigError: A setting is unknown, or has a value that it cannot have.
         """
         with self._changing():
-            self._check_open()
+            self._check_usable()
             states = self._folders.choose(partitions)
             directory_ids = self._cluster.directory_ids([state.path for state in states])
-            topic = self._cluster.metadata.create_topic(
-                name, partitions, config, topic_id=topic_id, directory_ids=directory_ids
-            )
-            self._make_folders(name, range(partitions), states)
-            return topic
+
+            def create() -> TopicImage:
+                topic = self._cluster.metadata.create_topic(
+                    name, partitions, config, topic_id=topic_id, directory_ids=directory_ids
+                )
+                self._make_folders(name, range(partitions), states)
+                return topic
+
+            return self._carry_out(create)
 
     @_tells_of_disk
     def create_partitions(self, name: str, total: int) -> TopicImage:
@@ -299,13 +351,17 @@ class WritableLogDirectory(LogDirectory):
             InvalidPartitionsError: It has as many already, or more: a topic never shrinks.
         """
         with self._changing():
-            self._check_open()
+            self._check_usable()
             present = len(self._cluster.image.topic(name).partitions)
             states = self._folders.choose(total - present)
             directory_ids = self._cluster.directory_ids([state.path for state in states])
-            topic = self._cluster.metadata.create_partitions(name, total, directory_ids=directory_ids)
-            self._make_folders(name, range(present, total), states)
-            return topic
+
+            def grow() -> TopicImage:
+                topic = self._cluster.metadata.create_partitions(name, total, directory_ids=directory_ids)
+                self._make_folders(name, range(present, total), states)
+                return topic
+
+            return self._carry_out(grow)
 
     @_tells_of_disk
     def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> TopicConfig:
@@ -316,7 +372,7 @@ class WritableLogDirectory(LogDirectory):
             InvalidConfigError: A setting is unknown, or has a value that it cannot have.
         """
         with self._changing():
-            self._check_open()
+            self._check_usable()
             self._cluster.metadata.alter_topic_config(name, changes)
             config = self.topic_config(name)
             for topic_partition, log in self._open_logs.items():
@@ -328,7 +384,7 @@ class WritableLogDirectory(LogDirectory):
     def take_producer_ids(self, count: int = 1) -> range:
         """Take producer ids that nobody will get again, whoever starts on the folder later."""
         with self._changing():
-            self._check_open()
+            self._check_usable()
             return self._cluster.metadata.take_producer_ids(count)
 
     @_tells_of_disk
@@ -339,18 +395,11 @@ class WritableLogDirectory(LogDirectory):
             UnknownTopicOrPartitionError: There is no such topic.
         """
         with self._changing():
-            self._check_open()
+            self._check_usable()
             delay_ms = self.topic_config(name).file_delete_delay_ms
             going = [place for place in self._folders.places if place.topic == name]
-            self._cluster.metadata.delete_topic(name)
-            try:
-                self._delete_logs(going, delay_ms)
-            except BaseException:
-                # The topic is gone already: nobody may append to its logs any more.
-                self._delete_logs(going, delay_ms)
-                raise
-            finally:
-                self._list()
+            self._deletion = _Deletion(name, going, delay_ms)
+            self._carry_out(lambda: self._cluster.metadata.delete_topic(name))
 
     def _delete_logs(self, partitions: Sequence[TopicPartition], delay_ms: int) -> None:
         """Close logs and mark their folders as deleted; those that are gone already are passed over."""
@@ -373,7 +422,6 @@ class WritableLogDirectory(LogDirectory):
         for path in {state.path for state in states}:
             # It may know a topic that had the name.
             self._maintenance.cleaner.forget(path, [TopicPartition(name, number) for number in numbers])
-        self._list()
 
     # -- what the logs tell, without any lock of theirs
 

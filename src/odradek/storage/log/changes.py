@@ -47,6 +47,11 @@ class Changes:
             raise
         self._unfinished = None
 
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a change is under way, or was interrupted."""
+        return self._unfinished is not None
+
     def settle(self) -> None:
         """Settle what an exception interrupted, if anything."""
         change = self._unfinished

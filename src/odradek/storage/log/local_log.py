@@ -81,6 +81,11 @@ class LocalLog:
         """The offset that the next record gets."""
         return self.segments[-1].end().next_offset
 
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a change is under way, or was interrupted."""
+        return self._changes.is_unsettled
+
     def settle(self) -> None:
         """Settle the change that an exception interrupted, if one did."""
         self._changes.settle()

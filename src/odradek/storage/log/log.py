@@ -41,6 +41,7 @@ from odradek.storage.log.transactions import AbortedRanges
 from odradek.storage.names import TopicPartition, parse_partition_directory
 from odradek.storage.segment.log_slice import LogSlice
 from odradek.storage.segment.segment import Segment, TimestampedOffset
+from odradek.storage.system_errors import raise_unless_of_system
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
@@ -160,8 +161,7 @@ class Log(ABC):
         except FileNotFoundError:
             raise
         except OSError as error:
-            if error.errno is None:
-                raise
+            raise_unless_of_system(error)
             raise LogError(f"{error.filename or self.path} cannot be read: {error.strerror}") from error
 
     def _gone(self, error: FileNotFoundError) -> Exception:

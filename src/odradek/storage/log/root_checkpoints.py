@@ -20,6 +20,7 @@ from odradek.storage.checkpoints import (
     read_offset_checkpoint,
 )
 from odradek.storage.names import TopicPartition
+from odradek.storage.system_errors import raise_unless_of_system
 
 
 class _Read(NamedTuple):
@@ -44,7 +45,8 @@ class RootCheckpoints:
         try:
             status = path.stat()
             version = status.st_mtime_ns, status.st_ino, status.st_size
-        except OSError:
+        except OSError as error:
+            raise_unless_of_system(error)
             version = None
         known = self._read.get(name)
         if known is None or known.version != version:
@@ -53,6 +55,7 @@ class RootCheckpoints:
             except FormatError as error:
                 known = _Read(version, {}, error)
             except OSError as error:
+                raise_unless_of_system(error)
                 known = _Read(version, {}, FormatError(f"it cannot be read: {error.strerror}", path=path))
             self._read[name] = known
         return known.offsets

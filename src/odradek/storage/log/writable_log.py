@@ -27,6 +27,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 from weakref import WeakSet
 
@@ -51,8 +52,9 @@ from odradek.storage.cleaning.turn import CleaningTurn
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.index.transaction_index import AbortedTransaction
-from odradek.storage.locks import Lock, Rank, create_lock
+from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 from odradek.storage.log.appends import AppendResult, append_rules, build_batches, headers_of, in_segments, numbered
+from odradek.storage.log.changes import Changes
 from odradek.storage.log.durability import Durability
 from odradek.storage.log.loader import LogLoader, now_ms
 from odradek.storage.log.local_log import LocalLog
@@ -84,6 +86,34 @@ class LogOwner(Protocol):
 
     def start_moved(self, log: WritableLog) -> None:
         """Bring a new log start offset to the disk."""
+
+
+class _AppendInParts:
+    """Batches that take several segments."""
+
+    def __init__(
+        self,
+        log: LocalLog,
+        parts: Sequence[Sequence[BatchHeader]],
+        write: Callable[[Sequence[BatchHeader]], None],
+    ) -> None:
+        self._log = log
+        self._parts = parts
+        self._write = write
+
+    def apply(self) -> None:
+        """Write them all."""
+        for part in self._parts:
+            self._write(part)
+
+    def settle(self) -> None:
+        """Where it has begun, bring it to its end."""
+        self._log.settle()
+        end_offset = self._log.log_end_offset
+        left = [part for part in self._parts if part[0].base_offset >= end_offset]
+        if len(left) < len(self._parts):
+            for part in left:
+                self._write(part)
 
 
 class _PerThread(threading.local):
@@ -177,6 +207,7 @@ class WritableLog(Log):
         self.leader_epoch = leader_epoch if latest is None else max(leader_epoch, latest)
         self._start_offset = loaded.log_start_offset
         self._durability = Durability(self._disk, loaded.recovery_point)
+        self._appends_in_parts = Changes(self._disk)
         self._transactions = Transactions(self.path)
         self._checked: WeakSet[Segment] = WeakSet()
         self._last_flush_ms = clock()
@@ -213,7 +244,28 @@ class WritableLog(Log):
         self._check_exists()
         if self._is_closed:
             raise LogError(f"{self.path} is closed")
+        self._settle()
+
+    def _settle(self) -> None:
         self._local.settle()
+        self._appends_in_parts.settle()
+
+    def _settled(self) -> LocalLog:
+        """Return the segments, as before or after a change that an exception interrupted; for readers.
+
+        Whoever interrupted a change may have interrupted its settling as well. Where the lock is taken somebody is at
+        work, who settles it.
+        """
+        if (
+            (self._local.is_unsettled or self._appends_in_parts.is_unsettled)
+            and not self._is_closed
+            and self._process.is_this
+            and not self._lock._is_owned()
+        ):
+            # A disk that fails takes the log offline; what can be read of it still is.
+            with suppress(LogError):
+                run_if_free(self._lock, self._settle)
+        return self._local
 
     def _check_exists(self) -> None:
         if self._is_deleted:
@@ -246,7 +298,7 @@ class WritableLog(Log):
             UnknownTopicOrPartitionError: The topic was deleted; another of its name is another log.
         """
         self._check_exists()
-        return self._local.segments
+        return self._settled().segments
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
@@ -262,7 +314,7 @@ class WritableLog(Log):
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
         self._check_exists()
-        return self._local.log_end_offset
+        return self._settled().log_end_offset
 
     @property
     def high_watermark(self) -> int:
@@ -402,23 +454,20 @@ class WritableLog(Log):
         return first_offset
 
     def _append_all(self, data: memoryview, headers: Sequence[BatchHeader]) -> tuple[int, bool]:
-        """Append batches that may take several segments; return the log end offset, and whether a segment was rolled.
-
-        Only a disk that fails, or a process that has no descriptor left, leaves a part of them in the log.
-        """
+        """Append batches that may take several segments; return the log end offset, and whether one was rolled."""
+        parts = list(in_segments(headers, self.config.max_segment_bytes))
         rolled = False
-        try:
-            for part in in_segments(headers, self.config.max_segment_bytes):
-                view = data[part[0].position : part[-1].end_position]
-                rolled |= self._write(view, part, AppendOrigin.CLIENT)[1]
-        except BaseException:
-            # Where it has begun, the log is to be as after the append, not in the middle of it.
-            end_offset = self.log_end_offset
-            left = [header for header in headers if header.base_offset >= end_offset]
-            if left and len(left) < len(headers) and not self.is_offline:
-                self._append_all(data, left)
-            raise
-        return self.log_end_offset, rolled
+
+        def write(part: Sequence[BatchHeader]) -> None:
+            nonlocal rolled
+            view = data[part[0].position : part[-1].end_position]
+            rolled |= self._write(view, part, AppendOrigin.CLIENT)[1]
+
+        if len(parts) == 1:
+            write(parts[0])
+        else:
+            self._appends_in_parts.carry_out(_AppendInParts(self._local, parts, write))
+        return self._local.log_end_offset, rolled
 
     def append_batches(
         self,
@@ -856,7 +905,7 @@ class WritableLog(Log):
                 self._let_go()
 
     def _close_in_order(self) -> None:
-        self._local.settle()
+        self._settle()
         if not self._is_dirty:
             return
         self._follow_start_offset()

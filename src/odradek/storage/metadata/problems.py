@@ -19,6 +19,7 @@ from odradek.storage.metadata.log import METADATA_DIRECTORY, LoadedMetadata, loa
 from odradek.storage.metadata.quorum_state import QUORUM_STATE, read_quorum_state
 from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, read_snapshot
 from odradek.storage.names import CHECKPOINT_SUFFIX, TopicPartition
+from odradek.storage.system_errors import raise_unless_of_system
 from odradek.storage.uuids import METADATA_TOPIC_ID
 
 _LOOKS = 3
@@ -33,6 +34,7 @@ def problem_of(path: Path, read: Callable[[Path], object]) -> FormatError | None
     except FileNotFoundError:
         return None
     except OSError as error:
+        raise_unless_of_system(error)
         return FormatError(f"it cannot be read: {error.strerror}", path=path)
     return None
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from odradek.errors import LogError
 from odradek.storage.regular_files import open_descriptor
+from odradek.storage.system_errors import raise_unless_of_system
 
 Mapped: TypeAlias = mmap.mmap | bytes
 """A file's bytes; an empty file cannot be mapped."""
@@ -106,7 +107,6 @@ class Contents:
                     break
                 data += more
         except OSError as error:
-            if error.errno is None:
-                raise
+            raise_unless_of_system(error)
             raise LogError(f"{self._path} cannot be read at position {position}: {error.strerror}") from error
         return Window(data, position)

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from odradek.errors import LogError
 from odradek.storage.locks import Rank, create_lock
+from odradek.storage.system_errors import raise_unless_of_system
 
 _T = TypeVar("_T")
 _FILES_PER_SEGMENT = 3
@@ -55,8 +56,7 @@ class OpenSegments:
             except FileNotFoundError:
                 raise
             except OSError as error:
-                if error.errno is None:
-                    raise
+                raise_unless_of_system(error)
                 if attempt > 0 or error.errno not in {errno.EMFILE, errno.ENFILE}:
                     raise LogError(f"{error.filename} cannot be read: {error.strerror}") from error
             self.close_all()
