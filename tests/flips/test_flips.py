@@ -30,6 +30,9 @@ FOUND_BEFORE: list[str] = [
     "bootstrap,clean,transactions-0/00000000000000000000.txnindex,bit,213",
     # The log start was guessed from the leaders' terms.
     "bootstrap,clean,plain-0/leader-epoch-checkpoint,bit,49",
+    # Deleted records were there again, without a word.
+    "bootstrap,crashed,log-start-offset-checkpoint,removed,0",
+    "bootstrap,crashed,log-start-offset-checkpoint,emptied,0",
     # A log start offset beyond the end was believed.
     "bootstrap,clean,log-start-offset-checkpoint,bit,123",
     # Of a message of v0 the offset, which no checksum covers, made the log end a thousand million records later.

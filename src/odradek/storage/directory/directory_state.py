@@ -103,13 +103,20 @@ class DirectoryState:
             logs: All logs of the folder; of one that was not opened, None, what the file says stays.
         """
         with self._lock:
-            known = self._known[kind]
-            offsets = {}
-            for topic_partition, log in logs.items():
-                offset = known.get(topic_partition) if log is None else kind.offset_of(log)
-                if offset is not None:
-                    offsets[topic_partition] = offset
-            self._write(kind, offsets)
+            if kind is Checkpoint.RECOVERY_POINT and not (self.path / LOG_START_OFFSET_CHECKPOINT).exists():
+                # Were this one there alone, the other would be taken for lost.
+                self._write(Checkpoint.START_OFFSET, self._offsets(Checkpoint.START_OFFSET, logs))
+            self._write(kind, self._offsets(kind, logs))
+
+    def _offsets(
+        self, kind: Checkpoint, logs: Mapping[TopicPartition, WritableLog | None]
+    ) -> dict[TopicPartition, int]:
+        known, offsets = self._known[kind], {}
+        for topic_partition, log in logs.items():
+            offset = known.get(topic_partition) if log is None else kind.offset_of(log)
+            if offset is not None:
+                offsets[topic_partition] = offset
+        return offsets
 
     def _write(self, kind: Checkpoint, offsets: dict[TopicPartition, int]) -> None:
         path = self.path / kind.value

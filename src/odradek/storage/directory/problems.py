@@ -63,7 +63,8 @@ def root_problems(directory: Path, metadata: MetadataProblems) -> list[FormatErr
 def start_offset_problems(directory: Path, meta: MetaProperties | None, *, is_clean: bool) -> list[FormatError]:
     """Return what `log-start-offset-checkpoint` lacks: what was deleted from the heads of logs would be there again.
 
-    Kafka writes the file, all of it, whenever it closes a directory or deletes a log. Versions before 0.11 have none.
+    Kafka writes the file, all of it, with the recovery points, and whenever it closes a directory or deletes a log.
+    Versions before 0.11 have none.
 
     Args:
         directory: The log directory.
@@ -75,12 +76,16 @@ def start_offset_problems(directory: Path, meta: MetaProperties | None, *, is_cl
     """
     path = directory / LOG_START_OFFSET_CHECKPOINT
     size = path.stat().st_size if path.exists() else None
-    if is_clean and meta is not None and meta.version and (size or 0) < _EMPTY_CHECKPOINT_BYTES:
-        reason = (
-            f"it is {'missing' if size is None else 'cut short'}, although the directory was closed in order; without "
-            f"{CLEAN_SHUTDOWN_MARKER} every log starts with its first segment"
-        )
-        return [CheckpointError(reason, path=path)]
+    reason = None
+    if size is not None and size < _EMPTY_CHECKPOINT_BYTES:
+        reason = "it is cut short"
+    elif size is None and is_clean:
+        reason = f"it is missing, although the directory was closed in order, as {CLEAN_SHUTDOWN_MARKER} says"
+    elif size is None and (directory / RECOVERY_POINT_CHECKPOINT).exists():
+        reason = f"it is missing, although {RECOVERY_POINT_CHECKPOINT}, which is written with it, is there"
+    if reason is not None and meta is not None and meta.version:
+        told = f"{reason}; without it every log starts with its first segment, and deleted records are there again"
+        return [CheckpointError(told, path=path)]
     named = read_offset_checkpoint(path)
     folders = [parse_partition_directory(name) for name in subfolders(directory)] if named else []
     here = {folder.topic_partition for folder in folders if folder is not None}
