@@ -219,7 +219,7 @@ class Maintenance:
         failures: list[Exception] = []
         for log in logs:
             if not log.is_offline:
-                collect(failures, partial(action, log))
+                collect(failures, partial(unless_deleted, partial(action, log)))
         if failures:
             raise failures[0]
 
@@ -235,17 +235,13 @@ class Maintenance:
     def _delete_old_segments(self) -> None:
         failures: list[Exception] = []
         for topic_partition in self._directory.topic_partitions():
-            collect(failures, partial(self._delete_of, topic_partition))
+            collect(failures, partial(unless_deleted, partial(self._delete_of, topic_partition)))
         if failures:
             # A log that cannot be opened must not keep the disk from being freed of what the others hold.
             raise failures[0]
 
     def _delete_of(self, topic_partition: TopicPartition) -> None:
-        try:
-            log = self._directory[topic_partition]
-        except UnknownTopicOrPartitionError:
-            # It was deleted meanwhile.
-            return
+        log = self._directory[topic_partition]
         if not log.is_offline and not log.is_closed:
             log.delete_old_segments()
 
@@ -373,6 +369,12 @@ def _guarded(run: Callable[[], None]) -> None:
     except Exception:
         # The log that it concerns is offline, and says so to whoever uses it.
         _logger.exception("the maintenance goes on after an error")
+
+
+def unless_deleted(action: Callable[[], object]) -> None:
+    """Do something to a log, or nothing where its topic was deleted meanwhile."""
+    with suppress(UnknownTopicOrPartitionError):
+        action()
 
 
 def collect(failures: list[Exception], action: Callable[[], object]) -> None:

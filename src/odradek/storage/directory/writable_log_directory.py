@@ -27,7 +27,7 @@ from odradek.storage.directory.adoption import Admission
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, collect
+from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, collect, unless_deleted
 from odradek.storage.directory.partition_folders import PartitionFolders
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.files import FILES, FileSystem
@@ -443,10 +443,9 @@ class WritableLogDirectory(LogDirectory):
             if topic_partition.topic not in compacted:
                 continue
             failures: list[Exception] = []
-            collect(failures, partial(self._add, found, topic_partition))
+            collect(failures, partial(unless_deleted, partial(self._add, found, topic_partition)))
             for error in failures:
-                if not isinstance(error, UnknownTopicOrPartitionError):  # else it was deleted meanwhile
-                    _logger.error("%s cannot be compacted: %s", topic_partition, error)
+                _logger.error("%s cannot be compacted: %s", topic_partition, error)
         return [log for log in found if not log.is_offline and not log.is_closed]
 
     def _add(self, logs: list[WritableLog], topic_partition: TopicPartition) -> None:
@@ -490,7 +489,7 @@ class WritableLogDirectory(LogDirectory):
         self._process.check()
         self._check_open()
         for log in self.open_logs:
-            log.flush()
+            unless_deleted(log.flush)
 
     @_tells_of_disk
     def close(self) -> None:

@@ -28,9 +28,11 @@ class Durability:
     Attributes:
         recovery_point: All segments below it are on the disk, with their indexes.
         durable_end: All records below it are on the disk.
+        is_dirty: Whether anything was changed since the log was closed in order.
     """
 
-    def __init__(self, disk: LogDisk, recovery_point: int) -> None:
+    def __init__(self, disk: LogDisk, recovery_point: int, *, is_dirty: bool = False) -> None:
+        self.is_dirty = is_dirty
         self.recovery_point = recovery_point
         self.durable_end = recovery_point
         self._disk = disk

@@ -153,7 +153,7 @@ class Listing:
         segment = Segment(self._path, base_offset, self._opened, suffix=suffix, access=Access.UNSTABLE)
         before = known.pop(segment.path, None)
         if before is None:
-            return segment
+            return segment.identify()
         if before.inode != inode or before is self.segments[-1]:
             # Another file, or the one that was appended to until now: it was looked at before it was whole.
             before.refresh()

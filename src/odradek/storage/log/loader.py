@@ -244,7 +244,7 @@ class LogLoader:
         unflushed = max((base for base in bases if base <= self._recovery_point), default=min(bases, default=0))
         ordered = sorted(bases)
         for base_offset, following in zip(ordered, [*ordered[1:], None], strict=False):
-            segment = Segment(self._directory, base_offset, self._opened)
+            segment = Segment(self._directory, base_offset, self._opened).identify()
             if self._split(segment, following):
                 self._segments = []
                 self._load_segments()

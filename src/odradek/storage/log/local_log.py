@@ -22,12 +22,14 @@ from odradek.storage.files import Buffer
 from odradek.storage.log.changes import Changes
 from odradek.storage.log.durability import Durability
 from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.log.new_segments import NewSegments
 from odradek.storage.names import DELETED_SUFFIX
 from odradek.storage.producers.producer_state_manager import ProducerChange, ProducerStateManager
 from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.segment_swap import SegmentSwap, rename_segment_files
+from odradek.storage.topic_config import TopicConfig
 
 
 class LocalLog:
@@ -41,11 +43,15 @@ class LocalLog:
         disk: The way to the disk.
         durability: What of the log is on it.
         opened: The register of open segments.
+        new_segments: Makes the active segments.
+        touch: Called before files are opened for appending.
+        flushes_late: Whether somebody else flushes rolled segments some time later; else they are as they are rolled.
 
     Attributes:
         path: As given.
         segments: The segments by base offset, the active one last; replaced, never changed.
         producers: As given.
+        flushes_late: As given; another value may be put in its place.
         deleted: The files that are to be unlinked, and when.
     """
 
@@ -59,14 +65,20 @@ class LocalLog:
         disk: LogDisk,
         durability: Durability,
         opened: OpenSegments,
+        new_segments: NewSegments,
+        touch: Callable[[], None],
+        flushes_late: bool = False,
     ) -> None:
         self.path = path
         self.segments: tuple[Segment, ...] = (*segments, active)
         self.producers = producers
         self.deleted = DelayedDeletes(disk)
+        self.flushes_late = flushes_late
         self._disk = disk
         self._durability = durability
         self._opened = opened
+        self._new_segments = new_segments
+        self._touch = touch
         self._changes = Changes(disk)
 
     @property
@@ -82,6 +94,15 @@ class LocalLog:
         return self.segments[-1].end().next_offset
 
     @property
+    def limits(self) -> SegmentLimits:
+        """What the topic's settings say of segments."""
+        return self._new_segments.limits
+
+    def configure(self, config: TopicConfig) -> None:
+        """Go by other settings from the next append on."""
+        self._new_segments.configure(config)
+
+    @property
     def is_unsettled(self) -> bool:
         """Whether a change is under way, or was interrupted."""
         return self._changes.is_unsettled
@@ -89,6 +110,15 @@ class LocalLog:
     def settle(self) -> None:
         """Settle the change that an exception interrupted, if one did."""
         self._changes.settle()
+
+    def about_to_write(self) -> None:
+        """Note that the files change; to be called before an append or a roll."""
+        self._touch()
+        self._durability.is_dirty = True
+
+    def must_roll(self, size: int, max_timestamp: int, last_offset: int) -> bool:
+        """Whether batches are to go into a new segment; see `ActiveSegment.must_roll`."""
+        return self._new_segments.must_roll(self.active, size, max_timestamp, last_offset)
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader], change: ProducerChange | None) -> None:
         """Append batches, whose offsets are assigned, to the active segment.
@@ -101,36 +131,29 @@ class LocalLog:
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
+        if change is not None and change.aborted:
+            # The index's file may be new: were its name lost, Kafka would give what was aborted.
+            self._disk.names_changed()
         self._changes.carry_out(_Append(self.active, self.producers, data, headers, change))
 
-    def roll(self, create: Callable[[], ActiveSegment], base_offset: int, *, is_synced: bool) -> None:
+    def roll(self, base_offset: int) -> None:
         """Make another segment the active one.
 
         Args:
-            create: Makes it.
-            base_offset: Its base offset: the log end offset.
-            is_synced: Whether the segments before it are to be on the disk first.
+            base_offset: Its base offset; at least the log end offset.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
-        self._changes.carry_out(_Roll(self, create, base_offset, is_synced=is_synced))
-
-    def begin_again(self, limits: SegmentLimits, *, created_ms: int, jitter_ms: int) -> None:
-        """Go on with the active segment, to which nothing was appended, under other settings."""
-        before = self.active
-        before.park()
-        active = ActiveSegment(
-            self.path,
-            before.base_offset,
-            self._opened,
-            limits,
-            before.written,
-            created_ms=created_ms,
-            jitter_ms=jitter_ms,
-            files=self._disk,
-        )
-        self.segments = (*self.segments[:-1], active)
+        base_offset = max(base_offset, self.log_end_offset)
+        if base_offset == self.active.base_offset:
+            # Nothing was written to it and yet it cannot take this: its settings have changed.
+            self.segments = (*self.segments[:-1], self._new_segments.begin_again(self.active))
+            return
+        # A flush may have noted a recovery point within what is sealed only now: nobody would look at the rest of it.
+        is_noted = self._durability.recovery_point > self.active.base_offset
+        is_synced = is_noted or not self.flushes_late
+        self._changes.carry_out(_Roll(self, self._new_segments, base_offset, is_synced=is_synced))
 
     def replace(self, new_base_offset: int, old: Sequence[Segment], due_ms: int) -> None:
         """Put the segment whose `.cleaned` files are complete in the place of others.
@@ -184,7 +207,7 @@ class LocalLog:
 
     def new_segment(self, base_offset: int) -> Segment:
         """Return a segment that was swapped in."""
-        return Segment(self.path, base_offset, self._opened)
+        return Segment(self.path, base_offset, self._opened).identify()
 
     def mark_deleted(self, segment: Segment) -> list[Path]:
         """Rename the files of a segment to `.deleted`, its snapshot too; return them."""
@@ -247,11 +270,9 @@ class _Append:
 class _Roll:
     """A new active segment."""
 
-    def __init__(
-        self, log: LocalLog, create: Callable[[], ActiveSegment], base_offset: int, *, is_synced: bool
-    ) -> None:
+    def __init__(self, log: LocalLog, new_segments: NewSegments, base_offset: int, *, is_synced: bool) -> None:
         self._log = log
-        self._create = create
+        self._new_segments = new_segments
         self._base_offset = base_offset
         self._is_synced = is_synced
         self._old = log.segments
@@ -260,7 +281,7 @@ class _Roll:
         """Seal the old one, make the new one, put it into the list."""
         log, producers = self._log, self._log.producers
         sealed = log.seal_active(is_synced=self._is_synced)
-        active = self._create()
+        active = self._new_segments.create(self._base_offset)
         producers.map_end_offset = self._base_offset
         producers.take_snapshot()
         log.segments = (*self._old[:-1], sealed, active)

@@ -24,8 +24,6 @@ Source in Kafka: `UnifiedLog`, `LocalLog`.
 from __future__ import annotations
 
 import os
-import random
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -35,47 +33,40 @@ from typing_extensions import Buffer
 
 from odradek.errors import (
     FormatError,
-    InvalidRecordError,
     LogError,
     OffsetOutOfRangeError,
-    RecordListTooLargeError,
     UnknownTopicOrPartitionError,
 )
 from odradek.records.builder import build_control_batch
-from odradek.records.compression import Decompressor
 from odradek.records.control import ControlRecordType, EndTransactionMarker
-from odradek.records.header import BatchHeader
 from odradek.records.kernels.objects import Record
 from odradek.storage.checkpoints import EpochEntry
 from odradek.storage.cleaning.retention import Deletion, deletable_segments
 from odradek.storage.cleaning.turn import CleaningTurn
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
-from odradek.storage.log.appends import AppendResult, append_rules, build_batches, headers_of, in_segments, numbered
-from odradek.storage.log.changes import Changes
+from odradek.storage.log.appender import Appended, Appender
+from odradek.storage.log.appends import AppendResult, build_batches
 from odradek.storage.log.durability import Durability
 from odradek.storage.log.loader import LogLoader, now_ms
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.log import Log
 from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.log.new_segments import NewSegments
 from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.recovery import RecoveryReport, write_transaction_index
 from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.process import WritingProcess
-from odradek.storage.producers.producer_state import AppendOrigin, read_marker
+from odradek.storage.producers.producer_state import AppendOrigin
 from odradek.storage.producers.producer_state_manager import (
     PRODUCER_ID_EXPIRATION_MS,
-    AppendCheck,
     LastRecord,
     ProducerStateManager,
 )
-from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.validator import validate_append
 
 
 class LogOwner(Protocol):
@@ -86,42 +77,6 @@ class LogOwner(Protocol):
 
     def start_moved(self, log: WritableLog) -> None:
         """Bring a new log start offset to the disk."""
-
-
-class _AppendInParts:
-    """Batches that take several segments."""
-
-    def __init__(
-        self,
-        log: LocalLog,
-        parts: Sequence[Sequence[BatchHeader]],
-        write: Callable[[Sequence[BatchHeader]], None],
-    ) -> None:
-        self._log = log
-        self._parts = parts
-        self._write = write
-
-    def apply(self) -> None:
-        """Write them all."""
-        for part in self._parts:
-            self._write(part)
-
-    def settle(self) -> None:
-        """Where it has begun, bring it to its end."""
-        self._log.settle()
-        end_offset = self._log.log_end_offset
-        left = [part for part in self._parts if part[0].base_offset >= end_offset]
-        if len(left) < len(self._parts):
-            for part in left:
-                self._write(part)
-
-
-class _PerThread(threading.local):
-    def __init__(self) -> None:
-        self.decompressor = Decompressor()
-
-
-_kept = _PerThread()
 
 
 class WritableLog(Log):
@@ -186,17 +141,15 @@ class WritableLog(Log):
         self._was_compacted = was_compacted
         self._is_closed = False
         self._is_deleted = False
-        self._is_dirty = not is_clean
-        self.flushes_late = flushes_late
         self.cleaning = CleaningTurn()
-        self.config = config or TopicConfig()
+        self._config = config or TopicConfig()
         loaded = LogLoader(
             self.path,
             self._opened,
             is_clean=is_clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            index_interval_bytes=self.config.index_interval_bytes,
+            index_interval_bytes=self._config.index_interval_bytes,
             producer_id_expiration_ms=producer_id_expiration_ms,
             files=self._disk,
             clock=clock,
@@ -206,33 +159,30 @@ class WritableLog(Log):
         latest = loaded.epochs.latest_epoch
         self.leader_epoch = leader_epoch if latest is None else max(leader_epoch, latest)
         self._start_offset = loaded.log_start_offset
-        self._durability = Durability(self._disk, loaded.recovery_point)
-        self._appends_in_parts = Changes(self._disk)
+        is_new = latest is None and loaded.log_end_offset == loaded.log_start_offset
+        is_dirty = not is_clean or is_new or not loaded.segments
+        self._durability = Durability(self._disk, loaded.recovery_point, is_dirty=is_dirty)
         self._transactions = Transactions(self.path)
         self._checked: WeakSet[Segment] = WeakSet()
         self._last_flush_ms = clock()
-        if loaded.segments:
-            active = ActiveSegment.resume(
-                loaded.segments[-1],
-                self._opened,
-                self._limits,
-                created_ms=clock(),
-                jitter_ms=self._jitter(),
-                files=self._disk,
-            )
-        else:
-            active = self._create_segment(loaded.log_start_offset)
+        new_segments = NewSegments(self.path, self._config, opened=self._opened, disk=self._disk, clock=clock)
         self._local = LocalLog(
             self.path,
             loaded.segments[:-1],
-            active,
+            new_segments.resume(loaded.segments[-1])
+            if loaded.segments
+            else new_segments.create(loaded.log_start_offset),
             producers=loaded.producers,
             disk=self._disk,
             durability=self._durability,
             opened=self._opened,
+            new_segments=new_segments,
+            touch=lambda: self._writers.touch(self),
+            flushes_late=flushes_late and owner is not None,
         )
-        if latest is None and loaded.log_end_offset == loaded.log_start_offset:
-            self._is_dirty = True
+        self._appender = Appender(self._local, self._epochs, self._config, disk=self._disk, clock=clock)
+        self.config = self._config
+        if is_new:
             self._epochs.assign(self.leader_epoch, loaded.log_start_offset)
 
     # -- state
@@ -248,7 +198,7 @@ class WritableLog(Log):
 
     def _settle(self) -> None:
         self._local.settle()
-        self._appends_in_parts.settle()
+        self._appender.settle()
 
     def _settled(self) -> LocalLog:
         """Return the segments, as before or after a change that an exception interrupted; for readers.
@@ -257,7 +207,7 @@ class WritableLog(Log):
         work, who settles it.
         """
         if (
-            (self._local.is_unsettled or self._appends_in_parts.is_unsettled)
+            (self._local.is_unsettled or self._appender.is_unsettled)
             and not self._is_closed
             and self._process.is_this
             and not self._lock._is_owned()
@@ -400,23 +350,19 @@ class WritableLog(Log):
 
     @config.setter
     def config(self, config: TopicConfig) -> None:
-        segment_ms = config.segment_ms
-        if config.is_compacted:
-            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
-            self._was_compacted = True
-        self._rules = append_rules(config)
-        self._limits = SegmentLimits(
-            segment_bytes=config.max_segment_bytes,
-            segment_ms=segment_ms,
-            segment_index_bytes=config.segment_index_bytes,
-            index_interval_bytes=config.index_interval_bytes,
-            preallocate=config.preallocate,
-        )
+        self._local.configure(config)
+        self._appender.configure(config)
+        self._was_compacted = self._was_compacted or config.is_compacted
         self._config = config
 
-    def _jitter(self) -> int:
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return random.randrange(bound) if bound > 0 else 0
+    @property
+    def flushes_late(self) -> bool:
+        """Whether the owner flushes rolled segments some time later; else they are flushed as they are rolled."""
+        return self._local.flushes_late
+
+    @flushes_late.setter
+    def flushes_late(self, flushes_late: bool) -> None:
+        self._local.flushes_late = flushes_late and self._owner is not None
 
     # -- appending
 
@@ -439,7 +385,7 @@ class WritableLog(Log):
             LogOfflineError: The disk failed, now or before: what was appended is unknown.
         """
         self._process.check()
-        rules = self._rules
+        rules = self._appender.rules
         given = list(records)
         built = None if rules.stamps else build_batches(given, rules, now_ms=self._clock())
         with self._lock:
@@ -447,27 +393,9 @@ class WritableLog(Log):
             if built is None:
                 # The times of appends are to rise as their offsets do.
                 built = build_batches(given, rules, now_ms=self._clock())
-            first_offset = self.log_end_offset
-            headers = numbered(built, first_offset, self.leader_epoch)
-            end_offset, rolled = self._append_all(memoryview(built), headers)
-        self._after_append(end_offset, rolled=rolled, durable=durable)
-        return first_offset
-
-    def _append_all(self, data: memoryview, headers: Sequence[BatchHeader]) -> tuple[int, bool]:
-        """Append batches that may take several segments; return the log end offset, and whether one was rolled."""
-        parts = list(in_segments(headers, self.config.max_segment_bytes))
-        rolled = False
-
-        def write(part: Sequence[BatchHeader]) -> None:
-            nonlocal rolled
-            view = data[part[0].position : part[-1].end_position]
-            rolled |= self._write(view, part, AppendOrigin.CLIENT)[1]
-
-        if len(parts) == 1:
-            write(parts[0])
-        else:
-            self._appends_in_parts.carry_out(_AppendInParts(self._local, parts, write))
-        return self._local.log_end_offset, rolled
+            appended = self._appender.append_built(built, self.leader_epoch)
+        self._after_append(appended, durable=durable)
+        return appended.result.first_offset
 
     def append_batches(
         self,
@@ -497,35 +425,15 @@ class WritableLog(Log):
         self._process.check()
         with self._lock:
             self._check_usable()
-            append_time_ms = None
-            if origin is AppendOrigin.REPLICATION:
-                headers = self._check_replicated(data)
-            else:
-                validated = validate_append(
-                    data,
-                    self._rules,
-                    base_offset=self.log_end_offset,
-                    partition_leader_epoch=self.leader_epoch,
-                    now_ms=self._clock(),
-                    origin=origin,
-                    decompressor=_kept.decompressor,
-                )
-                data, headers, append_time_ms = validated.data, [validated.header], validated.append_time_ms
-            view = memoryview(data).cast("B")[: headers[-1].end_position]
-            check, rolled = self._write(
-                view,
-                headers,
+            appended = self._appender.append_encoded(
+                data,
                 origin,
+                self.leader_epoch,
                 transaction_version=transaction_version,
                 supports_epoch_bump=supports_epoch_bump,
             )
-            end_offset = self.log_end_offset
-        self._after_append(end_offset, rolled=rolled, durable=durable)
-        if check.duplicate is not None:
-            duplicate = check.duplicate
-            stamped = duplicate.timestamp if append_time_ms is not None else None
-            return AppendResult(duplicate.first_offset, duplicate.last_offset, stamped, is_duplicate=True)
-        return AppendResult(headers[0].base_offset, headers[-1].last_offset, append_time_ms)
+        self._after_append(appended, durable=durable)
+        return appended.result
 
     def end_transaction(
         self,
@@ -554,83 +462,18 @@ class WritableLog(Log):
             batch, origin=AppendOrigin.COORDINATOR, durable=durable, transaction_version=transaction_version
         )
 
-    def _check_replicated(self, data: Buffer) -> list[BatchHeader]:
-        headers = headers_of(data)
-        if not headers:
-            raise InvalidRecordError("there is no batch at all")
-        next_offset = self.log_end_offset
-        if headers[0].base_offset < next_offset:
-            raise OffsetOutOfRangeError(headers[0].base_offset, next_offset, next_offset, log=str(self.path))
-        if headers[-1].last_offset - headers[0].base_offset > MAX_RELATIVE_OFFSET:
-            span = f"offsets {headers[0].base_offset} to {headers[-1].last_offset}"
-            raise InvalidRecordError(f"{span} do not fit one segment: append them in parts")
-        for header in headers:
-            if header.base_offset < next_offset:
-                raise InvalidRecordError(f"offset {header.base_offset} follows {next_offset - 1}")
-            next_offset = header.next_offset
-        return headers
-
-    def _write(
-        self,
-        data: memoryview,
-        headers: Sequence[BatchHeader],
-        origin: AppendOrigin,
-        *,
-        transaction_version: int = 0,
-        supports_epoch_bump: bool = False,
-    ) -> tuple[AppendCheck, bool]:
-        """Append batches to one segment; return what the producers' checks say, and whether a segment was rolled."""
-        size, last = len(data), headers[-1]
-        limits = self._limits
-        if size > limits.segment_bytes:
-            raise RecordListTooLargeError(f"{size} bytes of batches are above segment.bytes of {limits.segment_bytes}")
-        producers = self._local.producers
-        batches = [
-            (header, read_marker(data, header) if header.is_control else None)
-            for header in headers
-            if header.has_producer_id
-        ]
-        check = producers.check(
-            batches, origin, transaction_version=transaction_version, supports_epoch_bump=supports_epoch_bump
-        )
-        if check.duplicate is not None:
-            return check, False
-        change = producers.prepare(check, last.next_offset) if check.appends else None
-        self._writers.touch(self)
-        self._is_dirty = True
-        self._note_epochs(headers)
-        max_timestamp = max(header.max_timestamp for header in headers)
-        rolls = self._local.active.must_roll(size, max_timestamp, last.last_offset, limits, self._clock())
-        if rolls:
-            self._roll(headers[0].base_offset if headers[0].magic == 2 else 0)
-        if change is not None and change.aborted:
-            # The index's file may be new: were its name lost, Kafka would give what was aborted.
-            self._disk.names_changed()
-        self._local.append(data, headers, change)
-        return check, rolls
-
-    def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        latest = self._epochs.latest_epoch
-        for header in headers:
-            if header.magic < 2:
-                self._epochs.clear()
-                latest = None
-            elif header.partition_leader_epoch >= 0 and header.partition_leader_epoch != latest:
-                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
-                latest = self._epochs.latest_epoch
-
-    def _after_append(self, end_offset: int, *, rolled: bool, durable: bool) -> None:
+    def _after_append(self, appended: Appended, *, durable: bool) -> None:
         """Do what is to be done without the lock: tell the owner, and bring to the disk what the policy asks."""
-        if rolled and self.flushes_late and self._owner is not None:
-            self._owner.rolled(self)
+        if appended.rolled:
+            self._after_roll()
         config = self.config
-        is_due = end_offset - self._durability.recovery_point >= config.flush_messages or (
+        is_due = appended.end_offset - self._durability.recovery_point >= config.flush_messages or (
             self._clock() - self._last_flush_ms >= config.flush_ms
         )
         if is_due:
             self.flush()
         elif durable:
-            self._make_durable(end_offset)
+            self._make_durable(appended.end_offset)
 
     # -- rolling
 
@@ -645,37 +488,13 @@ class WritableLog(Log):
             self._check_usable()
             if not self._local.active.size_bytes:
                 return
-            self._writers.touch(self)
-            self._is_dirty = True
-            self._roll(self.log_end_offset)
+            self._local.about_to_write()
+            self._local.roll(self._local.log_end_offset)
+        self._after_roll()
+
+    def _after_roll(self) -> None:
         if self.flushes_late and self._owner is not None:
             self._owner.rolled(self)
-
-    def _roll(self, base_offset: int) -> None:
-        base_offset = max(base_offset, self.log_end_offset)
-        if base_offset == self._local.active.base_offset:
-            # Nothing was written to it and yet it cannot take this: its settings have changed.
-            self._local.begin_again(self._limits, created_ms=self._clock(), jitter_ms=self._jitter())
-            return
-        # A flush may have noted a recovery point within what is sealed only now: nobody would look at the rest of it.
-        is_noted = self._durability.recovery_point > self._local.active.base_offset
-        is_synced = is_noted or not self.flushes_late or self._owner is None
-        self._local.roll(lambda: self._create_segment(base_offset), base_offset, is_synced=is_synced)
-
-    def _create_segment(self, base_offset: int) -> ActiveSegment:
-        self._is_dirty = True
-        segment = ActiveSegment.create(
-            self.path,
-            base_offset,
-            self._opened,
-            self._limits,
-            created_ms=self._clock(),
-            jitter_ms=self._jitter(),
-            files=self._disk,
-        )
-        # Not before: a sync that comes in between knows nothing of it.
-        self._disk.names_changed()
-        return segment
 
     # -- bringing to the disk
 
@@ -768,7 +587,7 @@ class WritableLog(Log):
         return self.log_start_offset
 
     def _raise_start_offset(self, offset: int) -> None:
-        self._is_dirty = True
+        self._durability.is_dirty = True
         self._start_offset = max(offset, self._start_offset)
         # What an exception leaves out here is made up for by the next one who raises it, and by `close`.
         self._follow_start_offset()
@@ -803,8 +622,8 @@ class WritableLog(Log):
             if not found:
                 return []
             if len(found) == len(self.segments):
-                self._writers.touch(self)
-                self._roll(self.log_end_offset)
+                self._local.about_to_write()
+                self._local.roll(self._local.log_end_offset)
             self._raise_start_offset(self.segments[len(found)].base_offset)
         if self._owner is not None:
             # Only some of the renames may reach the disk: what is left of the deleted head must not be seen again.
@@ -843,7 +662,7 @@ class WritableLog(Log):
                 self._check_usable()
                 if not all(segment in self.segments[:-1] for segment in old):
                     raise LogError(f"{self.path}: segments that were cleaned are not there any more")
-                self._is_dirty = True
+                self._durability.is_dirty = True
                 self._was_compacted = True
                 self._local.replace(new_base_offset, old, self._clock() + self.config.file_delete_delay_ms)
 
@@ -906,10 +725,10 @@ class WritableLog(Log):
 
     def _close_in_order(self) -> None:
         self._settle()
-        if not self._is_dirty:
+        if not self._durability.is_dirty:
             return
         self._follow_start_offset()
         self.producers.take_snapshot()
         self._local.seal_active(is_synced=False)
         self._durability.sync(self.segments, self.log_end_offset, indexes=True)
-        self._is_dirty = False
+        self._durability.is_dirty = False

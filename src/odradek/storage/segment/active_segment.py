@@ -372,7 +372,7 @@ class ActiveSegment(Segment):
         opened.time_index.close()
         opened.transaction_index.close()
         opened.log.close()
-        sealed = Segment(self.directory, self.base_offset, self._opened)
+        sealed = Segment(self.directory, self.base_offset, self._opened).identify()
         sealed.assume_end(written.end, written.largest)
         return sealed
 

@@ -13,6 +13,7 @@ Source in Kafka: `LogSegment`, `FileRecords`.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -133,8 +134,18 @@ class Segment:
 
     @property
     def inode(self) -> int | None:
-        """The inode of the `.log` file, where it was opened once."""
+        """The inode of the `.log` file, where it was looked at once."""
         return None if self._identity is None else self._identity[1]
+
+    def identify(self) -> Segment:
+        """Go by the `.log` file that has the name now, not by one that takes its place when the log is compacted.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        status = self.path.stat()
+        self._identity = status.st_dev, status.st_ino
+        return self
 
     def hold(self, access: Access) -> None:
         """Hold the files in another way from now on."""
@@ -146,12 +157,15 @@ class Segment:
         """The bytes of the `.log` file.
 
         Raises:
-            FileNotFoundError: The file is gone; a running Kafka deleted or compacted it.
+            FileNotFoundError: The file is gone: its writer deleted or compacted it; another may have its name.
             FormatError: It is no regular file.
         """
         contents = self._contents
         if contents is None:
             contents = self._opened.open(lambda: Contents(self.path, is_stable=self.access is not Access.UNSTABLE))
+            if self._identity not in (None, contents.identity):
+                # Positions in the one are none in the other, which may hold the records of the next segment, too.
+                raise FileNotFoundError(errno.ENOENT, "another file has its name", str(self.path))
             self._contents, self._identity = contents, contents.identity
         self._opened.touch(self)
         return contents
@@ -438,12 +452,14 @@ class Segment:
         Raises:
             FileNotFoundError: The file is gone.
         """
-        known = self._end
-        if self._identity is None and known is None:
-            # It was not looked at so far.
+        known, status = self._end, self.path.stat()
+        identity = status.st_dev, status.st_ino
+        if self._contents is None and known is None:
+            # Nothing is remembered of it.
+            self._identity = identity
             return False
-        status = self.path.stat()
-        if (status.st_dev, status.st_ino) != self._identity or known is None or status.st_size < known.position:
+        if identity != self._identity or known is None or status.st_size < known.position:
+            self._identity = identity
             return self._forget()
         if self.access is not Access.UNSTABLE:
             return self._forget() if status.st_size != known.position else False

@@ -1,0 +1,101 @@
+"""Makes the active segments of one log, as its settings are at that time.
+
+Source in Kafka: `LogSegment.open`, `LogConfig.randomSegmentJitter`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
+from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.segment.segment import Segment
+from odradek.storage.topic_config import TopicConfig
+
+
+class NewSegments:
+    """Makes the segments that a log is appended to. Who uses it holds the log's LOG lock.
+
+    Args:
+        path: The partition's folder.
+        config: The topic's settings.
+        opened: The register of open segments.
+        disk: The way to the disk.
+        clock: The time, in ms.
+
+    Attributes:
+        limits: What the settings say of segments.
+    """
+
+    def __init__(
+        self, path: Path, config: TopicConfig, *, opened: OpenSegments, disk: LogDisk, clock: Callable[[], int]
+    ) -> None:
+        self._path = path
+        self._opened = opened
+        self._disk = disk
+        self._clock = clock
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Go by other settings from now on."""
+        segment_ms = config.segment_ms
+        if config.is_compacted:
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+        self._jitter_bound_ms = min(config.segment_jitter_ms, config.segment_ms)
+        self.limits = SegmentLimits(
+            segment_bytes=config.max_segment_bytes,
+            segment_ms=segment_ms,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            preallocate=config.preallocate,
+        )
+
+    def _jitter_ms(self) -> int:
+        return random.randrange(self._jitter_bound_ms) if self._jitter_bound_ms > 0 else 0
+
+    def must_roll(self, active: ActiveSegment, size: int, max_timestamp: int, last_offset: int) -> bool:
+        """Whether batches are to go into a new segment; see `ActiveSegment.must_roll`."""
+        return active.must_roll(size, max_timestamp, last_offset, self.limits, self._clock())
+
+    def create(self, base_offset: int) -> ActiveSegment:
+        """Make the files of a new segment, in the place of those that bear its name."""
+        segment = ActiveSegment.create(
+            self._path,
+            base_offset,
+            self._opened,
+            self.limits,
+            created_ms=self._clock(),
+            jitter_ms=self._jitter_ms(),
+            files=self._disk,
+        )
+        # Not before: a sync that comes in between knows nothing of it.
+        self._disk.names_changed()
+        return segment
+
+    def resume(self, segment: Segment) -> ActiveSegment:
+        """Go on with the last segment of a log that was opened."""
+        return ActiveSegment.resume(
+            segment,
+            self._opened,
+            self.limits,
+            created_ms=self._clock(),
+            jitter_ms=self._jitter_ms(),
+            files=self._disk,
+        )
+
+    def begin_again(self, empty: ActiveSegment) -> ActiveSegment:
+        """Go on with a segment to which nothing was appended, under other settings than it was made under."""
+        empty.park()
+        return ActiveSegment(
+            self._path,
+            empty.base_offset,
+            self._opened,
+            self.limits,
+            empty.written,
+            created_ms=self._clock(),
+            jitter_ms=self._jitter_ms(),
+            files=self._disk,
+        )
