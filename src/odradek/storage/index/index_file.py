@@ -29,11 +29,14 @@ MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 class _FileBytes:
     """The bytes of an open file, read as they are asked for; shorter where the file has been cut."""
 
+    _descriptor = -1
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
     def __getitem__(self, part: slice) -> bytes:
         return os.pread(self._descriptor, part.stop - part.start, part.start)

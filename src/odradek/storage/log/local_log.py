@@ -291,6 +291,8 @@ class _Roll:
         """Where the new one is not in the list, remove its files: appends go on in the old one."""
         if self._log.segments is self._old:
             self._log.remove_files(self._base_offset)
+            # Were their names back after a power cut, they would begin within what is appended now.
+            self._log.sync_folder()
 
 
 class _Replace:

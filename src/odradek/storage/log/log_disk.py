@@ -97,6 +97,8 @@ class LogDisk(FileSystem):
         try:
             return action(*args, **kwargs)
         except OSError as error:
+            if error.errno is None:
+                raise
             # Before anything else: from here on an exception out of a signal's handler may come, and this be lost.
             self.failure = error
             if not is_disk_error(error):
