@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,15 @@ pytest_plugins = ["peers.fixtures", "crash.options"]
 
 # A lock that is taken out of order raises, in every test.
 check_lock_order(True)
+
+
+@pytest.fixture
+def real_locks() -> Iterator[None]:
+    """Take the locks that no exception can leave taken; those that check their order are Python code."""
+    check_lock_order(False)
+    yield
+    check_lock_order(True)
+
 
 VECTORS = Path(__file__).parent / "vectors"
 

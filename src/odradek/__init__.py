@@ -20,7 +20,8 @@ from odradek.errors import (
     OffsetStoreError,
     ProtocolError,
 )
-from odradek.offsets.consumer import ConsumedRecord, Consumer, consume
+from odradek.offsets.consumer import Consumer, consume
+from odradek.offsets.fetched import ConsumedRecord
 from odradek.records import Record
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.opening import open_log_directory

@@ -18,10 +18,9 @@ from crash.interrupts import Interrupt, case_of, kind_of, run_case
 from crash.store import new_folder
 from odradek.records import Record
 from odradek.records.builder import build_batch
-from odradek.storage.locks import check_lock_order
 
 # Who is interrupted may leave a file open that nobody has a name for.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [pytest.mark.usefixtures("real_locks"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 BLOCKS = 20
 CASES = 10
@@ -61,14 +60,6 @@ FOUND_BEFORE = [
     Interrupt(943539, 2, "open", 110673, 3309419300),
 ]
 """Interrupts that did harm, as the log was written then; at which bytecode what happens has changed since."""
-
-
-@pytest.fixture(autouse=True)
-def _real_locks() -> Iterator[None]:
-    """Take the locks that no exception can leave taken; those that check their order are Python code."""
-    check_lock_order(False)
-    yield
-    check_lock_order(True)
 
 
 @pytest.fixture

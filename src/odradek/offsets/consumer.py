@@ -18,16 +18,15 @@ import os
 import re
 import secrets
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from odradek.errors import CommitConflictError, LogError, OffsetStoreError, UnknownTopicOrPartitionError
+from odradek.offsets.fetched import ConsumedRecord, Fetched
 from odradek.offsets.partition_reader import PartitionReader, ResetPolicy
 from odradek.offsets.store import OffsetStore, Position, Positions, open_store
-from odradek.records import Record
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import Isolation
 from odradek.storage.names import TopicPartition
@@ -40,19 +39,6 @@ _FIRST_WAIT_S = 0.005
 _LONGEST_WAIT_S = 0.1
 
 Topics = str | Iterable[str] | re.Pattern[str]
-
-
-class ConsumedRecord(NamedTuple):
-    """A record and where it came from."""
-
-    topic: str
-    partition: int
-    record: Record
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition that it came from."""
-        return TopicPartition(self.topic, self.partition)
 
 
 def consume(
@@ -143,8 +129,7 @@ class Consumer:
         self._commits = 0
         self._readers: dict[TopicPartition, PartitionReader] = {}
         self._turn = 0
-        self._buffer: deque[ConsumedRecord] = deque()
-        self._pending: dict[TopicPartition, int] = {}
+        self._fetched = Fetched([], 0, 0, {})
         self._done: dict[TopicPartition, int] = {}
         self._committed = Positions() if store is None else store.claim()
         self._unanswered: list[Mapping[TopicPartition, Position]] = []
@@ -159,12 +144,12 @@ class Consumer:
     def __next__(self) -> ConsumedRecord:
         self._check_open()
         self._finish()
-        if not self._buffer:
+        if not self._fetched.ahead:
             self._fetch(DEFAULT_MAX_POLL_RECORDS, None if self._follow else 0.0)
         self._commit_if_due()
-        if not self._buffer:
+        if not self._fetched.ahead:
             raise StopIteration
-        return self._handed_out(self._buffer.popleft())
+        return self._hand_out(1)[0]
 
     def poll(self, timeout_ms: int = 0, max_records: int = DEFAULT_MAX_POLL_RECORDS) -> list[ConsumedRecord]:
         """Return the next records, at most `max_records`, waiting up to `timeout_ms` for the first.
@@ -178,9 +163,20 @@ class Consumer:
         self._check_open()
         self._finish()
         self._commit_if_due()
-        if not self._buffer:
+        if not self._fetched.ahead:
             self._fetch(max_records, timeout_ms / 1000)
-        return [self._handed_out(self._buffer.popleft()) for _ in range(min(max_records, len(self._buffer)))]
+        return self._hand_out(max_records)
+
+    def _hand_out(self, count: int) -> list[ConsumedRecord]:
+        before = self._fetched
+        try:
+            records = before.records[before.handed_out : before.handed_out + count]
+            self._fetched = before._replace(handed_out=before.handed_out + len(records))
+            return records
+        except BaseException:
+            # The caller does not get them.
+            self._fetched = before
+            raise
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -194,10 +190,8 @@ class Consumer:
 
     def position(self, topic_partition: TopicPartition) -> int:
         """Return the offset of the next record that will be handed out, or of the place where it is looked for."""
-        for buffered in self._buffer:
-            if buffered.topic_partition == topic_partition:
-                return buffered.record.offset or 0
-        return self._reader(topic_partition).position
+        self._reader(topic_partition)
+        return self._fetched.position(topic_partition)
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         """Go on at an offset. An offset that the log does not hold is for the reset policy."""
@@ -220,8 +214,8 @@ class Consumer:
     def pause(self, *topic_partitions: TopicPartition) -> None:
         """Leave partitions out, all if none is named, until `resume`."""
         for reader in self._chosen(topic_partitions):
+            self._fetched = self._fetched.without_ahead(reader.log.topic_partition)
             reader.paused = True
-            self._unbuffer(reader)
 
     def resume(self, *topic_partitions: TopicPartition) -> None:
         """Go on with paused partitions, all if none is named."""
@@ -267,7 +261,6 @@ class Consumer:
             if self._auto_commit_interval_s is not None:
                 self._commit()
         finally:
-            self._buffer.clear()
             self._directory.close()
             if self._store is not None and self._close_store:
                 self._store.close()
@@ -300,8 +293,9 @@ class Consumer:
                 reader.seek(reader.log.log_start_offset)
             else:
                 reader.start(stored)
-            self._readers[name] = reader
             self._done[name] = reader.position
+            self._fetched = self._fetched.moved(name, reader.position)
+            self._readers[name] = reader
 
     def _list_if_due(self) -> None:
         now = time.monotonic()
@@ -318,9 +312,9 @@ class Consumer:
         while True:
             self._list_if_due()
             self._fill(max_records)
-            if self._buffer:
+            if self._fetched.ahead:
                 return
-            if not self._pending:
+            if self._fetched.done == self._fetched.handed_out:
                 self._finish()
             self._commit_if_due()
             left_s = wait_s if deadline is None else deadline - time.monotonic()
@@ -330,43 +324,38 @@ class Consumer:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _fill(self, max_records: int) -> None:
-        # Each record goes into the buffer as soon as it is read: what a reader has passed must not get lost when the
-        # next partition turns out to be corrupt.
+        # What a reader has read is kept before the next one reads: it must not get lost when that one's is corrupt.
         readers = [reader for reader in self._readers.values() if not reader.paused]
         for _ in range(len(readers)):
             self._turn += 1
             reader = readers[self._turn % len(readers)]
-            topic, partition = reader.log.topic_partition
-            records = reader.take(max_records - len(self._buffer))
-            self._buffer.extend(ConsumedRecord(topic, partition, record) for record in records)
-            if len(self._buffer) >= max_records:
+            name, fetched = reader.log.topic_partition, self._fetched
+            if reader.position != fetched.positions[name]:
+                # An exception came before what it had read was kept.
+                reader.seek(fetched.positions[name])
+            records = reader.take(max_records - fetched.ahead)
+            if records or reader.position != fetched.positions[name]:
+                self._fetched = fetched.extended(name, records, reader.position)
+            if self._fetched.ahead >= max_records:
                 break
-
-    def _handed_out(self, consumed: ConsumedRecord) -> ConsumedRecord:
-        self._pending[consumed.topic_partition] = (consumed.record.offset or 0) + 1
-        return consumed
 
     def _finish(self) -> None:
         """Take note that what was handed out is done."""
-        self._done.update(self._pending)
-        self._pending.clear()
-        if not self._buffer:
+        fetched = self._fetched
+        for consumed in fetched.records[fetched.done : fetched.handed_out]:
+            self._done[consumed.topic_partition] = consumed.offset + 1
+        if not fetched.ahead:
             # Nothing is on its way: also what the readers passed over, such as transaction markers, is done.
-            self._done.update((name, reader.position) for name, reader in self._readers.items())
+            self._done.update(fetched.positions)
+            if fetched.records:
+                self._fetched = Fetched([], 0, 0, fetched.positions)
+        elif fetched.done != fetched.handed_out:
+            self._fetched = fetched._replace(done=fetched.handed_out)
 
     def _go_to(self, reader: PartitionReader, offset: int) -> None:
-        self._unbuffer(reader)
-        reader.seek(offset)
-        self._pending.pop(reader.log.topic_partition, None)
-        self._done[reader.log.topic_partition] = offset
-
-    def _unbuffer(self, reader: PartitionReader) -> None:
-        """Put back what was read of a partition and not handed out."""
         name = reader.log.topic_partition
-        kept = [buffered for buffered in self._buffer if buffered.topic_partition != name]
-        if len(kept) < len(self._buffer):
-            reader.seek(self.position(name))
-            self._buffer = deque(kept)
+        self._fetched = self._fetched.moved(name, offset)
+        self._done[name] = offset
 
     def _commit_if_due(self) -> None:
         if self._auto_commit_interval_s is None or time.monotonic() < self._next_commit:
@@ -383,13 +372,9 @@ class Consumer:
         self._commits += 1
         batch = f"{self._name}/{self._commits}"
         positions = {name: self._readers[name].stored_form(offset, batch) for name, offset in changed.items()}
-        try:
-            self._committed = self._commit_over_own(self._store, positions)
-        except CommitConflictError:
-            raise
-        except OffsetStoreError:
-            self._unanswered.append(positions)
-            raise
+        # Whatever ends this early, a lost connection or Ctrl-C: the commit may have happened.
+        self._unanswered.append(positions)
+        self._committed = self._commit_over_own(self._store, positions)
         self._unanswered.clear()
 
     def _commit_over_own(self, store: OffsetStore, positions: Mapping[TopicPartition, Position]) -> Positions:
@@ -397,8 +382,6 @@ class Consumer:
         try:
             return store.commit(positions, expected=self._committed)
         except CommitConflictError:
-            if not self._unanswered:
-                raise
             loaded = store.load()
             if not any(own.items() <= loaded.items() for own in self._unanswered):
                 raise

@@ -35,7 +35,7 @@ _RETRY_S = 0.005
 
 # POSIX locks belong to the process: they do not exclude its own threads, and closing any descriptor of the file drops
 # them. So the threads of one process take turns here first.
-_turns: dict[str, threading.Lock] = {}
+_turns: dict[str, threading.RLock] = {}
 _turns_guard = threading.Lock()
 
 
@@ -103,23 +103,22 @@ class FileOffsetStore(OffsetStore):
     def _locked(self) -> Iterator[None]:
         deadline = time.monotonic() + self._timeout_s
         with _turns_guard:
-            turn = _turns.setdefault(os.path.realpath(self._lock_path), threading.Lock())
-        if not turn.acquire(timeout=self._timeout_s):
-            raise OffsetStoreError(f"{self.address}: another thread has been committing for {self._timeout_s:g} s")
+            turn = _turns.setdefault(os.path.realpath(self._lock_path), threading.RLock())
         try:
-            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                while not _try_lock(descriptor):
+            if not turn.acquire(timeout=self._timeout_s):
+                raise OffsetStoreError(f"{self.address}: another thread has been committing for {self._timeout_s:g} s")
+            with self._lock_path.open("ab") as file:
+                while not _try_lock(file.fileno()):
                     if time.monotonic() > deadline:
                         raise OffsetStoreError(
                             f"{self.address}: another process has held its lock for {self._timeout_s:g} s"
                         )
                     time.sleep(_RETRY_S)
                 yield
-            finally:
-                os.close(descriptor)
         finally:
-            turn.release()
+            # An exception out of a signal's handler may have come before anybody knew that the lock was taken.
+            while turn._is_owned():  # type: ignore[attr-defined]
+                turn.release()
 
     def _replace(self, data: bytes) -> None:
         staged = self.path.with_name(f".{self.path.name}.tmp")

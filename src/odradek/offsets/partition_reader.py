@@ -78,15 +78,17 @@ class PartitionReader:
                 records = self._records or self._opened()
                 if records is None:
                     break
+                # Whoever comes after an exception finds nothing that was read in part.
+                self._records = None
                 for record in records:
                     taken.append(record)
                     self.position = (record.offset or 0) + 1
                     if len(taken) == limit:
+                        self._records = records
                         break
                 else:
                     # What lies between the last record and the end is nothing that a reader is given.
                     self.position = max(self.position, self._records_end)
-                    self._records = None
         except (FormatError, OffsetOutOfRangeError) as error:
             self._records = None
             if not taken:  # otherwise it comes again with the next call

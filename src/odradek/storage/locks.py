@@ -121,9 +121,11 @@ def run_if_free(lock: Lock, action: Callable[[], None]) -> bool:
     """Do something under a lock of the same kind as one that is held, if it is free now; return whether it was done.
 
     Args:
-        lock: A lock that this thread does not hold.
+        lock: The lock. A thread that holds it is in the middle of something: then it is not free.
         action: What is to be done.
     """
+    if lock._is_owned():
+        return False
     try:
         if not lock.acquire(blocking=False):
             return False

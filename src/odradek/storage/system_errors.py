@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
 
 def raise_unless_of_system(error: Exception) -> None:
     """Raise an `OSError` again that has no number, since no system call has failed; do nothing otherwise."""
     if isinstance(error, OSError) and error.errno is None:
         raise error
+
+
+def is_out_of_descriptors(error: BaseException | None) -> bool:
+    """Whether an error says that this process, or the machine, can open no more files; it passes."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error is not None and error.errno in NO_DESCRIPTORS

@@ -33,7 +33,7 @@ from odradek.storage.files import FILES, FileSystem
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.names import TopicPartition
 from odradek.storage.segment.segment import Segment
-from odradek.storage.system_errors import raise_unless_of_system
+from odradek.storage.system_errors import is_out_of_descriptors, raise_unless_of_system
 
 _logger = logging.getLogger(__name__)
 
@@ -204,7 +204,7 @@ class LogCleaner:
             raise_unless_of_system(error)
             # The others are to be cleaned all the same.
             _logger.exception("%s cannot be cleaned", log.topic_partition)
-            log.cleaning.failure = error
+            log.cleaning.failure = None if is_out_of_descriptors(error) else error
             return None
 
     def clean_once(self) -> CleaningStats | None:
@@ -217,6 +217,9 @@ class LogCleaner:
         if best is None:
             return None
         log, partition = best.log, best.log.topic_partition
+        if log.cleaning.lock._is_owned():
+            # In a signal's handler, which came in the middle of this log's turn.
+            return None
         with log.cleaning.lock:
             # Whoever had the turn meanwhile may have cleaned the log, or deleted it.
             checkpoint = self.checkpoints(log.path.parent).get(partition)
@@ -238,7 +241,7 @@ class LogCleaner:
             except (OdradekError, OSError) as error:
                 raise_unless_of_system(error)
                 _logger.exception("%s cannot be cleaned", partition)
-                log.cleaning.failure = error
+                log.cleaning.failure = None if is_out_of_descriptors(error) else error
                 return None
         return stats
 

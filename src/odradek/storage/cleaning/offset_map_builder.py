@@ -13,6 +13,7 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 
+from odradek.errors import CorruptRecordError
 from odradek.records.batch import read_records, records_section
 from odradek.records.compression import Decompressor
 from odradek.records.header import BatchHeader
@@ -115,6 +116,9 @@ class OffsetMapBuilder:
             if status == Status.COMPRESSED:
                 header = BatchHeader._make(offsets.batch)
                 status = self._add_batch(segment, header, offsets, start_offset, transactions)
+                if status not in (Status.OK, Status.FULL, Status.NO_MEMORY):
+                    reason = "the records contradict the header of their batch"
+                    raise CorruptRecordError(reason, path=segment.path, position=header.position)
                 position = header.end_position
             if status == Status.FULL:
                 return False

@@ -123,7 +123,7 @@ class MaintainedDirectory(Protocol):
         """Write a checkpoint of each folder."""
         ...
 
-    def remove_folder(self, folder: Path) -> None:
+    def remove_deleted_folder(self, folder: Path) -> None:
         """Remove a folder and the files in it."""
         ...
 
@@ -256,7 +256,7 @@ class Maintenance:
                     self._folders.append((due_ms, folder))
                 else:
                     # What is left of it goes when the log directory is opened the next time.
-                    collect(failures, partial(self._directory.remove_folder, folder))
+                    collect(failures, partial(self._directory.remove_deleted_folder, folder))
         if failures:
             raise failures[0]
 

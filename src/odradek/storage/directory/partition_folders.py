@@ -62,15 +62,19 @@ class PartitionFolders:
 
     def find(self) -> None:
         """Look at the folders."""
-        self.places, self.strays, self.deleted = {}, [], []
+        places: dict[TopicPartition, DirectoryState] = {}
+        strays: list[Path] = []
+        deleted: list[Path] = []
         for state in self._states:
             for folder in self._cluster.partition_folders(state.path):
                 if folder.suffix == DELETE_DIRECTORY_SUFFIX:
-                    self.deleted.append(folder.path)
-                elif folder.is_stray or folder.topic_partition in self.places:
-                    self.strays.append(folder.path)
+                    deleted.append(folder.path)
+                elif folder.is_stray or folder.topic_partition in places:
+                    strays.append(folder.path)
                 elif not folder.suffix:
-                    self.places[folder.topic_partition] = state
+                    places[folder.topic_partition] = state
+        # Not before all of it is known: the checkpoints are written by what is listed here.
+        self.places, self.strays, self.deleted = places, strays, deleted
 
     def within(self, state: DirectoryState) -> Iterator[TopicPartition]:
         """Give the partitions that a folder of `log.dirs` holds, sorted."""

@@ -37,7 +37,7 @@ from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.recovery import RecoveryReport
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.image import TopicImage
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition
 from odradek.storage.process import WritingProcess
 from odradek.storage.system_errors import raise_unless_of_system
 from odradek.storage.topic_config import TopicConfig
@@ -130,6 +130,7 @@ class WritableLogDirectory(LogDirectory):
         self._flushes_late = False
         self._is_settled = True
         self._deletion: _Deletion | None = None
+        self._altered: str | None = None
         self._is_closed = False
         self._has_let_go = False
         self._unclean: list[DirectoryState] = []
@@ -156,7 +157,7 @@ class WritableLogDirectory(LogDirectory):
             self._maintenance = Maintenance(self, maintenance_config, files=files, clock=clock)
             self._compacted = {partition for one in paths for partition in self._maintenance.cleaner.checkpoints(one)}
             for folder in self._folders.deleted:
-                self.remove_folder(folder)
+                self.remove_deleted_folder(folder)
             self._recover()
             undo.pop_all()
         if background:
@@ -170,6 +171,12 @@ class WritableLogDirectory(LogDirectory):
 
     def _settle(self) -> None:
         """Let folders and lists follow the metadata, also where an exception ended a change in its middle."""
+        altered = self._altered
+        if altered is not None:
+            for topic_partition, log in self._open_logs.items():
+                if topic_partition.topic == altered and altered in self._cluster.image.topics:
+                    log.config = self._cluster.topic_config(altered, self._config)
+        self._altered = None
         deletion = self._deletion
         if deletion is not None and deletion.topic not in self._cluster.image.topics:
             # Nobody may append to its logs any more.
@@ -196,15 +203,33 @@ class WritableLogDirectory(LogDirectory):
         return result
 
     def _changing(self) -> Lock:
-        """Return the lock for a change, if this process may make one: no lock is taken in a fork, which may hang."""
-        self._process.check()
+        """Return the lock for a change; see `_check_entry`."""
+        self._check_entry()
         return self._lock
+
+    def _check_entry(self) -> None:
+        """Raise where no change may begin; to be called before any lock is taken.
+
+        Raises:
+            LogError: This is a fork, where locks may be held for good; or a signal's handler asks for it that came in
+                the middle of another change.
+        """
+        self._process.check()
+        if self._lock._is_owned() or any(log.is_within_call for log in self.open_logs):
+            raise LogError(f"{self.path}: a change was asked for in the middle of another one, by a signal's handler?")
 
     # -- what there is
 
+    @_tells_of_disk
     def refresh(self) -> None:
-        """Look at the folders again."""
-        with self._lock:
+        """Look at the folders again; a fork goes on with what it inherited.
+
+        Raises:
+            LogError: A folder cannot be read; what was known of them still is.
+        """
+        if not self._process.is_this:
+            return
+        with self._changing():
             self._problems = None
             self._folders.find()
             self._list()
@@ -226,7 +251,8 @@ class WritableLogDirectory(LogDirectory):
         topic_partition = self._named(key)
         log = self._open_logs.get(topic_partition)
         if log is None or self._is_closed:
-            with self._changing():
+            self._process.check()
+            with self._lock:
                 self._check_usable()
                 log = self._open_logs.get(topic_partition)
                 if log is None:
@@ -373,16 +399,17 @@ class WritableLogDirectory(LogDirectory):
         """
         with self._changing():
             self._check_usable()
-            self._cluster.metadata.alter_topic_config(name, changes)
-            config = self.topic_config(name)
-            for topic_partition, log in self._open_logs.items():
-                if topic_partition.topic == name:
-                    log.config = config
-            return config
+            self._altered = name
+            self._carry_out(lambda: self._cluster.metadata.alter_topic_config(name, changes))
+            return self.topic_config(name)
 
     @_tells_of_disk
     def take_producer_ids(self, count: int = 1) -> range:
-        """Take producer ids that nobody will get again, whoever starts on the folder later."""
+        """Take producer ids that nobody will get again, whoever starts on the folder later.
+
+        Raises:
+            LogError: There are not so many.
+        """
         with self._changing():
             self._check_usable()
             return self._cluster.metadata.take_producer_ids(count)
@@ -413,8 +440,15 @@ class WritableLogDirectory(LogDirectory):
                 self._maintenance.cleaner.forget(target.parent, [topic_partition])
                 self._maintenance.remove_later(target, self._clock() + delay_ms)
 
-    def remove_folder(self, folder: Path) -> None:
-        """Remove a folder and the files in it."""
+    def remove_deleted_folder(self, folder: Path) -> None:
+        """Remove the folder of a partition that is marked as deleted, and the files in it.
+
+        Raises:
+            LogError: It is not marked, or this is a fork of the process that opened the directory.
+        """
+        self._process.check()
+        if not folder.name.endswith(DELETE_DIRECTORY_SUFFIX):
+            raise LogError(f"{folder} is not marked as deleted")
         self._folders.remove(folder)
 
     def _make_folders(self, name: str, numbers: range, states: Sequence[DirectoryState]) -> None:
@@ -472,7 +506,7 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             LogError: Something could not be done, since a disk failed, say; all else was.
         """
-        self._process.check()
+        self._check_entry()
         self._check_open()
         self._maintain()
 
@@ -503,17 +537,21 @@ class WritableLogDirectory(LogDirectory):
         if not self._process.is_this:
             # A fork: what its parent has open is not its to close.
             return
+        self._check_entry()
         self._is_closed = True
         self._maintenance.stop()
         failures: list[Exception] = []
         with self._lock:
             if self._has_let_go:
                 return
+            if not self._is_settled:
+                collect(failures, self._settle)
             for topic_partition, log in sorted(self._open_logs.items()):
                 failed = len(failures)
                 collect(failures, log.close)
-                if len(failures) > failed or log.is_offline:
-                    self._unclean.append(self._folders.places[topic_partition])
+                if len(failures) > failed or log.is_offline or log.is_dirty:
+                    place = self._folders.places.get(topic_partition)
+                    self._unclean += self._states if place is None else [place]
                 if len(failures) > failed:
                     _logger.error("%s could not be closed: %s", topic_partition, failures[-1])
                     log.discard()
@@ -526,6 +564,7 @@ class WritableLogDirectory(LogDirectory):
 
     def abandon(self) -> None:
         """Let go of everything as it is, as a program does that is killed; the next one to open it recovers it."""
+        self._check_entry()
         self._is_closed = True
         self._maintenance.stop()
         with self._lock:

@@ -29,6 +29,9 @@ from odradek.storage.producers.producer_state_manager import AppendCheck
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.validator import validate_append
 
+_LAST_OFFSET = (1 << 63) - 2
+"""The log end offset comes after it, and has to be an offset as well."""
+
 
 class Appended(NamedTuple):
     """What an append has done.
@@ -172,6 +175,8 @@ class Appender:
             if header.base_offset < next_offset:
                 raise InvalidRecordError(f"offset {header.base_offset} follows {next_offset - 1}")
             next_offset = header.next_offset
+        if headers[-1].last_offset > _LAST_OFFSET:
+            raise InvalidRecordError(f"there is no offset after {headers[-1].last_offset}")
         return headers
 
     def _write(

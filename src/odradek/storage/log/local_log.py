@@ -3,7 +3,7 @@
     Append      write the batches | index them | publish the end                    <- readers see them
     Roll        seal the active segment | make the next | the new list              <- readers see it
     Replace     .cleaned -> .swap | old -> .deleted | .swap -> .log | the new list
-    Remove      the list without the oldest | their files -> .deleted
+    Remove      the oldest files -> .deleted | the list without them
 
 A change is whole or did not happen, also where an exception ends it in the middle (see `changes`). Readers take the
 list of segments once and hold on to it: another one takes its place, it never changes.
@@ -337,14 +337,18 @@ class _Remove:
         self._renamed: list[Path] = []
 
     def apply(self) -> None:
-        """Take them out of the list, then rename their files, the oldest first."""
+        """Rename their files, the oldest first, then take them out of the list.
+
+        Where this fails the list has them still, and so the checkpoint of log starts keeps what is below the start.
+        """
         log = self._log
-        log.segments = tuple(segment for segment in log.segments if segment not in self._going)
         for segment in self._going:
             self._renamed += log.mark_deleted(segment)
-            segment.close()
         # The checkpoint leaves out a start that is the first segment's: it must not be written before this.
         log.sync_folder()
+        log.segments = tuple(segment for segment in log.segments if segment not in self._going)
+        for segment in self._going:
+            segment.close()
         log.deleted.schedule(self._renamed, self._due_ms)
 
     settle = apply

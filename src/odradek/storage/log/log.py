@@ -273,7 +273,7 @@ class Log(ABC):
         limit = self.end_offset(isolation)
         end = limit if end_offset is None else min(end_offset, limit)
         aborted = AbortedRanges(self.aborted_transactions(start, end) if isolation == "read_committed" else ())
-        order = _Order(start, self.may_have_gaps)
+        order = _Order(start, self)
         for part in self.slices(start_offset, end):
             scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
             for header in scan:
@@ -373,10 +373,16 @@ class Log(ABC):
 class _Order:
     """Holds the offsets of batches against those of the batches before them, which no checksum does."""
 
-    def __init__(self, start_offset: int, may_have_gaps: Callable[[], bool]) -> None:
+    def __init__(self, start_offset: int, log: Log) -> None:
         self._next_offset = start_offset
         self._is_first = True
-        self._may_have_gaps = may_have_gaps
+        self._log = log
+
+    def _check_gap(self, end_offset: int, path: Path, position: int | None = None) -> None:
+        # What was deleted meanwhile is not missing.
+        missing = max(self._next_offset, self._log.log_start_offset)
+        if missing < end_offset and not self._log.may_have_gaps():
+            raise MissingRecordsError(missing, end_offset, path=path, position=position)
 
     def check(self, part: LogSlice, header: BatchHeader) -> None:
         if header.base_offset < self._next_offset and not self._is_first:
@@ -384,8 +390,8 @@ class _Order:
             raise CorruptRecordError(reason, path=part.path, position=header.position)
         # Where a wrapper of v0 or v1 begins, only its content tells.
         is_known = header.magic == 2 or not header.codec
-        if header.base_offset > self._next_offset and is_known and not self._may_have_gaps():
-            raise MissingRecordsError(self._next_offset, header.base_offset, path=part.path, position=header.position)
+        if header.base_offset > self._next_offset and is_known:
+            self._check_gap(header.base_offset, part.path, header.position)
         self._next_offset, self._is_first = header.next_offset, False
 
     def is_at(self, offset: int | None) -> bool:
@@ -393,5 +399,5 @@ class _Order:
         return self._next_offset == offset and not self._is_first
 
     def end(self, path: Path, end_offset: int) -> None:
-        if self._next_offset < end_offset and not self._may_have_gaps():
-            raise MissingRecordsError(self._next_offset, end_offset, path=path)
+        if self._next_offset < end_offset:
+            self._check_gap(end_offset, path)

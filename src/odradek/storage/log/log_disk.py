@@ -12,7 +12,6 @@ signal, which Python runs in the middle of anything, may raise what it likes: a 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -21,11 +20,10 @@ from odradek.errors import LogError, LogOfflineError
 from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.names import SEGMENT_SUFFIXES, segment_file_name
+from odradek.storage.system_errors import NO_DESCRIPTORS
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def is_disk_error(error: BaseException) -> bool:
@@ -91,7 +89,7 @@ class LogDisk(FileSystem):
 
         Raises:
             LogOfflineError: The disk failed, now or before.
-            LogError: The process has no descriptor left; nothing was done.
+            LogError: The process has no descriptor left.
         """
         self.check()
         try:
@@ -104,13 +102,13 @@ class LogDisk(FileSystem):
             if not is_disk_error(error):
                 self.failure = None
                 raise
-            if error.errno in _NO_DESCRIPTORS:
+            if error.errno in NO_DESCRIPTORS:
                 self.failure = None
-                raise LogError(f"{self._path}: {error.strerror}: nothing was done") from error
+                raise LogError(f"{self._path}: no file could be opened: {error.strerror}") from error
             raise self._offline(error) from error
         except BaseException as error:
             found = _disk_error_within(error)
-            if found is not None and found.errno not in _NO_DESCRIPTORS:
+            if found is not None and found.errno not in NO_DESCRIPTORS:
                 self.failure = found
             raise
 

@@ -23,6 +23,7 @@ Source in Kafka: `UnifiedLog`, `LocalLog`.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -138,7 +139,6 @@ class WritableLog(Log):
         self._disk = LogDisk(self.path, files, self._free_descriptors)
         self._clock = clock
         self._owner = owner
-        self._was_compacted = was_compacted
         self._is_closed = False
         self._is_deleted = False
         self.cleaning = CleaningTurn()
@@ -181,15 +181,30 @@ class WritableLog(Log):
             flushes_late=flushes_late and owner is not None,
         )
         self._appender = Appender(self._local, self._epochs, self._config, disk=self._disk, clock=clock)
-        self.config = self._config
+        self._was_compacted = was_compacted or self._config.is_compacted
         if is_new:
             self._epochs.assign(self.leader_epoch, loaded.log_start_offset)
 
     # -- state
 
+    @property
+    def is_within_call(self) -> bool:
+        """Whether this thread is in the middle of a change of this log: in the handler of a signal that came then."""
+        return self._lock._is_owned() or self._flush_lock._is_owned()
+
+    def _check_entry(self) -> None:
+        """Raise in a fork, and in the middle of another change by this thread; to be called before a lock is taken."""
+        self._process.check()
+        if self.is_within_call:
+            raise LogError(f"{self.path}: a change was asked for in the middle of another one, by a signal's handler?")
+
+    def _check_turn(self) -> None:
+        """Raise where this thread is compacting this log."""
+        if self.cleaning.lock._is_owned():
+            raise LogError(f"{self.path}: a change was asked for in the middle of its compaction")
+
     def _check_usable(self) -> None:
         """Raise where nothing can be changed; to be called under the LOG lock, before a change."""
-        self._process.check()
         self._disk.check()
         self._check_exists()
         if self._is_closed:
@@ -229,6 +244,11 @@ class WritableLog(Log):
     def is_offline(self) -> bool:
         """Whether the disk has failed: nothing is written any more."""
         return self._disk.failure is not None
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything was changed since it was closed in order: it has to be recovered when it is opened again."""
+        return self._durability.is_dirty
 
     @property
     def is_closed(self) -> bool:
@@ -325,11 +345,13 @@ class WritableLog(Log):
 
     def last_records(self) -> Mapping[int, LastRecord]:
         """Return the last record of each active producer, for the cleaner."""
+        self._check_entry()
         with self._lock:
             return self.producers.last_records()
 
     def expire_producers(self) -> None:
         """Forget the producers that have been silent for `producer.id.expiration.ms`."""
+        self._check_entry()
         with self._lock:
             if not self._is_closed and not self.is_offline:
                 self._check_usable()
@@ -350,10 +372,15 @@ class WritableLog(Log):
 
     @config.setter
     def config(self, config: TopicConfig) -> None:
-        self._local.configure(config)
-        self._appender.configure(config)
-        self._was_compacted = self._was_compacted or config.is_compacted
-        self._config = config
+        self._check_entry()
+        with self._lock:
+            if not self._is_closed and not self.is_offline:
+                # What was begun under the old settings is brought to its end under them.
+                self._settle()
+            self._local.configure(config)
+            self._appender.configure(config)
+            self._was_compacted = self._was_compacted or config.is_compacted
+            self._config = config
 
     @property
     def flushes_late(self) -> bool:
@@ -384,7 +411,7 @@ class WritableLog(Log):
             LogError: The log is closed, or this is a fork of the process that opened it.
             LogOfflineError: The disk failed, now or before: what was appended is unknown.
         """
-        self._process.check()
+        self._check_entry()
         rules = self._appender.rules
         given = list(records)
         built = None if rules.stamps else build_batches(given, rules, now_ms=self._clock())
@@ -422,7 +449,7 @@ class WritableLog(Log):
             LogError: The log is closed, or this is a fork of the process that opened it.
             LogOfflineError: The disk failed, now or before: what was appended is unknown.
         """
-        self._process.check()
+        self._check_entry()
         with self._lock:
             self._check_usable()
             appended = self._appender.append_encoded(
@@ -483,7 +510,7 @@ class WritableLog(Log):
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
-        self._process.check()
+        self._check_entry()
         with self._lock:
             self._check_usable()
             if not self._local.active.size_bytes:
@@ -513,7 +540,7 @@ class WritableLog(Log):
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
-        self._process.check()
+        self._check_entry()
         with self._flush_lock:
             with self._lock:
                 if self._is_closed:
@@ -530,7 +557,7 @@ class WritableLog(Log):
             LogError: The log is closed, or this is a fork of the process that opened it.
             LogOfflineError: The disk failed, now or before: what was not flushed before is unknown.
         """
-        self._process.check()
+        self._check_entry()
         with self._flush_lock:
             self._flush()
 
@@ -574,11 +601,12 @@ class WritableLog(Log):
             OffsetOutOfRangeError: It is above the log end offset.
             LogError: The log is closed, or this is a fork of the process that opened it.
         """
-        self._process.check()
+        self._check_entry()
         with self._lock:
             self._check_usable()
             end = self.log_end_offset
-            offset = end if before_offset is None else before_offset
+            # What is no integer would be written into the checkpoint as it is.
+            offset = end if before_offset is None else int(operator.index(before_offset))
             if not 0 <= offset <= end:
                 raise OffsetOutOfRangeError(offset, self.log_start_offset, end, log=str(self.path))
             self._raise_start_offset(offset)
@@ -598,15 +626,19 @@ class WritableLog(Log):
 
     def old_segments(self) -> list[Deletion]:
         """Return the segments that have served their time, as the settings say, and why."""
+        self._check_entry()
         with self._lock:
-            return deletable_segments(
-                self.segments,
-                self.config,
-                log_start_offset=self.log_start_offset,
-                log_end_offset=self.log_end_offset,
-                high_watermark=self.high_watermark,
-                now_ms=self._clock(),
-            )
+            return self._old_segments()
+
+    def _old_segments(self) -> list[Deletion]:
+        return deletable_segments(
+            self.segments,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=self.high_watermark,
+            now_ms=self._clock(),
+        )
 
     def delete_old_segments(self) -> list[Deletion]:
         """Delete the segments that have served their time; return which, and why.
@@ -615,10 +647,10 @@ class WritableLog(Log):
             LogError: The log is closed, or this is a fork of the process that opened it.
             LogOfflineError: The disk failed, now or before.
         """
-        self._process.check()
+        self._check_entry()
         with self._lock:
             self._check_usable()
-            found = self.old_segments()
+            found = self._old_segments()
             if not found:
                 return []
             if len(found) == len(self.segments):
@@ -628,6 +660,7 @@ class WritableLog(Log):
         if self._owner is not None:
             # Only some of the renames may reach the disk: what is left of the deleted head must not be seen again.
             self._owner.start_moved(self)
+        self._check_turn()
         with self.cleaning.asked():
             self.cleaning.give_way()
             with self._flush_lock, self._lock:
@@ -644,6 +677,7 @@ class WritableLog(Log):
 
     def remove_deleted_files(self) -> None:
         """Unlink the files of deleted segments whose `file.delete.delay.ms` has passed."""
+        self._check_entry()
         with self._lock:
             if len(self._local.deleted) and not self.is_offline and not self._is_closed:
                 self._local.deleted.run(self._clock())
@@ -654,7 +688,7 @@ class WritableLog(Log):
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
-        self._process.check()
+        self._check_entry()
         with self._flush_lock:
             # A power cut must not take the markers by which the cleaner judged what it left out.
             self._flush()
@@ -682,7 +716,12 @@ class WritableLog(Log):
 
         Args:
             is_deleted: Whether its topic is gone, so that it is not to be read any more either.
+
+        Raises:
+            LogError: This is a fork of the process that opened it.
         """
+        self._check_entry()
+        self._check_turn()
         with self.cleaning.asked():
             self.cleaning.give_way()
             with self._flush_lock, self._lock:
@@ -707,6 +746,8 @@ class WritableLog(Log):
         """
         if not self._process.is_this or self._is_closed:
             return
+        self._check_entry()
+        self._check_turn()
         with self.cleaning.asked():
             self.cleaning.give_way()
             with self._flush_lock, self._lock:

@@ -54,6 +54,7 @@ from odradek.storage.topic_config import TOPIC_CONFIGS, TopicConfig
 from odradek.storage.uuids import random_uuid
 
 UNKNOWN_BROKER_EPOCH = -1
+MAX_INT64 = (1 << 63) - 1
 MAX_PARTITIONS_PER_BATCH = 10_000
 """So many partitions can be created at a time."""
 
@@ -321,9 +322,15 @@ class ClusterMetadata:
         return topic
 
     def take_producer_ids(self, count: int) -> range:
-        """Take producer ids that nobody will get again, whoever starts on the folder later."""
+        """Take producer ids that nobody will get again, whoever starts on the folder later.
+
+        Raises:
+            LogError: There are not so many.
+        """
         self.refresh()
         first = self.image.next_producer_id
+        if not 0 < count <= MAX_INT64 - first:
+            raise LogError(f"{count} producer ids cannot be taken, the next one is {first}")
         self._write([ProducerIdsRecord(self._node_id(), UNKNOWN_BROKER_EPOCH, first + count)])
         return range(first, first + count)
 

@@ -18,16 +18,7 @@ from odradek.records.builder import build_batch
 from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import Buffer, FileSystem, WritableFile
-from odradek.storage.locks import check_lock_order
 from odradek.storage.log.writable_log import WritableLog
-
-
-@pytest.fixture(autouse=True)
-def _real_locks() -> Iterator[None]:
-    """Take the locks that no exception can leave taken; those that check their order are Python code."""
-    check_lock_order(False)
-    yield
-    check_lock_order(True)
 
 
 class Interrupted(FileSystem):
@@ -307,6 +298,8 @@ OUT_OF_DESCRIPTORS = """
 import os, resource, sys
 import odradek
 from odradek.errors import LogError
+
+pytestmark = pytest.mark.usefixtures("real_locks")
 
 logs = odradek.open(sys.argv[1])
 logs.create_topic("t", config={"internal.segment.bytes": "500"})

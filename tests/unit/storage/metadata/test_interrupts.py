@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,11 +15,12 @@ import odradek
 from odradek.errors import LogError
 from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.files import FileSystem, WritableFile
-from odradek.storage.locks import check_lock_order
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.metadata.image import MetadataImage
 from odradek.storage.metadata.log import METADATA_DIRECTORY, load_metadata
+
+pytestmark = pytest.mark.usefixtures("real_locks")
 
 CASES = 40
 SEGMENT = f"{METADATA_DIRECTORY}/{0:020d}.log"
@@ -65,14 +65,6 @@ def state(image: MetadataImage) -> object:
         image.configs,
         image.next_producer_id,
     )
-
-
-@pytest.fixture(autouse=True)
-def _real_locks() -> Iterator[None]:
-    """Take the locks that no exception can leave taken; those that check their order are Python code."""
-    check_lock_order(False)
-    yield
-    check_lock_order(True)
 
 
 @pytest.fixture(params=["bootstrap", "log"])
