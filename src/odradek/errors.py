@@ -130,11 +130,14 @@ class ForeignDirectoryError(LogError):
 class LogDirectoryLockedError(LogError):
     """A log directory that another program, or this one already, writes in."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, is_own: bool = False) -> None:
         self.path = os.fspath(path)
+        self.is_own = is_own
         super().__init__(path)
 
     def __str__(self) -> str:
+        if self.is_own:
+            return f"{self.path} is locked: this program has it open already"
         return f"{self.path} is locked: another program writes in it"
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from odradek.errors import LogError
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import FileSystem
 from odradek.storage.log.recovery import RecoveryReport
 from odradek.storage.log.writable_log import WritableLog
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 from odradek.testing.faults import FaultyFileSystem, read_tree
 
 

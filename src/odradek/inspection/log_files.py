@@ -21,11 +21,15 @@ from pathlib import Path
 
 from odradek.errors import LogError
 from odradek.storage import checkpoints, names
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.meta_properties import META_PROPERTIES
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA
 from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
-from odradek.storage.names import TopicPartition, parse_partition_directory, parse_raft_snapshot_file
+from odradek.storage.names import (
+    CLEAN_SHUTDOWN_MARKER,
+    TopicPartition,
+    parse_partition_directory,
+    parse_raft_snapshot_file,
+)
 
 LEFTOVER_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 QUORUM_STATE = "quorum-state"

@@ -19,12 +19,17 @@ from odradek.storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
 )
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.meta_properties import META_PROPERTIES
 from odradek.storage.metadata.image import MetadataImage
 from odradek.storage.metadata.log import METADATA_DIRECTORY, load_metadata
 from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
-from odradek.storage.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, LOG_SUFFIX, TopicPartition
+from odradek.storage.names import (
+    CLEAN_SHUTDOWN_MARKER,
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    LOG_SUFFIX,
+    TopicPartition,
+)
 from odradek.storage.regular_files import file_size
 from odradek.storage.uuids import METADATA_TOPIC_ID
 

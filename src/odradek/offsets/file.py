@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.errors import CommitConflictError, FormatError, OffsetStoreError
 from odradek.offsets.store import (
     DEFAULT_TIMEOUT_MS,
     OffsetStore,
@@ -30,8 +30,11 @@ from odradek.offsets.store import (
     new_version,
 )
 from odradek.storage.names import TopicPartition
+from odradek.storage.regular_files import read_file
 
 _RETRY_S = 0.005
+_LIMIT_BYTES = 256 << 20
+"""No file of positions is as large: 100 bytes each are enough for millions of partitions."""
 
 # POSIX locks belong to the process: they do not exclude its own threads, and closing any descriptor of the file drops
 # them. So the threads of one process take turns here first.
@@ -75,9 +78,11 @@ class FileOffsetStore(OffsetStore):
     def load(self) -> Positions:
         """Return the positions in the file; none where there is no file."""
         try:
-            data = self.path.read_bytes()
+            data = read_file(self.path, _LIMIT_BYTES)
         except FileNotFoundError:
             return Positions()
+        except FormatError as error:
+            raise OffsetStoreError(f"{self.address}: {error.reason}") from error
         except OSError as error:
             raise OffsetStoreError(f"{self.address}: {error.strerror}") from error
         return self._parse(data)

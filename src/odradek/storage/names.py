@@ -30,6 +30,9 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
+CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+"""In a log directory whose logs were all closed in order."""
+
 DELETE_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"
 FUTURE_DIRECTORY_SUFFIX = "-future"

@@ -131,6 +131,10 @@ def _check_target(source: Path, target: Path, partitions: Iterable[PartitionFold
         above = {_identity(parent) for parent in Path(os.path.realpath(folder)).parents}
         if target.exists() and _identity(target) in above:
             raise LogError(f"{folder} is within {target}, which is to be written")
+    for folder in {Path(os.path.realpath(partition.path)).parent for partition in partitions}:
+        if _identity(folder) in written and (folder / META_PROPERTIES).exists():
+            # Kafka does not start on a log directory that holds a folder of another kind.
+            raise LogError(f"{target} is within the log directory {folder}")
     return work
 
 

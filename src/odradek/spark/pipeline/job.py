@@ -34,10 +34,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.errors import OdradekError
+from odradek.errors import FormatError, OdradekError
 from odradek.spark.options import SourceOptionError, SourceOptions
+from odradek.storage.regular_files import read_file
 
 RECORDS_VIEW = "records"
+_LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PLANNED_HERE = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
 
@@ -189,7 +191,9 @@ class Job:
             JobError: The file cannot be read, or says something that a job cannot do.
         """
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            content = tomllib.loads(read_file(path, _LIMIT_BYTES).decode())
+        except FormatError as error:
+            raise JobError(f"{path}: {error.reason}") from error
         except OSError as error:
             raise JobError(f"{path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

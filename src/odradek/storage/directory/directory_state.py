@@ -29,10 +29,9 @@ from odradek.storage.directory.lock import LogDirectoryLock
 from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.log.writable_log import WritableLog
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 from odradek.storage.system_errors import raise_unless_of_system
 
-CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 _MARKER = b'{"version":0,"brokerEpoch":-1}'
 
 

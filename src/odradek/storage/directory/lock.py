@@ -10,6 +10,7 @@ Source in Kafka: `org.apache.kafka.server.util.FileLock`, `LogManager.lockLogDir
 from __future__ import annotations
 
 import fcntl
+import gc
 import io
 import os
 import warnings
@@ -46,22 +47,31 @@ class LogDirectoryLock:
     """
 
     _file: io.FileIO | None = None
+    _key: tuple[int, int] | None = None
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / LOCK_FILE_NAME
         self._process = WritingProcess(directory)
+        if self._is_ours():
+            # By a directory that nobody refers to any more, perhaps.
+            gc.collect()
         with _register.lock:
             self._file = file = self._acquire()
             status = os.fstat(file.fileno())
             self._key = (status.st_dev, status.st_ino)
             _register.files.add(self._key)
 
+    def _is_ours(self) -> bool:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return False
+        return (status.st_dev, status.st_ino) in _register.files
+
     def _acquire(self) -> io.FileIO:
         while True:
-            if self.path.exists():
-                status = self.path.stat()
-                if (status.st_dev, status.st_ino) in _register.files:
-                    raise LogDirectoryLockedError(self.path.parent)
+            if self._is_ours():
+                raise LogDirectoryLockedError(self.path.parent, is_own=True)
             file = io.FileIO(self.path, "a+")
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,9 +97,13 @@ class LogDirectoryLock:
             return
         with _register.lock:
             if not file.closed:
-                self.path.unlink(missing_ok=True)
-                _register.files.discard(self._key)
-                file.close()
+                try:
+                    if self._is_ours():
+                        # Else the folder was renamed, and this is the lock of another one.
+                        self.path.unlink(missing_ok=True)
+                finally:
+                    _register.files -= {self._key}
+                    file.close()
 
     def __del__(self) -> None:
         if self.is_held and self._process.is_this:

@@ -17,10 +17,9 @@ from odradek.storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
 )
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.metadata.problems import MetadataProblems, problem_of
-from odradek.storage.names import parse_partition_directory
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, parse_partition_directory
 from odradek.storage.regular_files import subfolders
 from odradek.storage.uuids import RESERVED_BELOW
 

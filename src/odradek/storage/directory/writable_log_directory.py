@@ -59,7 +59,8 @@ def _tells_of_disk(
             return method(self, *args, **kwargs)
         except OSError as error:
             raise_unless_of_system(error)
-            raise LogError(f"{error.filename or self.path}: {error.strerror}") from error
+            path = getattr(self, "path", "the log directory")
+            raise LogError(f"{error.filename or path}: {error.strerror}") from error
 
     return told
 
@@ -107,6 +108,7 @@ class WritableLogDirectory(LogDirectory):
         LogOfflineError: The disk failed.
     """
 
+    @_tells_of_disk
     def __init__(
         self,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

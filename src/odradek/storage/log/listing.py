@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from odradek.errors import UnknownTopicOrPartitionError
+from odradek.errors import LogError, UnknownTopicOrPartitionError
 from odradek.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -29,6 +29,7 @@ from odradek.storage.names import (
 )
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Access, Segment
+from odradek.storage.system_errors import raise_unless_of_system
 
 _LISTINGS = 20
 _MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
@@ -147,6 +148,9 @@ class Listing:
                         offsets.setdefault(named.suffix, {})[named.base_offset] = entry.inode()
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._unknown() from error
+        except OSError as error:
+            raise_unless_of_system(error)
+            raise LogError(f"{self._path} cannot be read: {error.strerror}") from error
         return offsets
 
     def _segment(self, base_offset: int, suffix: str, known: dict[Path, Segment], inode: int) -> Segment:

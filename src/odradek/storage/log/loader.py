@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.errors import CorruptIndexError
-from odradek.storage.checkpoints import EpochEntry
+from odradek.errors import CheckpointError, CorruptIndexError
+from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
 from odradek.storage.files import FILES, TEMPORARY_SUFFIX, FileSystem
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.recovery import (
@@ -249,7 +249,9 @@ class LogLoader:
                 self._segments = []
                 self._load_segments()
                 return
-            if (self._is_clean or base_offset < unflushed) and self._lacks_index(segment, present):
+            is_kept = self._is_clean or base_offset < unflushed
+            grows = self._is_clean and following is None
+            if (is_kept and self._lacks_index(segment, present)) or (grows and self._is_index_ahead(segment)):
                 self._recover_segment(segment)
             self._segments.append(segment)
 
@@ -260,6 +262,19 @@ class LogLoader:
             return True
         # Kafka makes an empty one, by which it finds nothing any more.
         return (segment.base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size > 0
+
+    @staticmethod
+    def _is_index_ahead(segment: Segment) -> bool:
+        """Whether the last entries of the indexes that will grow are not below what comes next, as they must be."""
+        offsets, times, end = segment.offset_index, segment.time_index, segment.end()
+        if offsets.count:
+            entry = offsets.entry(offsets.count - 1)
+            if entry.offset >= end.next_offset or entry.position >= end.position:
+                return True
+        if not times.count:
+            return False
+        last = times.last_entry()
+        return last.offset >= end.next_offset or last.timestamp > segment.largest().timestamp
 
     def _split(self, segment: Segment, following: int | None) -> bool:
         parts = parts_of(segment, following)
@@ -323,6 +338,8 @@ class LogLoader:
             # The promise behind the marker was not kept; what would be appended behind the damage could not be read.
             self._recover_segment(self._segments[-1])
         end_offset = self._segments[-1].end().next_offset if self._segments else self._log_start_offset
+        if self._is_clean:
+            self._check_promises(end_offset)
         if self._segments and end_offset < self._log_start_offset:
             for segment in reversed(self._segments):
                 self._remove_segment(segment, f"the log starts at {self._log_start_offset}, behind its end")
@@ -331,6 +348,19 @@ class LogLoader:
             self._new_producers().truncate_fully_and_start_at(self._log_start_offset)
             return self._log_start_offset, self._log_start_offset
         return end_offset if self._is_clean else min(self._recovery_point, end_offset), end_offset
+
+    def _check_promises(self, end_offset: int) -> None:
+        """Hold the checkpoints of a log that was closed in order against the log.
+
+        Raises:
+            CheckpointError: It is to start after its end. Kafka, and a recovery, delete all of it then.
+        """
+        if self._segments and end_offset < self._log_start_offset:
+            reason = f"{self._directory.name} starts at {self._log_start_offset}, after its end at {end_offset}"
+            raise CheckpointError(reason, path=self._directory.parent / LOG_START_OFFSET_CHECKPOINT)
+        if end_offset < self._recovery_point:
+            reason = f"offsets {end_offset} to {self._recovery_point - 1} were on the disk and are not there any more"
+            self._report.add(RecoveryKind.LOST, self._directory, 0, 0, reason)
 
     def _recover_unflushed(self) -> None:
         first = 0

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
@@ -214,8 +215,8 @@ class Log(ABC):
                 return
             try:
                 # Once its first slice is there, the segment may be deleted: its file stays open.
-                parts, next_offset = self._segment_slices(offset, end, slice_bytes)
-                first = next(parts, None)
+                parts, next_offset = self._opened_by(partial(self._segment_slices, offset, end, slice_bytes))
+                first = self._opened_by(partial(next, parts, None))
             except FileNotFoundError as error:
                 failures += 1
                 if failures > _RETRIES:

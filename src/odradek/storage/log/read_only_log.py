@@ -116,6 +116,14 @@ class ReadOnlyLog(Log):
         if ends and ends[-1].next_offset < start_offset:
             reason = f"{self.topic_partition} starts at {start_offset}, after its end at {ends[-1].next_offset}"
             found.append(FormatError(reason, path=self.path.parent / LOG_START_OFFSET_CHECKPOINT))
+        promised = self._checkpoints.promised_end_offset(self.topic_partition)
+        if promised is not None and (not ends or ends[-1].next_offset < promised):
+            # What was appended and closed since this log was looked at last is not lost.
+            with ReadOnlyLog(self.path, checkpoints=self._checkpoints) as log:
+                end_offset = log.log_end_offset
+            if end_offset < promised:
+                reason = f"offsets {end_offset} to {promised - 1} were on the disk and are not there any more"
+                found.append(FormatError(reason, path=self.path))
         return [*found, *(end.damage for end in ends if end.damage is not None)]
 
     @property

@@ -49,7 +49,10 @@ class RecoveryKind(Enum):
     """Batches whose offsets were out of reach of the base offset were given a segment of their own."""
 
     REBUILT = "rebuilt"
-    """An index was written anew."""
+    """An index was written again."""
+
+    LOST = "lost"
+    """Records are gone that a checkpoint tells of; nothing was done about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class RecoveryAction:
     reason: str
 
     def __str__(self) -> str:
+        if self.kind is RecoveryKind.LOST:
+            return f"{self.path}: {self.reason}"
         return f"{self.path}: {self.kind.value} {self.size_bytes} bytes from position {self.position}: {self.reason}"
 
 

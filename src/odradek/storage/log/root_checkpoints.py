@@ -19,7 +19,7 @@ from odradek.storage.checkpoints import (
     REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
 )
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 from odradek.storage.system_errors import raise_unless_of_system
 
 
@@ -63,6 +63,12 @@ class RootCheckpoints:
     def start_offset(self, topic_partition: TopicPartition) -> int:
         """Return where a log starts, as far as the checkpoint says; else 0."""
         return self._offsets(LOG_START_OFFSET_CHECKPOINT).get(topic_partition, 0)
+
+    def promised_end_offset(self, topic_partition: TopicPartition) -> int | None:
+        """Return the end of a log that was closed in order; None where it was not."""
+        if not (self._root / CLEAN_SHUTDOWN_MARKER).exists():
+            return None
+        return self._offsets(RECOVERY_POINT_CHECKPOINT).get(topic_partition)
 
     def stable_offset(self, topic_partition: TopicPartition) -> int:
         """Return the offset below which nobody cuts a log: it is on the disk, and no new leader lacks it."""

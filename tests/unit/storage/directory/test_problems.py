@@ -13,13 +13,13 @@ import odradek
 from odradek.errors import FormatError
 from odradek.records import Record
 from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.problems import directory_problems
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.log import METADATA_DIRECTORY
 from odradek.storage.metadata.problems import MetadataProblems
 from odradek.storage.metadata.quorum_state import QUORUM_STATE
 from odradek.storage.metadata.snapshot import write_snapshot
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 from peers.kafka_fixture import KafkaFixture
 
 SEGMENT = f"{METADATA_DIRECTORY}/{0:020d}.log"

@@ -27,10 +27,9 @@ from odradek.storage.checkpoints import (
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.metadata.cluster import ClusterMetadata
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 from peers.kafka_fixture import KafkaFixture
 
 

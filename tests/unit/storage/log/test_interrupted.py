@@ -15,10 +15,12 @@ import odradek
 from odradek.errors import LogError, LogOfflineError
 from odradek.records import Record
 from odradek.records.builder import build_batch
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import Buffer, FileSystem, WritableFile
 from odradek.storage.log.writable_log import WritableLog
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
+
+pytestmark = pytest.mark.usefixtures("real_locks")
 
 
 class Interrupted(FileSystem):
@@ -298,8 +300,6 @@ OUT_OF_DESCRIPTORS = """
 import os, resource, sys
 import odradek
 from odradek.errors import LogError
-
-pytestmark = pytest.mark.usefixtures("real_locks")
 
 logs = odradek.open(sys.argv[1])
 logs.create_topic("t", config={"internal.segment.bytes": "500"})

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.metadata.log import METADATA_DIRECTORY
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 from peers.kafka_fixture import KafkaFixture
 
 

@@ -13,7 +13,6 @@ import odradek
 from odradek.errors import FormatError, LogError, PolicyViolationError
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.log.recovery import RecoveryKind
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.control import (
@@ -27,6 +26,7 @@ from odradek.storage.metadata.formatting import format_log_directory, new_meta_p
 from odradek.storage.metadata.log import METADATA_DIRECTORY, append_metadata, load_metadata
 from odradek.storage.metadata.records import FeatureLevelRecord, NoOpRecord, TopicRecord, encode_metadata_record
 from odradek.storage.metadata.snapshot import format_snapshot, read_snapshot, write_snapshot
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.uuids import random_uuid
 
 SEGMENT = f"{METADATA_DIRECTORY}/{0:020d}.log"

@@ -13,12 +13,12 @@ import pytest
 
 import odradek
 from odradek.errors import LogError
-from odradek.storage.directory.directory_state import CLEAN_SHUTDOWN_MARKER
 from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.metadata.image import MetadataImage
 from odradek.storage.metadata.log import METADATA_DIRECTORY, load_metadata
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 
 pytestmark = pytest.mark.usefixtures("real_locks")
 
