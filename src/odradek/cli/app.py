@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -123,6 +124,10 @@ class Application(click.Group):
         **extra: Any,
     ) -> NoReturn:
         """Run, and turn every error into a line and an exit code; the program ends with it."""
+        if sys.stderr is None:
+            sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (until the program ends)
+        if sys.stdout is None:
+            fail("stdout is closed", ExitCode.INPUT_OUTPUT)
         try:
             code = super().main(
                 args, prog_name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra

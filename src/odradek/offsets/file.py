@@ -31,6 +31,7 @@ from odradek.offsets.store import (
 )
 from odradek.storage.names import TopicPartition
 from odradek.storage.regular_files import read_file
+from odradek.storage.system_errors import raise_unless_of_system
 
 _RETRY_S = 0.005
 _LIMIT_BYTES = 256 << 20
@@ -84,6 +85,7 @@ class FileOffsetStore(OffsetStore):
         except FormatError as error:
             raise OffsetStoreError(f"{self.address}: {error.reason}") from error
         except OSError as error:
+            raise_unless_of_system(error)
             raise OffsetStoreError(f"{self.address}: {error.strerror}") from error
         return self._parse(data)
 
@@ -98,6 +100,7 @@ class FileOffsetStore(OffsetStore):
                 committed = current.merged(positions, new_version())
                 self._replace(_format(committed))
         except OSError as error:
+            raise_unless_of_system(error)
             raise OffsetStoreError(f"{self.address}: {error.strerror}") from error
         return committed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,12 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 3
+
+
+def test_a_closed_stdout_is_one_line_and_3() -> None:
+    command = " ".join(map(shlex.quote, map(str, [*ODRADEK, "--help"])))
+    result = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (3, "odradek: stdout is closed\n")
 
 
 HOSTILE = [

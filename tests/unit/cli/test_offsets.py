@@ -126,3 +126,7 @@ def test_checkpoint_that_says_something_else(checkpoint: Path, name: str, conten
 def test_addresses_that_are_none(tmp_path: Path) -> None:
     assert "not a checkpoint" in run("show", tmp_path, code=ExitCode.INPUT_OUTPUT)
     assert "starts with one of" in run("show", "nowhere://host/group", code=ExitCode.INPUT_OUTPUT)
+
+
+def test_a_file_without_an_end_is_no_file_of_positions() -> None:
+    assert "not a file" in run("show", "file:///dev/zero", code=ExitCode.INPUT_OUTPUT)

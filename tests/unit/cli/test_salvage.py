@@ -280,6 +280,11 @@ def test_a_target_within_its_source_is_refused_before_anything_is_written(
         assert (result.exit_code, result.stdout) == (3, ""), target
         assert "which is only read" in result.stderr
         assert content(tmp_path) == before
+    # Kafka does not start on a log directory with a folder of another kind in it.
+    result = run("salvage", root / "keyed-0", root / "rescued")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "is within the log directory" in result.stderr
+    assert content(tmp_path) == before
     # One that holds its source is not empty.
     for target in (tmp_path, root, tmp_path / "link"):
         assert "is not empty" in run("salvage", root, target).stderr

@@ -86,6 +86,8 @@ def test_offsets_and_times_narrow_a_scan(fixture_4_3_1: KafkaFixture) -> None:
     assert first > 0
     assert offsets(since=since, until=until) == inside
     assert offsets(since=datetime.fromtimestamp(since / 1000, UTC), until=until) == inside
+    # Without a zone it is UTC, wherever this runs, as everywhere else.
+    assert offsets(since=datetime.fromtimestamp(since / 1000, UTC).replace(tzinfo=None), until=until) == inside
     assert offsets(since=datetime.fromtimestamp(since / 1000, UTC).isoformat(), until=until) == inside
     assert offsets(since=date(2020, 9, 13)) == list(range(len(records)))
     assert offsets(since=date(2099, 1, 1)) == []

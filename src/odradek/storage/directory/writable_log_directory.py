@@ -34,7 +34,7 @@ from odradek.storage.files import FILES, FileSystem
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 from odradek.storage.log.loader import now_ms
 from odradek.storage.log.open_writers import OpenWriters
-from odradek.storage.log.recovery import RecoveryReport
+from odradek.storage.log.recovery import RecoveryKind, RecoveryReport
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.image import TopicImage
 from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition
@@ -304,6 +304,7 @@ class WritableLogDirectory(LogDirectory):
             raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
         topic, number = topic_partition
         if topic_partition not in self._folders.places:
+            self._tell_of_lost(topic_partition)
             self._make_folders(topic, range(number, number + 1), self._folders.choose(1))
             self._list()
         state = self._folders.places[topic_partition]
@@ -330,6 +331,14 @@ class WritableLogDirectory(LogDirectory):
         )
         self.report.extend(log.report)
         return log
+
+    def _tell_of_lost(self, topic_partition: TopicPartition) -> None:
+        """Note that the folder of a partition is gone of which a checkpoint tells."""
+        for state in self._states:
+            end_offset = state.offset(Checkpoint.RECOVERY_POINT, topic_partition)
+            if end_offset > 0:
+                reason = f"offsets 0 to {end_offset - 1} were on the disk and are not there any more"
+                self.report.add(RecoveryKind.LOST, state.path / str(topic_partition), 0, 0, reason)
 
     def _recover(self) -> None:
         for topic_partition, state in sorted(self._folders.places.items()):

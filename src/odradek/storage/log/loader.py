@@ -231,6 +231,8 @@ class LogLoader:
         listed = self._list()
         bases = {named.base_offset for named, _ in listed if named.suffix == LOG_SUFFIX}
         present = {(named.base_offset, named.suffix) for named, _ in listed}
+        if self._is_clean and bases:
+            self._check_start_offset(max(bases))
         for named, name in listed:
             if named.suffix in SEGMENT_SUFFIXES[1:] and named.base_offset not in bases:
                 self._remove(name, "there is no segment that it belongs to")
@@ -262,6 +264,18 @@ class LogLoader:
             return True
         # Kafka makes an empty one, by which it finds nothing any more.
         return (segment.base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size > 0
+
+    def _check_start_offset(self, last_base_offset: int) -> None:
+        """Hold the checkpointed start of a log that was closed in order against its end, before anything is done.
+
+        Raises:
+            CheckpointError: It is beyond. Kafka, and a recovery, delete all of the log then.
+        """
+        if self._log_start_offset > last_base_offset:
+            end_offset = Segment(self._directory, last_base_offset, self._opened).end().next_offset
+            if end_offset < self._log_start_offset:
+                reason = f"{self._directory.name} starts at {self._log_start_offset}, after its end at {end_offset}"
+                raise CheckpointError(reason, path=self._directory.parent / LOG_START_OFFSET_CHECKPOINT)
 
     @staticmethod
     def _is_index_ahead(segment: Segment) -> bool:
@@ -338,8 +352,9 @@ class LogLoader:
             # The promise behind the marker was not kept; what would be appended behind the damage could not be read.
             self._recover_segment(self._segments[-1])
         end_offset = self._segments[-1].end().next_offset if self._segments else self._log_start_offset
-        if self._is_clean:
-            self._check_promises(end_offset)
+        if self._is_clean and end_offset < self._recovery_point:
+            reason = f"offsets {end_offset} to {self._recovery_point - 1} were on the disk and are not there any more"
+            self._report.add(RecoveryKind.LOST, self._directory, 0, 0, reason)
         if self._segments and end_offset < self._log_start_offset:
             for segment in reversed(self._segments):
                 self._remove_segment(segment, f"the log starts at {self._log_start_offset}, behind its end")
@@ -348,19 +363,6 @@ class LogLoader:
             self._new_producers().truncate_fully_and_start_at(self._log_start_offset)
             return self._log_start_offset, self._log_start_offset
         return end_offset if self._is_clean else min(self._recovery_point, end_offset), end_offset
-
-    def _check_promises(self, end_offset: int) -> None:
-        """Hold the checkpoints of a log that was closed in order against the log.
-
-        Raises:
-            CheckpointError: It is to start after its end. Kafka, and a recovery, delete all of it then.
-        """
-        if self._segments and end_offset < self._log_start_offset:
-            reason = f"{self._directory.name} starts at {self._log_start_offset}, after its end at {end_offset}"
-            raise CheckpointError(reason, path=self._directory.parent / LOG_START_OFFSET_CHECKPOINT)
-        if end_offset < self._recovery_point:
-            reason = f"offsets {end_offset} to {self._recovery_point - 1} were on the disk and are not there any more"
-            self._report.add(RecoveryKind.LOST, self._directory, 0, 0, reason)
 
     def _recover_unflushed(self) -> None:
         first = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import re
 import shutil
@@ -28,6 +30,7 @@ from odradek.storage.checkpoints import (
     write_offset_checkpoint,
 )
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.files import FileSystem
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 from peers.kafka_fixture import KafkaFixture
@@ -319,3 +322,97 @@ def test_a_fork_leaves_alone_what_its_parent_opened(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as again:
         assert values(again["t", 0]) == [b"before", b"after"]
         assert not again.report
+
+
+class Interrupting(FileSystem):
+    """A disk beside which Ctrl-C comes, once, right after a file was put in its place."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        if target.name == self.name:
+            self.name = ""
+            raise KeyboardInterrupt
+
+
+def test_settings_reach_open_logs_also_where_the_call_was_interrupted(tmp_path: Path) -> None:
+    files = Interrupting()
+    with odradek.open(tmp_path, files=files) as logs:
+        logs.create_topic("t", config={"retention.ms": "1", "internal.segment.bytes": "500"})
+        log = logs["t", 0]
+        for number in range(20):
+            log.append([Record(b"k", b"%0100d" % number, timestamp=1)])
+        files.name = "bootstrap.checkpoint"
+        with pytest.raises(KeyboardInterrupt):
+            logs.alter_topic_config("t", {"retention.ms": "-1"})
+        assert (logs.topic_config("t").retention_ms, log.config.retention_ms) == (-1, -1)
+        logs.maintain()
+        assert log.log_start_offset == 0
+
+
+def test_a_directory_is_closed_in_order_after_a_deletion_that_was_interrupted(tmp_path: Path) -> None:
+    files = Interrupting()
+    logs = odradek.open(tmp_path, files=files)
+    logs.create_topic("t")
+    logs["t", 0].append([Record(b"k", b"v")])
+    files.name = "bootstrap.checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        logs.delete_topic("t")
+    logs.close()
+    assert (tmp_path / CLEAN_SHUTDOWN_MARKER).exists()
+    assert not (tmp_path / "t-0").exists()
+    with odradek.open(tmp_path) as logs:
+        assert logs.topics() == []
+
+
+def test_a_refresh_that_fails_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        logs["t", 0].append([Record(b"k", b"v")] * 10)
+        logs["t", 0].delete_records(7)
+    with odradek.open(tmp_path) as logs:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "listdir", no_descriptor)
+            patch.setattr(os, "scandir", no_descriptor)
+            with pytest.raises(LogError, match="Too many open files"):
+                logs.refresh()
+        assert logs["t", 0].log_start_offset == 7
+    with odradek.open(tmp_path) as logs:
+        assert [record.offset for record in logs["t", 0].read()] == [7, 8, 9]
+
+
+def no_descriptor(path: object = ".") -> None:
+    raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+
+def test_what_is_not_marked_as_deleted_is_not_removed(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        with pytest.raises(LogError, match="not marked as deleted"):
+            logs.remove_deleted_folder(tmp_path / "t-0")
+        assert (tmp_path / "t-0").is_dir()
+
+
+@pytest.mark.parametrize("name", [".lock", ".kafka_cleanshutdown"])
+def test_what_stands_in_the_place_of_a_file_of_the_root_is_named(tmp_path: Path, name: str) -> None:
+    odradek.open(tmp_path).close()
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    with pytest.raises(LogError, match=rf"{name}: Is a directory"):
+        odradek.open(tmp_path)
+
+
+def test_a_folder_that_nobody_refers_to_is_opened_again_at_once(tmp_path: Path) -> None:
+    gc.disable()
+    try:
+        odradek.open(tmp_path).create_topic("t")
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            logs = odradek.open(tmp_path)
+    finally:
+        gc.enable()
+    assert logs.topics() == ["t"]
+    with pytest.raises(LogDirectoryLockedError, match="this program has it open already"):
+        odradek.open(tmp_path)
+    logs.close()
