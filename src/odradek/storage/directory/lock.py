@@ -107,8 +107,11 @@ class LogDirectoryLock:
 
     def __del__(self) -> None:
         if self.is_held and self._process.is_this:
-            warnings.warn(f"{self.path.parent} was not closed", ResourceWarning, stacklevel=2, source=self)
-            self.release()
+            try:
+                # It raises, where warnings are errors.
+                warnings.warn(f"{self.path.parent} was not closed", ResourceWarning, stacklevel=2, source=self)
+            finally:
+                self.release()
 
     def __enter__(self) -> LogDirectoryLock:
         return self
