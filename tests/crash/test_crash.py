@@ -122,7 +122,7 @@ def judge(folder: Path, work: Workload, cuts: int, since: int) -> int:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_crashes(folder: Path, seed: int) -> None:
-    assert crash(folder, seed, 20) == 20
+    assert crash(folder, seed, 10) == 10
 
 
 @pytest.mark.parametrize("go_on", [False, True])

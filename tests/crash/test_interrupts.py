@@ -23,7 +23,7 @@ from odradek.records.builder import build_batch
 pytestmark = [pytest.mark.usefixtures("real_locks"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 BLOCKS = 20
-CASES = 10
+CASES = 5
 
 FOUND_BEFORE = [
     # A batch was written and not published: the next one got its offset again.

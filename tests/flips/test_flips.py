@@ -99,7 +99,7 @@ def table_of(counts: dict[tuple[str, str], Counter[str]]) -> str:
 @pytest.mark.parametrize(("name", "state"), FOLDERS)
 def test_some_damage(folders: dict[tuple[str, str], Folder], path: Path, name: str, state: str) -> None:
     folder = folders[name, state]
-    judge(folder, path, sample(folder, 12, seed=1))
+    judge(folder, path, sample(folder, 6, seed=1))
 
 
 @pytest.mark.slow

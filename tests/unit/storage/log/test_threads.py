@@ -250,7 +250,7 @@ def test_a_look_up_beside_rolls_and_closings(logs: WritableLogDirectory) -> None
     threads = [threading.Thread(target=look_up) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for number in range(150):
+    for number in range(60):
         log.append([Record(b"k", b"%050d" % number)])
         if number % 10 == 0:
             log.roll()
