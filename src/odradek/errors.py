@@ -144,7 +144,7 @@ class LogDirectoryLockedError(LogError):
 class LogOfflineError(LogError):
     """A log whose disk failed: nothing more is written to it, and what was not acknowledged may be lost.
 
-    Only opening the log directory anew, which recovers what is on the disk, brings the log back.
+    Only opening the log directory again, which recovers what is on the disk, brings the log back.
     """
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:

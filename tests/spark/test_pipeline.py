@@ -248,7 +248,7 @@ def test_a_topic_made_anew_is_not_gone_on_with(
     assert Pipeline(work, spark).run() == 1
     metadata = log_dir / "keyed-0" / "partition.metadata"
     metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAEQ")
-    with pytest.raises(DataLossError, match="made anew under the same name") as caught:
+    with pytest.raises(DataLossError, match="made again under the same name") as caught:
         Pipeline(work, spark).run()
     assert caught.value.loss is Loss.NEW_TOPIC
 

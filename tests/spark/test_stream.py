@@ -84,7 +84,7 @@ def test_a_log_that_became_shorter_is_an_error(run: Run, fixture_4_3_1: KafkaFix
     run(log_dir, rows, subscribe="v2-none", startingOffsets="earliest")
     for segment in sorted((log_dir / "v2-none-0").glob("*.log"))[-2:]:
         segment.unlink()
-    with pytest.raises(StreamingQueryException, match="truncated, or made anew"):
+    with pytest.raises(StreamingQueryException, match="truncated, or made again"):
         run(log_dir, rows, subscribe="v2-none")
     rows.clear()
     run(log_dir, rows, subscribe="v2-none", failOnDataLoss="false")

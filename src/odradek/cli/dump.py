@@ -164,7 +164,7 @@ def command(
     A PATH is a file (a segment, also .deleted, .cleaned or .swap; an index, a snapshot, a checkpoint), the folder of a
     partition, a log directory, or a pattern. Of a folder the records are shown, in the order of partitions and offsets:
     all that the files hold, also below the log start offset. Damage is reported on stderr with its place, and the dump
-    goes on behind it; the exit code is then 1.
+    goes on after it; the exit code is then 1.
     """
     out = sys.stdout.buffer
     decoder = Decoder.of(

@@ -129,7 +129,7 @@ def _store(positions: Mapping[TopicPartition, Position], address: str, overwrite
         stored = store.load()
         held = sorted(stored.keys() & positions.keys())
         if held and not overwrite:
-            raise OffsetStoreError(f"{store.address} has a position of {held[0]} already (--overwrite sets it anew)")
+            raise OffsetStoreError(f"{store.address} has a position of {held[0]} already (--overwrite sets it again)")
         _print(store.commit(positions, expected=stored), form)
 
 

@@ -21,7 +21,7 @@ def command(source: Path, target: Path, form: str) -> int:
     """Write what is sound in SRC into a new log directory DST.
 
     SRC is a log directory or the folder of a partition, and is only read. Every batch whose checksum holds keeps its
-    offset; indexes are made anew. What is lost goes to stdout, a line each; the exit code is 1 where something is. A
+    offset; indexes are made again. What is lost goes to stdout, a line each; the exit code is 1 where something is. A
     file that cannot be read is left out, and named on stderr.
 
     DST.incomplete is written first, and renamed when it is complete.

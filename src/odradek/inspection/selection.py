@@ -82,5 +82,5 @@ def start_position(file: LogFile, data: mmap.mmap | bytes, selection: Selection)
     if not 0 < position < len(data):
         return 0
     first = next(iter(scan_batches(data, position)), None)
-    # Before Kafka 4 an entry's batch may start behind the position that it names, never before.
+    # Before Kafka 4 an entry's batch may start after the position that it names, never before.
     return position if first is not None and file.base_offset < first.base_offset and first.last_offset <= offset else 0

@@ -223,7 +223,7 @@ class Consumer:
             reader.paused = False
 
     def commit(self) -> None:
-        """Store the place behind everything that was handed out.
+        """Store the place after everything that was handed out.
 
         Raises:
             CommitConflictError: Another consumer has the group.

@@ -30,7 +30,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def read_checkpoint(path: Path) -> dict[TopicPartition, Position]:
-    """Return the positions behind the last batch that is done, each with the batch's number.
+    """Return the positions after the last batch that is done, each with the batch's number.
 
     Raises:
         OffsetStoreError: It is no checkpoint, no batch of it is done, or its sources do not read topics.

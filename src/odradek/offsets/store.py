@@ -36,7 +36,7 @@ class Position:
     Attributes:
         offset: The next offset to read: one past the last record that is done.
         leader_epoch: The leader epoch of the last record that is done; tells a truncated log from a grown one.
-        topic_id: The topic's id as Kafka prints it; tells a topic that was made anew under the same name.
+        topic_id: The topic's id as Kafka prints it; tells a topic that was made again under the same name.
         batch: A token of the batch of work that ended here, so that a restarted reader recognises its own.
     """
 

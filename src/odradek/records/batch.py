@@ -15,7 +15,7 @@ from odradek.records.message_set import message_payload, read_inner_messages, re
 
 
 def records_section(data: Buffer, header: BatchHeader, decompressor: Decompressor) -> Buffer:
-    """Return what a batch holds behind its header, decompressed where it was compressed.
+    """Return what a batch holds after its header, decompressed where it was compressed.
 
     For a v0 or v1 wrapper that is its inner message set.
 

@@ -28,9 +28,9 @@ class Narrowing:
         topics: The topics; all if None.
         partitions: The partitions' numbers; all if None.
         start_offset: The first offset.
-        end_offset: Behind the last offset.
+        end_offset: After the last offset.
         start_timestamp: The first timestamp, in ms.
-        end_timestamp: Behind the last timestamp, in ms.
+        end_timestamp: After the last timestamp, in ms.
     """
 
     topics: frozenset[str] | None = None

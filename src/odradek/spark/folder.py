@@ -4,7 +4,7 @@
     task     opens the files of its split and decodes them; it lists nothing
 
 A file that a running Kafka replaced or deleted meanwhile is noticed by its inode: then the task looks its offsets up
-anew.
+again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FolderSplit(Split):
         topic: Its topic.
         partition: Its partition.
         start_offset: The first offset wanted.
-        end_offset: Behind the last offset wanted.
+        end_offset: After the last offset wanted.
         pieces: Where the batches are.
         aborted: Transactions to leave out: producer id, first offset, last offset.
     """

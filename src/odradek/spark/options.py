@@ -64,7 +64,7 @@ class SourceOptions:
         partitions: The partitions to read, from `assign`; all of the topics' if None.
         starting: Where to start.
         ending: Where to end.
-        start_after_end: Whether a timestamp behind the last record means the end of the log, not an error.
+        start_after_end: Whether a timestamp after the last record means the end of the log, not an error.
         include_headers: Whether the schema has `headers`.
         fail_on_data_loss: Whether records that are gone are an error.
         isolation: What to do about transactions.

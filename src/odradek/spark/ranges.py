@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
     Attributes:
         start_offset: Its log start offset.
         end_offset: Its end, exclusive, for this isolation level.
-        topic_id: Its topic's id, where there is one: it tells a topic that was made anew under the same name.
+        topic_id: Its topic's id, where there is one: it tells a topic that was made again under the same name.
     """
 
     start_offset: int
@@ -53,7 +53,7 @@ class Loss(Enum):
 
     RETENTION = "deleted by retention, or by a request to delete records"
     TRUNCATION = "truncated"
-    NEW_TOPIC = "made anew under the same name"
+    NEW_TOPIC = "made again under the same name"
     MISSING = "deleted with its topic"
 
 
@@ -110,7 +110,7 @@ class Split(InputPartition):
 
     Attributes:
         start_timestamp: The first timestamp wanted, in ms.
-        end_timestamp: Behind the last timestamp wanted, in ms.
+        end_timestamp: After the last timestamp wanted, in ms.
     """
 
     start_timestamp = MIN_TIMESTAMP
@@ -187,7 +187,7 @@ def resolve(
         name: `starting` or `ending`, for the errors.
         topics: Who is asked about times.
         bounds: The partitions, and what they have.
-        end_for_later_times: Whether a time behind the last record means the end of the log, not an error.
+        end_for_later_times: Whether a time after the last record means the end of the log, not an error.
 
     Raises:
         SourceOptionError: The rule names other partitions than there are, or a time has no offset.
@@ -245,7 +245,7 @@ def plan_batch(topics: Topics, options: SourceOptions) -> list[OffsetRange]:
     asked = [OffsetRange(partition, starting[partition], ending[partition]) for partition in sorted(bounds)]
     for partition, start, end in asked:
         if start > end:
-            raise SourceOptionError(f"{partition}: the starting offset {start} is behind the ending offset {end}")
+            raise SourceOptionError(f"{partition}: the starting offset {start} is after the ending offset {end}")
     return within(asked, bounds, fail_on_data_loss=options.fail_on_data_loss)
 
 

@@ -63,7 +63,7 @@ class FileSystem:
     """What may be done to a disk."""
 
     def open(self, path: Path) -> WritableFile:
-        """Open a file to write to, made anew where it is missing."""
+        """Open a file to write to, made where it is missing."""
         return WritableFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
     def rename(self, source: Path, target: Path) -> None:

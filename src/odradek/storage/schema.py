@@ -1,7 +1,7 @@
 """Kafka's own records, read and written from a table of their fields: a `Schema`.
 
 The records of the metadata log and of the coordinators' topics follow Kafka's message schemas (KIP-482): fields back to
-back, and from some version on *flexible*: `field_types` has another form then, and behind the plain fields come those
+back, and from some version on *flexible*: `field_types` has another form then, and after the plain fields come those
 that have a tag.
 
     plain      field | field | ...
@@ -148,7 +148,7 @@ class Schema(Generic[T]):
         """Read a record that starts at `position` of `data`.
 
         Returns:
-            The record, and the position of the byte behind it.
+            The record, and the position of the byte after it.
 
         Raises:
             FormatError: The version is unknown, or the bytes are not such a record.

@@ -51,7 +51,7 @@ class AppendRules:
 
     Attributes:
         codec: `compression.type` as a codec's number; None for `producer`, which keeps each batch's own.
-        level: The codec's level, used only where a batch has to be compressed anew; None is Kafka's default.
+        level: The codec's level, used only where a batch has to be compressed again; None is Kafka's default.
         compacted: Whether `cleanup.policy` names `compact`, so that every record needs a key.
         timestamp_type: `message.timestamp.type`.
         timestamp_before_max_ms: `message.timestamp.before.max.ms`.
@@ -125,7 +125,7 @@ def check_headers(data: Buffer, rules: AppendRules, *, origin: AppendOrigin = Ap
         if header.size_bytes > rules.max_message_bytes:
             raise _too_large(header, rules)
         if header.magic != first.magic:
-            raise InvalidRecordError(f"a batch of magic {header.magic} behind one of magic {first.magic}")
+            raise InvalidRecordError(f"a batch of magic {header.magic} after one of magic {first.magic}")
     if len(headers) > 1 and (first.magic == 2 or any(header.codec for header in headers)):
         raise InvalidRecordError("more than one batch, where one v2 batch or one wrapper is allowed")
     if first.magic == 2:
@@ -192,7 +192,7 @@ class _Append:
         return self._now_ms if self._rules.stamps else None
 
     def v2(self, header: BatchHeader) -> ValidatedAppend:
-        """Check a v2 batch; change it in place, or compress it anew."""
+        """Check a v2 batch; change it in place, or compress it again."""
         rules = self._rules
         try:
             section = records_section(self._data, header, self._decompressor)
@@ -247,7 +247,7 @@ class _Append:
             max_timestamp = self._now_ms
         else:
             attributes &= ~LOG_APPEND_TIME_FLAG
-        # A rest that was cut short may stand behind the batch.
+        # A rest that was cut short may stand after the batch.
         size = min(memoryview(data).nbytes, header.size_bytes)
         return assign(data, 0, size, self._base_offset, self._partition_leader_epoch, attributes, max_timestamp)
 
@@ -350,7 +350,7 @@ def validate_append(
         partition_leader_epoch: The leader's epoch.
         now_ms: The leader's clock.
         origin: Who appends.
-        decompressor: What decompresses batches to be checked; one that is kept saves its memory being made anew.
+        decompressor: What decompresses batches to be checked; one that is kept saves its memory being made again.
 
     Raises:
         BrokerError: With Kafka's code for what is wrong; `record_errors` says which records are.

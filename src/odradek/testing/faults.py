@@ -237,7 +237,7 @@ class FaultyFileSystem(FileSystem):
                 raise OSError(error, os.strerror(error), str(path))
 
     def open(self, path: Path) -> WritableFile:
-        """Open a file, made anew where it is missing."""
+        """Open a file, made where it is missing."""
         with self._lock:
             name = self.relative(path)
             node = self._node(name)

@@ -56,9 +56,9 @@ def test_names_a_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | 
             None,
             r"it holds \[30, 100\): deleted by retention, or by a request to delete records \(fail",
         ),
-        (Bounds(0, 10), None, r"it holds \[0, 10\): truncated, or made anew under the same name \(fail"),
+        (Bounds(0, 10), None, r"it holds \[0, 10\): truncated, or made again under the same name \(fail"),
         (Bounds(0, 10, "x"), "x", r"it holds \[0, 10\): truncated \(fail"),
-        (Bounds(0, 100, "y"), "x", r"it holds \[0, 100\): made anew under the same name \(other records"),
+        (Bounds(0, 100, "y"), "x", r"it holds \[0, 100\): made again under the same name \(other records"),
         (None, "x", r"it is gone: deleted with its topic \(fail"),
     ],
 )

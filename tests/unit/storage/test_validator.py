@@ -223,7 +223,7 @@ INNER = build_message_set(RECORDS, magic=1)
         (BATCH + BATCH, AppendRules(), InvalidRecordError, "more than one batch"),
         (WRAPPER + WRAPPER, AppendRules(), InvalidRecordError, "more than one batch"),
         (V0 := build_message_set(RECORDS, magic=0), AppendRules(max_message_bytes=30), RecordTooLargeError, "above"),
-        (V0 + BATCH, AppendRules(), InvalidRecordError, "magic 2 behind one of magic 0"),
+        (V0 + BATCH, AppendRules(), InvalidRecordError, "magic 2 after one of magic 0"),
         (build_batch(RECORDS, base_offset=1), AppendRules(), InvalidRecordError, "starts at offset 0, this one at 1"),
         (MARKER, AppendRules(), InvalidRecordError, "control records"),
         (

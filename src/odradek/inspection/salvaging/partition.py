@@ -1,7 +1,7 @@
 """Salvages one partition: every batch whose checksum holds, with its offset, and nothing else.
 
     source   | batch | damage ...... | batch | batch again | torn        read only
-    target   | batch | batch |        .index .timeindex .txnindex made anew; what is between is reported as lost
+    target   | batch | batch |        .index .timeindex .txnindex made again; what is between is reported as lost
 
 A base offset is outside of the checksum. Where one is wrong and it can be told what it should be, it is put right, and
 told; else the batch is lost. Producers' snapshots are left to Kafka, which makes them again when it recovers the log.

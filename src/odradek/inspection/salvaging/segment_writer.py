@@ -22,7 +22,7 @@ INDEX_INTERVAL_BYTES = 4096
 
 
 class SegmentWriter:
-    """A segment that is made anew.
+    """A segment that is made again.
 
     Args:
         directory: The folder of the partition.

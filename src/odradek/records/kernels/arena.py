@@ -89,7 +89,7 @@ class Arena:
         self._used += size
 
     def hand_out(self):
-        """Return the blocks and start anew."""
+        """Return the blocks and start again."""
         blocks = self._blocks
         self._close_block()
         self._blocks = []

@@ -131,7 +131,7 @@ class ArrowMemory:
         return ok
 
     def take(self):
-        """Hand out the columns and start anew; `ColumnDecoder.take` says what comes out."""
+        """Hand out the columns and start again; `ColumnDecoder.take` says what comes out."""
         rows: int64_t = self.rows
         offsets = _hand_out(cython.address(self.offsets), cython.address(self.offsets_capacity), rows * 8)
         timestamps = _hand_out(cython.address(self.timestamps), cython.address(self.timestamps_capacity), rows * 8)

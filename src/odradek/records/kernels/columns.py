@@ -62,7 +62,7 @@ Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 @cython.final
 @cython.cclass
 class ColumnDecoder:
-    """Turns batches into columns; `take` hands out what was decoded so far and starts anew.
+    """Turns batches into columns; `take` hands out what was decoded so far and starts again.
 
     A batch is taken whole or not at all: one that contradicts itself leaves the columns as they were.
     """
@@ -561,7 +561,7 @@ class ColumnDecoder:
     # -- handing out ---------------------------------------------------------------------------------------------
 
     def take(self):
-        """Hand out the columns and start anew.
+        """Hand out the columns and start again.
 
         Returns:
             rows, offsets (int64), timestamps (int64), number of timestamps that are none, timestamp types (uint8: 0

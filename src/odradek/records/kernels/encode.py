@@ -69,7 +69,7 @@ Batch = cython.struct(
 @cython.nogil
 @cython.exceptval(check=False)
 def _record_size(row: cython.pointer(Row), timestamp_delta: int64_t, offset_delta: int64_t) -> int64_t:
-    """Return the bytes of a record behind its length."""
+    """Return the bytes of a record after its length."""
     size: int64_t = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(row.header_count)
     size += varint_size(row.key_size) + varint_size(row.value_size) + row.headers_size
     if row.key_size > 0:
@@ -368,11 +368,11 @@ def _checksum(p: Room, size_bytes: int64_t) -> cython.void:
 
 
 def seal(header: bytes, payload: cython.const[cython.uchar][::1]):
-    """Return a batch of a header's fields and the bytes behind it, with its length and checksum right.
+    """Return a batch of a header's fields and the bytes after it, with its length and checksum right.
 
     Args:
         header: 61 bytes at least, of which the first 61 are taken.
-        payload: What stands behind the header: records, compressed or not.
+        payload: What stands after the header: records, compressed or not.
 
     Raises:
         ValueError: The header is too short, or the batch longer than 2^31 - 1 bytes.

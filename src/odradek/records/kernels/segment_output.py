@@ -1,6 +1,6 @@
 """The segment that compaction writes: its batches, and the entries of its two indexes, made on the way.
 
-    batch -> placed behind those before -> every `index.interval.bytes`: offset -> position, timestamp -> offset
+    batch -> placed after those before -> every `index.interval.bytes`: offset -> position, timestamp -> offset
 
 Kafka: LogSegment.append, OffsetIndex, TimeIndex.
 """
@@ -48,7 +48,7 @@ class Output:
 
 
 def reserve(room: cython.pointer(GrowingBytes), more: int64_t):
-    """Make room for `more` bytes behind those in use; False where there is no memory."""
+    """Make room for `more` bytes after those in use; False where there is no memory."""
     wanted: int64_t = room.used + more
     grown: Room
     if wanted <= room.capacity:
@@ -154,7 +154,7 @@ class SegmentOutput:
         return self._output.used
 
     def take(self):
-        """Hand out the batches so far and start anew."""
+        """Hand out the batches so far and start again."""
         output: Output = Output.__new__(Output)
         output.data = self._output.data
         output.size = self._output.used

@@ -149,7 +149,7 @@ def _parse(body: memoryview, version: int, name: TopicPartition) -> FetchAnswer 
 
 
 def whole_batches(data: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Return where the last whole batch ends, and the offset behind it (-1 if there is none).
+    """Return where the last whole batch ends, and the offset after it (-1 if there is none).
 
     Raises:
         FormatError: What comes first is no batch, not even a torn one.

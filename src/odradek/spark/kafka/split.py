@@ -212,7 +212,7 @@ class PartitionFetch:
         except errors.OffsetOutOfRangeError:
             raise
         except BaseException:
-            # Another leader, or the same one anew: both are found by asking again.
+            # Another leader, or the same one again: both are found by asking again.
             self._disconnect()
             raise
         return answer
@@ -233,7 +233,7 @@ class PartitionFetch:
             self._connection = None
 
     def _request(self, offset: int) -> object:
-        # Not much more than what is left of the range: what lies behind it is another task's.
+        # Not much more than what is left of the range: what lies after it is another task's.
         left_bytes = int((self._end - offset) * self.record_bytes * 1.05) + _SMALLEST_FETCH_BYTES
         max_bytes = max(self._least_bytes, min(self._settings.fetch_bytes, left_bytes))
         return fetch_request(
@@ -250,7 +250,7 @@ class PartitionFetch:
         try:
             self._version = self._connection.send(self._request(offset))
         except OSError:
-            # What came is good; the next round connects anew.
+            # What came is good; the next round connects again.
             self._disconnect()
 
     def _bounds(self) -> tuple[int, int]:

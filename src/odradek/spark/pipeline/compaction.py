@@ -32,7 +32,7 @@ class _Small:
     size_bytes: int
     schema: pa.Schema
     offsets: tuple[str, int, int] | None
-    """`topic-partition`, first offset, offset behind the last; None for rows that belong to no one record."""
+    """`topic-partition`, first offset, offset after the last; None for rows that belong to no one record."""
 
     @property
     def group(self) -> tuple[str, str]:

@@ -184,7 +184,7 @@ class Pipeline:
             stored = self.positions.get(name)
             if stored is not None:
                 loss = find_loss(OffsetRange(name, stored.offset, stored.offset), bounds.get(name), stored.topic_id)
-                # Going on with a topic made anew is no choice: sinks know offsets, and these are others now.
+                # Going on with a topic made again is no choice: sinks know offsets, and these are others now.
                 if loss is not None and (self._options.fail_on_data_loss or loss.loss is Loss.NEW_TOPIC):
                     raise loss
         if target is not None:

@@ -63,7 +63,7 @@ class ParquetSinkSpec:
     Attributes:
         path: The folder.
         view: What is written.
-        name: A view of all that the folder holds, for the sinks behind it.
+        name: A view of all that the folder holds, for the sinks after it.
         partition_by: `topic` and `date` (of `timestamp`), as folders; both need those columns in the view.
         compression: What Parquet's pages are compressed with.
     """

@@ -39,7 +39,7 @@ class Sink(ABC):
         """Write a batch, whose views are defined; what returns is durable."""
 
     def define_views(self, spark: SparkSession) -> None:  # noqa: B027 - most sinks have none
-        """Define the views that the sinks behind this one may query; also called where nothing was left to write."""
+        """Define the views that the sinks after this one may query; also called where nothing was left to write."""
 
     @abstractmethod
     def close(self) -> None:

@@ -46,7 +46,7 @@ class CleanableLog(Protocol):
 
     @property
     def log_end_offset(self) -> int:
-        """The offset behind the last one."""
+        """The offset after the last one."""
         ...
 
     @property

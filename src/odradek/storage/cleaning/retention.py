@@ -64,7 +64,7 @@ def deletable_segments(
         segments: All segments, in order.
         config: The topic's configs.
         log_start_offset: The first offset that readers are given.
-        log_end_offset: Behind the last one.
+        log_end_offset: After the last one.
         high_watermark: No offset at or above it goes.
         now_ms: The time.
     """

@@ -3,7 +3,7 @@
     batch -> plain v2 data            compiled code decides, record by record
              compressed               decompressed, filtered, compressed again where it changed
              transactional, control   first the transactions decide
-             v0, v1                   written anew as v2, as Apache Kafka 4 does
+             v0, v1                   written again as v2, as Apache Kafka 4 does
 
 Source in Kafka: `Cleaner.cleanSegments`, `Cleaner.cleanInto`.
 """

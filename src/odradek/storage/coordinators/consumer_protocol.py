@@ -64,7 +64,7 @@ ASSIGNMENT: Schema[ConsumerAssignment] = Schema(
 
 def protocol_json(schema: Schema[Any], data: bytes) -> dict[str, Any] | None:
     """Return a subscription or an assignment as Kafka's dump tool prints it; None where it is none."""
-    # A later version may only have more fields behind those that are known.
+    # A later version may only have more fields after those that are known.
     version = min(int.from_bytes(data[:_VERSION_BYTES], "big", signed=True), schema.latest)
     try:
         return schema.to_json(schema.decode(data, version, position=_VERSION_BYTES)[0], version)

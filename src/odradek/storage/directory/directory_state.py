@@ -1,7 +1,7 @@
-"""What one folder of `log.dirs` says of all its logs: checkpoints and the clean-shutdown marker, behind the lock.
+"""What one folder of `log.dirs` says of all its logs: checkpoints and the clean-shutdown marker, under its lock.
 
     .lock                                who writes here, held while it is open
-    .kafka_cleanshutdown                 all promises behind it were kept: nothing has to be recovered
+    .kafka_cleanshutdown                 every log was closed in order: nothing has to be recovered
     recovery-point-offset-checkpoint     per log: what is below is on the disk
     log-start-offset-checkpoint          per log: where it starts, if not with its first segment
     replication-offset-checkpoint        per log: the high watermark

@@ -61,7 +61,7 @@ class LogDirectory:
         return f"<LogDirectory {self.path}>"
 
     def refresh(self) -> None:
-        """Look at the folder again; logs that are asked for from now on are opened anew.
+        """Look at the folder again; logs that are asked for from now on are opened again.
 
         Raises:
             LogError: The folder is gone.

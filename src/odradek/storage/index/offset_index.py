@@ -58,7 +58,7 @@ class OffsetIndex(IndexFile):
         return OffsetPosition(self.base_offset, 0) if number < 0 else self.entry(number)
 
     def upper_bound(self, position: int) -> OffsetPosition | None:
-        """Return the first entry at or behind a position of the segment, or `None`."""
+        """Return the first entry at or after a position of the segment, or `None`."""
         number = self.floor_position(position - 1) + 1
         return self.entry(number) if number < self.count else None
 
@@ -116,5 +116,5 @@ class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
         return self._current.lookup(offset)
 
     def upper_bound(self, position: int) -> OffsetPosition | None:
-        """Return the first entry at or behind a position of the segment, or `None`."""
+        """Return the first entry at or after a position of the segment, or `None`."""
         return self._current.upper_bound(position)

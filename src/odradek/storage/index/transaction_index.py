@@ -4,8 +4,8 @@
 
 34 bytes an entry, in the order of the markers. `last_offset` is the marker's; the data may lie in earlier segments.
 `last_stable_offset` is the one after the abort: the first offset of the oldest other open transaction, else the offset
-behind the marker; an entry whose last stable offset is at or above an offset is the last that concerns anything below
-it. The file exists only where there is an entry; bytes behind the last whole entry are ignored.
+after the marker; an entry whose last stable offset is at or above an offset is the last that concerns anything below
+it. The file exists only where there is an entry; bytes after the last whole entry are ignored.
 
 Source in Kafka: `TransactionIndex`, `AbortedTxn`.
 """
@@ -99,7 +99,7 @@ class TransactionIndex:
         """Compare the entries with the segment and with one another.
 
         Raises:
-            CorruptIndexError: A marker lies before the segment, or not behind the one before it.
+            CorruptIndexError: A marker lies before the segment, or not after the one before it.
         """
         last_offset = self.base_offset - 1
         for number, transaction in enumerate(self.transactions):
@@ -124,7 +124,7 @@ class WritableTransactionIndex(TransactionIndex):
         """Add an entry.
 
         Raises:
-            LogError: Its marker is not behind the last one.
+            LogError: Its marker is not after the last one.
         """
         if self.transactions and transaction.last_offset <= self.transactions[-1].last_offset:
             raise LogError(

@@ -64,7 +64,7 @@ class LoadedLog:
     Attributes:
         segments: The segments by base offset; none where the log is new, or lost all of them.
         log_start_offset: The first offset that readers are given.
-        log_end_offset: Behind the last offset.
+        log_end_offset: After the last offset.
         recovery_point: What is below it is on the disk.
         producers: The producers at the log end offset.
         epochs: The leaders' terms.
@@ -142,7 +142,7 @@ class LogLoader:
         epochs = self._epochs.entries
         self._epochs.truncate_from_end(end_offset)
         if self._epochs.entries != epochs and not self._is_clean:
-            # An entry behind the end may have kept out those of the batches.
+            # An entry after the end may have kept out those of the batches.
             self._derive_epochs(self._segments)
         if self._segments:
             start_offset = max(start_offset, self._segments[0].base_offset)
@@ -242,7 +242,7 @@ class LogLoader:
                 # What came after it may be gone: replayed from there, transactions that were decided would be open.
                 self._files.unlink(self._directory / name)
                 self._listed = None
-        # What is recovered later on anyhow is left alone here: a cut there means something to the segments behind it.
+        # What is recovered later on anyhow is left alone here: a cut there means something to the segments after it.
         unflushed = max((base for base in bases if base <= self._recovery_point), default=min(bases, default=0))
         ordered = sorted(bases)
         for base_offset, following in zip(ordered, [*ordered[1:], None], strict=False):
@@ -349,7 +349,7 @@ class LogLoader:
         if not self._is_clean:
             self._recover_unflushed()
         elif self._segments and self._segments[-1].end().damage is not None:
-            # The promise behind the marker was not kept; what would be appended behind the damage could not be read.
+            # The promise of the marker was not kept; what would be appended behind the damage could not be read.
             self._recover_segment(self._segments[-1])
         end_offset = self._segments[-1].end().next_offset if self._segments else self._log_start_offset
         if self._is_clean and end_offset < self._recovery_point:
@@ -357,7 +357,7 @@ class LogLoader:
             self._report.add(RecoveryKind.LOST, self._directory, 0, 0, reason)
         if self._segments and end_offset < self._log_start_offset:
             for segment in reversed(self._segments):
-                self._remove_segment(segment, f"the log starts at {self._log_start_offset}, behind its end")
+                self._remove_segment(segment, f"the log starts at {self._log_start_offset}, after its end")
             self._segments = []
             self._epochs.clear()
             self._new_producers().truncate_fully_and_start_at(self._log_start_offset)

@@ -115,7 +115,7 @@ class LogDisk(FileSystem):
     # -- files
 
     def open(self, path: Path) -> WritableFile:
-        """Open a file to write to, made anew where it is missing.
+        """Open a file to write to, made where it is missing.
 
         Raises:
             LogOfflineError: The disk failed, now or before.

@@ -1,4 +1,4 @@
-"""Recovers one segment: scans it, cuts it where it is torn, and writes its indexes anew.
+"""Recovers one segment: scans it, cuts it where it is torn, and writes its indexes again.
 
     before   | batch | batch | batch | torn batch or zeros     .index: missing, padded or stale
     after    | batch | batch | batch |                         .index, .timeindex, .txnindex: as if appended and rolled
@@ -37,7 +37,7 @@ class RecoveryKind(Enum):
     """What recovery did."""
 
     TRUNCATED = "truncated"
-    """Bytes behind the last whole batch were cut off."""
+    """Bytes after the last whole batch were cut off."""
 
     REMOVED = "removed"
     """A file that cannot belong to the log any more was removed."""
@@ -162,7 +162,7 @@ def recover_segment(
     """Recover a segment.
 
     Args:
-        segment: The segment; its file is cut behind the last whole batch.
+        segment: The segment; its file is cut after the last whole batch.
         producers: The producers' state at the segment's base offset, which goes on to its end.
         epochs: The leaders' terms, to which those of the batches are added.
         index_interval_bytes: `index.interval.bytes`.

@@ -409,7 +409,7 @@ def _decode(value: Buffer | None) -> tuple[MetadataRecord, int]:
         return UnknownRecord(api_key, version, reader.take(reader.left)), version
     record, end = schema.decode(value, version, position=reader.position)
     if end != len(value):
-        raise FormatError(f"{len(value) - end} bytes too many behind a metadata record", position=end)
+        raise FormatError(f"{len(value) - end} bytes too many after a metadata record", position=end)
     known: MetadataRecord = record
     return known, version
 

@@ -308,9 +308,9 @@ class ProducerStateManager:
         return sorted(self._producers.values(), key=bucket)
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Bring the state to what the newest readable snapshot within the log holds; batches behind it are to follow.
+        """Bring the state to what the newest readable snapshot within the log holds; batches after it are to follow.
 
-        Snapshots behind the log, and those that cannot be read, are deleted; unlike Kafka, not those before its start:
+        Snapshots after the log, and those that cannot be read, are deleted; unlike Kafka, not those before its start:
         the segment that they belong to is recovered from them once more. Where the state belongs to the log end offset
         already, it stays.
 
@@ -352,7 +352,7 @@ class ProducerStateManager:
         self.map_end_offset = self._last_snapshot_offset = log_start_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything, delete every snapshot, and begin anew at an offset."""
+        """Forget everything, delete every snapshot, and begin again at an offset."""
         self._producers.clear()
         self._open = {}
         for snapshot in self.snapshot_offsets:

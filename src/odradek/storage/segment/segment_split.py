@@ -67,7 +67,7 @@ def split_segment(segment: Segment, parts: list[Part], files: FileSystem = FILES
 
     Args:
         segment: The segment.
-        parts: What `parts_of` returned. What is behind the last whole batch goes into the last part.
+        parts: What `parts_of` returned. What is after the last whole batch goes into the last part.
         files: The way to the disk.
     """
     status = segment.path.stat()
