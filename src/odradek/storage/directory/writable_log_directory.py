@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from odradek.errors import InvalidConfigError, LogError, UnknownTopicOrPartitionError
@@ -30,6 +30,7 @@ from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, collect, unless_deleted
 from odradek.storage.directory.partition_folders import PartitionFolders
 from odradek.storage.directory.partition_metadata import PARTITION_METADATA, write_partition_metadata
+from odradek.storage.directory.topic_changes import TopicChanges
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 from odradek.storage.log.loader import now_ms
@@ -63,14 +64,6 @@ def _tells_of_disk(
             raise LogError(f"{error.filename or path}: {error.strerror}") from error
 
     return told
-
-
-class _Deletion(NamedTuple):
-    """The deletion of a topic that is under way."""
-
-    topic: str
-    partitions: Sequence[TopicPartition]
-    delay_ms: int
 
 
 class WritableLogDirectory(LogDirectory):
@@ -130,9 +123,6 @@ class WritableLogDirectory(LogDirectory):
         self._writers = OpenWriters(max_open_logs)
         self._open_logs: dict[TopicPartition, WritableLog] = {}
         self._flushes_late = False
-        self._is_settled = True
-        self._deletion: _Deletion | None = None
-        self._altered: str | None = None
         self._is_closed = False
         self._has_let_go = False
         self._unclean: list[DirectoryState] = []
@@ -157,6 +147,15 @@ class WritableLogDirectory(LogDirectory):
             super().__init__(paths[0])
             self.mode = "a"
             self._maintenance = Maintenance(self, maintenance_config, files=files, clock=clock)
+            self._changes = TopicChanges(
+                self._cluster,
+                self._folders,
+                self._maintenance,
+                self._open_logs,
+                config_of=self.topic_config,
+                list_again=self._list,
+                clock=clock,
+            )
             self._compacted = {partition for one in paths for partition in self._maintenance.cleaner.checkpoints(one)}
             for folder in self._folders.deleted:
                 self.remove_deleted_folder(folder)
@@ -171,38 +170,10 @@ class WritableLogDirectory(LogDirectory):
         for log in self.open_logs:
             log.flushes_late = flushes_late
 
-    def _settle(self) -> None:
-        """Let folders and lists follow the metadata, also where an exception ended a change in its middle."""
-        altered = self._altered
-        if altered is not None:
-            for topic_partition, log in self._open_logs.items():
-                if topic_partition.topic == altered and altered in self._cluster.image.topics:
-                    log.config = self._cluster.topic_config(altered, self._config)
-        self._altered = None
-        deletion = self._deletion
-        if deletion is not None and deletion.topic not in self._cluster.image.topics:
-            # Nobody may append to its logs any more.
-            self._delete_logs(deletion.partitions, deletion.delay_ms)
-        self._deletion = None
-        self._list()
-        self._is_settled = True
-
     def _settle_if_free(self) -> None:
         """Settle a change that an exception ended; where the lock is taken somebody is at work, who does it."""
-        if not self._is_settled and not self._is_closed and self._process.is_this and not self._lock._is_owned():
-            run_if_free(self._lock, partial(collect, [], self._settle))
-
-    def _carry_out(self, change: Callable[[], _T]) -> _T:
-        """Make a change of the topics, which the folders and the lists follow."""
-        self._is_settled = False
-        try:
-            result = change()
-        except BaseException:
-            # Where this fails as well, it is the next one to look who settles it.
-            collect([], self._settle)
-            raise
-        self._settle()
-        return result
+        if not self._changes.is_settled and not self._is_closed and self._process.is_this:
+            run_if_free(self._lock, partial(collect, [], self._changes.settle))
 
     def _changing(self) -> Lock:
         """Return the lock for a change; see `_check_entry`."""
@@ -295,8 +266,8 @@ class WritableLogDirectory(LogDirectory):
     def _check_usable(self) -> None:
         """Raise where nothing can be changed; to be called under the lock, before a change."""
         self._check_open()
-        if not self._is_settled:
-            self._settle()
+        if not self._changes.is_settled:
+            self._changes.settle()
 
     @_tells_of_disk
     def _open(self, topic_partition: TopicPartition) -> WritableLog:
@@ -305,7 +276,7 @@ class WritableLogDirectory(LogDirectory):
         topic, number = topic_partition
         if topic_partition not in self._folders.places:
             self._tell_of_lost(topic_partition)
-            self._make_folders(topic, range(number, number + 1), self._folders.choose(1))
+            self._changes.make_folders(topic, range(number, number + 1), self._folders.choose(1))
             self._list()
         state = self._folders.places[topic_partition]
         folder = state.path / str(topic_partition)
@@ -367,17 +338,7 @@ class WritableLogDirectory(LogDirectory):
         """
         with self._changing():
             self._check_usable()
-            states = self._folders.choose(partitions)
-            directory_ids = self._cluster.directory_ids([state.path for state in states])
-
-            def create() -> TopicImage:
-                topic = self._cluster.metadata.create_topic(
-                    name, partitions, config, topic_id=topic_id, directory_ids=directory_ids
-                )
-                self._make_folders(name, range(partitions), states)
-                return topic
-
-            return self._carry_out(create)
+            return self._changes.create(name, partitions, config, topic_id)
 
     @_tells_of_disk
     def create_partitions(self, name: str, total: int) -> TopicImage:
@@ -389,16 +350,7 @@ class WritableLogDirectory(LogDirectory):
         """
         with self._changing():
             self._check_usable()
-            present = len(self._cluster.image.topic(name).partitions)
-            states = self._folders.choose(total - present)
-            directory_ids = self._cluster.directory_ids([state.path for state in states])
-
-            def grow() -> TopicImage:
-                topic = self._cluster.metadata.create_partitions(name, total, directory_ids=directory_ids)
-                self._make_folders(name, range(present, total), states)
-                return topic
-
-            return self._carry_out(grow)
+            return self._changes.grow(name, total)
 
     @_tells_of_disk
     def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> TopicConfig:
@@ -410,8 +362,7 @@ class WritableLogDirectory(LogDirectory):
         """
         with self._changing():
             self._check_usable()
-            self._altered = name
-            self._carry_out(lambda: self._cluster.metadata.alter_topic_config(name, changes))
+            self._changes.alter(name, changes)
             return self.topic_config(name)
 
     @_tells_of_disk
@@ -434,22 +385,7 @@ class WritableLogDirectory(LogDirectory):
         """
         with self._changing():
             self._check_usable()
-            delay_ms = self.topic_config(name).file_delete_delay_ms
-            going = [place for place in self._folders.places if place.topic == name]
-            self._deletion = _Deletion(name, going, delay_ms)
-            self._carry_out(lambda: self._cluster.metadata.delete_topic(name))
-
-    def _delete_logs(self, partitions: Sequence[TopicPartition], delay_ms: int) -> None:
-        """Close logs and mark their folders as deleted; those that are gone already are passed over."""
-        for topic_partition in partitions:
-            log = self._open_logs.get(topic_partition)
-            if log is not None:
-                log.discard(is_deleted=True)
-                self._open_logs.pop(topic_partition, None)
-            if topic_partition in self._folders.places:
-                target = self._folders.mark_deleted(topic_partition)
-                self._maintenance.cleaner.forget(target.parent, [topic_partition])
-                self._maintenance.remove_later(target, self._clock() + delay_ms)
+            self._changes.delete(name)
 
     def remove_deleted_folder(self, folder: Path) -> None:
         """Remove the folder of a partition that is marked as deleted, and the files in it.
@@ -461,12 +397,6 @@ class WritableLogDirectory(LogDirectory):
         if not folder.name.endswith(DELETE_DIRECTORY_SUFFIX):
             raise LogError(f"{folder} is not marked as deleted")
         self._folders.remove(folder)
-
-    def _make_folders(self, name: str, numbers: range, states: Sequence[DirectoryState]) -> None:
-        self._folders.make(name, numbers, states, self._cluster.image.topic(name).topic_id)
-        for path in {state.path for state in states}:
-            # It may know a topic that had the name.
-            self._maintenance.cleaner.forget(path, [TopicPartition(name, number) for number in numbers])
 
     # -- what the logs tell, without any lock of theirs
 
@@ -555,8 +485,8 @@ class WritableLogDirectory(LogDirectory):
         with self._lock:
             if self._has_let_go:
                 return
-            if not self._is_settled:
-                collect(failures, self._settle)
+            if not self._changes.is_settled:
+                collect(failures, self._changes.settle)
             for topic_partition, log in sorted(self._open_logs.items()):
                 failed = len(failures)
                 collect(failures, log.close)

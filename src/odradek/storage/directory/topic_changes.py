@@ -1,0 +1,166 @@
+"""Changes of topics: the metadata first, then what follows them: folders, open logs, lists.
+
+    create, grow      metadata | folders
+    alter             metadata | the settings of open logs
+    delete            metadata | open logs let go | folders renamed to -delete
+
+What the metadata say has happened. Where an exception ends a change in its middle the rest is settled: at once, or by
+the next one to look or to change something.
+
+Source in Kafka: `ReplicaManager.applyDelta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from odradek.storage.directory.cluster_directories import ClusterDirectories
+from odradek.storage.directory.directory_state import DirectoryState
+from odradek.storage.directory.maintenance import Maintenance, collect
+from odradek.storage.directory.partition_folders import PartitionFolders
+from odradek.storage.log.writable_log import WritableLog
+from odradek.storage.metadata.image import TopicImage
+from odradek.storage.names import TopicPartition
+from odradek.storage.topic_config import TopicConfig
+
+_T = TypeVar("_T")
+
+
+class _Deletion(NamedTuple):
+    """The deletion of a topic that is under way."""
+
+    topic: str
+    partitions: Sequence[TopicPartition]
+    delay_ms: int
+
+
+class TopicChanges:
+    """The changes of the topics of some log directories, one at a time. Who makes one holds the DIRECTORY lock.
+
+    Args:
+        cluster: Their metadata.
+        folders: The partitions' folders.
+        maintenance: Removes what is deleted.
+        open_logs: The logs that are open; those of deleted topics are taken out.
+        config_of: Returns the settings of a topic, with the broker's defaults.
+        list_again: Called when what there is may have changed.
+        clock: The time, in ms.
+
+    Attributes:
+        is_settled: Whether everything follows the metadata.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterDirectories,
+        folders: PartitionFolders,
+        maintenance: Maintenance,
+        open_logs: dict[TopicPartition, WritableLog],
+        *,
+        config_of: Callable[[str], TopicConfig],
+        list_again: Callable[[], None],
+        clock: Callable[[], int],
+    ) -> None:
+        self.is_settled = True
+        self._cluster = cluster
+        self._folders = folders
+        self._maintenance = maintenance
+        self._open_logs = open_logs
+        self._config_of = config_of
+        self._list_again = list_again
+        self._clock = clock
+        self._deletion: _Deletion | None = None
+        self._altered: str | None = None
+
+    def settle(self) -> None:
+        """Let everything follow the metadata, also where an exception ended a change in its middle."""
+        altered, deletion = self._altered, self._deletion
+        if altered is not None and altered in self._cluster.image.topics:
+            for topic_partition, log in self._open_logs.items():
+                if topic_partition.topic == altered:
+                    log.config = self._config_of(altered)
+        self._altered = None
+        if deletion is not None and deletion.topic not in self._cluster.image.topics:
+            # Nobody may append to its logs any more.
+            self._delete_logs(deletion.partitions, deletion.delay_ms)
+        self._deletion = None
+        self._list_again()
+        self.is_settled = True
+
+    def _carry_out(self, change: Callable[[], _T]) -> _T:
+        self.is_settled = False
+        try:
+            result = change()
+        except BaseException:
+            # Where this fails as well, it is the next one to look who settles it.
+            collect([], self.settle)
+            raise
+        self.settle()
+        return result
+
+    def create(self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: UUID | None) -> TopicImage:
+        """Create a topic; see `WritableLogDirectory.create_topic`."""
+        states = self._folders.choose(partitions)
+        directory_ids = self._cluster.directory_ids([state.path for state in states])
+
+        def create() -> TopicImage:
+            topic = self._cluster.metadata.create_topic(
+                name, partitions, config, topic_id=topic_id, directory_ids=directory_ids
+            )
+            self.make_folders(name, range(partitions), states)
+            return topic
+
+        return self._carry_out(create)
+
+    def grow(self, name: str, total: int) -> TopicImage:
+        """Let a topic grow; see `WritableLogDirectory.create_partitions`."""
+        present = len(self._cluster.image.topic(name).partitions)
+        states = self._folders.choose(total - present)
+        directory_ids = self._cluster.directory_ids([state.path for state in states])
+
+        def grow() -> TopicImage:
+            topic = self._cluster.metadata.create_partitions(name, total, directory_ids=directory_ids)
+            self.make_folders(name, range(present, total), states)
+            return topic
+
+        return self._carry_out(grow)
+
+    def alter(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change settings of a topic; see `WritableLogDirectory.alter_topic_config`."""
+        self._altered = name
+        self._carry_out(lambda: self._cluster.metadata.alter_topic_config(name, changes))
+
+    def delete(self, name: str) -> None:
+        """Delete a topic; see `WritableLogDirectory.delete_topic`."""
+        going = [place for place in self._folders.places if place.topic == name]
+        self._deletion = _Deletion(name, going, self._config_of(name).file_delete_delay_ms)
+        self._carry_out(lambda: self._cluster.metadata.delete_topic(name))
+
+    def _delete_logs(self, partitions: Sequence[TopicPartition], delay_ms: int) -> None:
+        """Close logs and mark their folders as deleted; those that are gone already are passed over."""
+        for topic_partition in partitions:
+            log = self._open_logs.get(topic_partition)
+            if log is not None:
+                log.discard(is_deleted=True)
+                self._open_logs.pop(topic_partition, None)
+            if topic_partition in self._folders.places:
+                target = self._folders.mark_deleted(topic_partition)
+                self._maintenance.cleaner.forget(target.parent, [topic_partition])
+                self._maintenance.remove_later(target, self._clock() + delay_ms)
+
+    def make_folders(self, name: str, numbers: range, states: Sequence[DirectoryState]) -> None:
+        """Make the folders of partitions that the metadata know.
+
+        Args:
+            name: The topic.
+            numbers: The partitions.
+            states: In which of the log directories each of them is made.
+        """
+        self._folders.make(name, numbers, states, self._cluster.image.topic(name).topic_id)
+        paths: set[Path] = {state.path for state in states}
+        for path in paths:
+            # It may know a topic that had the name.
+            self._maintenance.cleaner.forget(path, [TopicPartition(name, number) for number in numbers])
