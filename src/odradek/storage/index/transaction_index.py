@@ -62,11 +62,13 @@ class TransactionIndex:
         path: The file.
         base_offset: The segment's base offset.
         transactions: The entries.
+        is_as_written: Whether their bytes are those that Kafka writes: it looks at a part of the version only.
     """
 
     def __init__(self, path: Path, base_offset: int) -> None:
         self.path = path
         self.base_offset = base_offset
+        self.is_as_written = True
         self.transactions: list[AbortedTransaction] = []
         self.refresh()
 
@@ -75,6 +77,7 @@ class TransactionIndex:
         """Return an index whose entries are known already."""
         index = TransactionIndex.__new__(TransactionIndex)
         index.path, index.base_offset, index.transactions = path, base_offset, transactions
+        index.is_as_written = True
         return index
 
     def refresh(self) -> None:
@@ -84,6 +87,7 @@ class TransactionIndex:
         except FileNotFoundError:
             data = b""
         self.transactions = parse_transaction_index(data, path=self.path)
+        self.is_as_written = data.startswith(b"".join(map(format_transaction, self.transactions)))
 
     def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Return the transactions that concern a range, and whether those of later segments cannot concern it."""

@@ -212,7 +212,7 @@ def rebuilt_index(
     if was_compacted:
         wanted += [noted[marker] for marker in known.other_aborts if marker in noted]
         wanted.sort(key=lambda entry: entry.last_offset)
-    if present == wanted and reason is None:
+    if present == wanted and reason is None and segment.transaction_index().is_as_written:
         return None
     return wanted, reason or "its entries are not those that the batches give"
 

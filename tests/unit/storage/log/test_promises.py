@@ -176,3 +176,41 @@ def test_settings_that_change_meanwhile_do_not_reach_an_append(tmp_path: Path) -
             patch.setattr(type(log._local), "append", append)
             log.append([Record(b"k", b"x" * 50_000) for _ in range(40)])
         assert log.log_end_offset == 40
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("harm", ["emptied", "cut", "version", "producer", "removed"])
+def test_a_transaction_index_that_is_wrong_is_told_and_written_again(tmp_path: Path, harm: str, sealed: bool) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        log = logs["t", 0]
+        for producer_id in (7, 8):
+            batch = build_batch(
+                [Record(b"k", b"aborted")],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                is_transactional=True,
+            )
+            log.append_batches(bytearray(batch))
+            log.end_transaction(producer_id, 0, commit=False)
+        log.append([Record(b"k", b"kept")])
+        if sealed:
+            log.roll()
+            log.append([Record(b"k", b"kept")])
+    (path,) = (tmp_path / "t-0").glob("*.txnindex")
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    data[0 if harm == "version" else 9] ^= 0x80
+    if harm == "removed":
+        path.unlink()
+    else:
+        path.write_bytes({"emptied": b"", "cut": whole[:34]}.get(harm, bytes(data)))
+    for mode in ("r", "a"):
+        with odradek.open(tmp_path, mode=mode) as logs:
+            values = [record.value for record in logs["t", 0].read(isolation="read_committed")]
+            assert values == [b"kept"] * (1 + sealed), mode
+            report = getattr(logs["t", 0], "report", None)
+    assert report is not None
+    assert [(action.kind, action.path) for action in report.actions] == [(RecoveryKind.REBUILT, path)]
+    assert path.read_bytes() == whole
