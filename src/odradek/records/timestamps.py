@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from time import time_ns
 from typing import TypeAlias
 
 Time: TypeAlias = int | str | date | datetime
@@ -28,3 +29,8 @@ def timestamp_ms(time: Time) -> int:
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return -((_EPOCH - time) // _MILLISECOND)
+
+
+def now_ms() -> int:
+    """Return the time of the system's clock."""
+    return time_ns() // 1_000_000

@@ -23,6 +23,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from odradek.errors import InvalidConfigError, LogError, UnknownTopicOrPartitionError
+from odradek.records.timestamps import now_ms
 from odradek.storage.directory.adoption import Admission
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
@@ -33,7 +34,6 @@ from odradek.storage.directory.partition_metadata import PARTITION_METADATA, wri
 from odradek.storage.directory.topic_changes import TopicChanges
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
-from odradek.storage.log.loader import now_ms
 from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.recovery import RecoveryKind, RecoveryReport
 from odradek.storage.log.writable_log import WritableLog

@@ -15,12 +15,12 @@ Source in Kafka: `LogLoader`, `UnifiedLog.rebuildProducerState`.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.errors import CheckpointError, CorruptIndexError
+from odradek.records.timestamps import now_ms
 from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
 from odradek.storage.files import FILES, TEMPORARY_SUFFIX, FileSystem
 from odradek.storage.log.leader_epochs import LeaderEpochCache
@@ -50,11 +50,6 @@ from odradek.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRAT
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.segment_split import parts_of, split_segment
-
-
-def now_ms() -> int:
-    """Return the time of the system's clock."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)

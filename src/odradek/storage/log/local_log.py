@@ -13,16 +13,18 @@ Source in Kafka: `LocalLog`, `LogSegments`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.records.header import BatchHeader
 from odradek.storage.cleaning.retention import DelayedDeletes
 from odradek.storage.files import Buffer
+from odradek.storage.locks import Lock
 from odradek.storage.log.changes import Changes
 from odradek.storage.log.durability import Durability
 from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.log.new_segments import NewSegments
+from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.names import DELETED_SUFFIX
 from odradek.storage.producers.producer_state_manager import ProducerChange, ProducerStateManager
 from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
@@ -44,11 +46,13 @@ class LocalLog:
         durability: What of the log is on it.
         opened: The register of open segments.
         new_segments: Makes the active segments.
-        touch: Called before files are opened for appending.
+        writers: The register of logs with files open for appending.
+        lock: The log's LOG lock.
         flushes_late: Whether somebody else flushes rolled segments some time later; else they are as they are rolled.
 
     Attributes:
         path: As given.
+        lock: As given.
         segments: The segments by base offset, the active one last; replaced, never changed.
         producers: As given.
         flushes_late: As given; another value may be put in its place.
@@ -66,10 +70,12 @@ class LocalLog:
         durability: Durability,
         opened: OpenSegments,
         new_segments: NewSegments,
-        touch: Callable[[], None],
+        writers: OpenWriters,
+        lock: Lock,
         flushes_late: bool = False,
     ) -> None:
         self.path = path
+        self.lock = lock
         self.segments: tuple[Segment, ...] = (*segments, active)
         self.producers = producers
         self.deleted = DelayedDeletes(disk)
@@ -78,7 +84,7 @@ class LocalLog:
         self._durability = durability
         self._opened = opened
         self._new_segments = new_segments
-        self._touch = touch
+        self._writers = writers
         self._changes = Changes(disk)
 
     @property
@@ -113,8 +119,19 @@ class LocalLog:
 
     def about_to_write(self) -> None:
         """Note that the files change; to be called before an append or a roll."""
-        self._touch()
+        self._writers.touch(self)
         self._durability.is_dirty = True
+
+    def park(self) -> None:
+        """Close the files that are open for appending; the next append opens them again."""
+        self.active.park()
+
+    def close(self) -> None:
+        """Close all files as they are."""
+        self.park()
+        self._writers.forget(self)
+        for segment in self.segments:
+            segment.close()
 
     def must_roll(self, size: int, max_timestamp: int, last_offset: int) -> bool:
         """Whether batches are to go into a new segment; see `ActiveSegment.must_roll`."""

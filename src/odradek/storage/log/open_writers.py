@@ -60,12 +60,12 @@ class OpenWriters:
                 self.forget(other)
                 excess -= 1
 
-    def park_all(self, *, but: Parkable) -> None:
-        """Close the files of every log whose files are not in use, but for one."""
+    def park_all(self, *, but: Lock) -> None:
+        """Close the files of every log whose files are not in use, but for the one with a lock."""
         with self._lock:
             logs = list(self._logs)
         for log in logs:
-            if log is not but and run_if_free(log.lock, log.park):
+            if log.lock is not but and run_if_free(log.lock, log.park):
                 self.forget(log)
 
     def forget(self, log: Parkable) -> None:

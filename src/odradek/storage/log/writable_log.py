@@ -41,16 +41,17 @@ from odradek.errors import (
 from odradek.records.builder import build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.objects import Record
+from odradek.records.timestamps import now_ms
 from odradek.storage.checkpoints import EpochEntry
 from odradek.storage.cleaning.retention import Deletion, deletable_segments
 from odradek.storage.cleaning.turn import CleaningTurn
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.index.transaction_index import AbortedTransaction
-from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
+from odradek.storage.locks import Rank, create_lock, run_if_free
 from odradek.storage.log.appender import Appended, Appender
 from odradek.storage.log.appends import AppendResult, build_batches
 from odradek.storage.log.durability import Durability
-from odradek.storage.log.loader import LogLoader, now_ms
+from odradek.storage.log.loader import LogLoader
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.log import Log
 from odradek.storage.log.log_disk import LogDisk
@@ -177,7 +178,8 @@ class WritableLog(Log):
             durability=self._durability,
             opened=self._opened,
             new_segments=new_segments,
-            touch=lambda: self._writers.touch(self),
+            writers=self._writers,
+            lock=self._lock,
             flushes_late=flushes_late and owner is not None,
         )
         self._appender = Appender(self._local, self._epochs, self._config, disk=self._disk, clock=clock)
@@ -237,7 +239,7 @@ class WritableLog(Log):
             raise UnknownTopicOrPartitionError(*self.topic_partition, path=self.path.parent)
 
     def _free_descriptors(self) -> None:
-        self._writers.park_all(but=self)
+        self._writers.park_all(but=self._lock)
         self._opened.close_all()
 
     @property
@@ -702,15 +704,6 @@ class WritableLog(Log):
 
     # -- closing
 
-    def park(self) -> None:
-        """Close the files that are open for appending; whoever calls this holds the LOG lock (see `OpenWriters`)."""
-        self._local.active.park()
-
-    @property
-    def lock(self) -> Lock:
-        """The LOG lock, for `OpenWriters`."""
-        return self._lock
-
     def discard(self, *, is_deleted: bool = False) -> None:
         """Close the files as they are, as a crash would, or since the log is being deleted.
 
@@ -727,13 +720,7 @@ class WritableLog(Log):
             with self._flush_lock, self._lock:
                 self._is_closed = True
                 self._is_deleted = self._is_deleted or is_deleted
-                self._let_go()
-
-    def _let_go(self) -> None:
-        self._local.active.park()
-        self._writers.forget(self)
-        for segment in self._local.segments:
-            segment.close()
+                self._local.close()
 
     def close(self) -> None:
         """Bring all to the disk, note the producers' state, cut the files to their used size, and close them.
@@ -760,9 +747,9 @@ class WritableLog(Log):
                     # Else it was interrupted: the next one to close it brings it to an end.
                     if self.is_offline:
                         self._is_closed = True
-                        self._let_go()
+                        self._local.close()
                 self._is_closed = True
-                self._let_go()
+                self._local.close()
 
     def _close_in_order(self) -> None:
         self._settle()

@@ -12,6 +12,7 @@ from odradek.errors import LogError
 from odradek.records import Record
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import Buffer, FileSystem, WritableFile
+from odradek.storage.log.local_log import LocalLog
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 
 RECORD = Record(b"key", b"value")
@@ -38,8 +39,8 @@ class _CallingFile(WritableFile):
         return self._file.size
 
     def write_at(self, position: int, data: Buffer) -> None:
-        handler, self._files.handler = self._files.handler, None
-        if handler is not None and self.path.suffix == ".log":
+        if self._files.handler is not None and self.path.suffix == ".log":
+            handler, self._files.handler = self._files.handler, None
             handler()
         self._file.write_at(position, data)
 
@@ -126,8 +127,8 @@ def test_a_log_in_the_middle_of_an_append_is_not_parked_by_another(
     with odradek.open(tmp_path / "data", files=files, max_open_logs=1) as logs:
         logs.create_topic("t", partitions=2)
         parked: list[Path] = []
-        park = type(logs["t", 0]).park
-        monkeypatch.setattr(type(logs["t", 0]), "park", lambda log: (parked.append(log.path), park(log)))
+        park = LocalLog.park
+        monkeypatch.setattr(LocalLog, "park", lambda log: (parked.append(log.path), park(log)))
         files.handler = lambda: logs["t", 1].append([RECORD])
         logs["t", 0].append([RECORD])
         assert logs["t", 0].path not in parked
