@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
 from peers.kafka_fixture import KafkaFixture
 
 TIMESTAMP_TYPES = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
@@ -62,12 +64,15 @@ def rows_read(frame: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
 @pytest.mark.parametrize("folder", ["log_dir", "log_dir_unclean"])
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_gives_what_consumers_were_given(
-    spark: SparkSession, kafka_fixture: KafkaFixture, folder: str, isolation: str
+    spark: SparkSession, kafka_fixture: KafkaFixture, folder: str, isolation: str, tmp_path: Path
 ) -> None:
+    path = Path(shutil.copytree(getattr(kafka_fixture, folder), tmp_path / "data"))
+    # As the broker would have done within a minute: until then a crash forgets that records were deleted.
+    write_offset_checkpoint(path / LOG_START_OFFSET_CHECKPOINT, kafka_fixture.log_start_offsets)
     consumed = kafka_fixture.consumed if isolation == "read_uncommitted" else kafka_fixture.consumed_committed
     frame = read(
         spark,
-        getattr(kafka_fixture, folder),
+        path,
         subscribePattern="(?!__).*",
         includeHeaders="true",
         **{"isolation.level": isolation},
