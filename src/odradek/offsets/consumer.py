@@ -143,13 +143,19 @@ class Consumer:
 
     def __next__(self) -> ConsumedRecord:
         self._check_open()
-        self._finish()
-        if not self._fetched.ahead:
-            self._fetch(DEFAULT_MAX_POLL_RECORDS, None if self._follow else 0.0)
-        self._commit_if_due()
-        if not self._fetched.ahead:
-            raise StopIteration
-        return self._hand_out(1)[0]
+        records, _, handed_out, positions = self._fetched
+        if handed_out == len(records) or self._is_commit_due():
+            self._finish()
+            if not self._fetched.ahead:
+                self._fetch(DEFAULT_MAX_POLL_RECORDS, None if self._follow else 0.0)
+            self._commit_if_due()
+            records, _, handed_out, positions = self._fetched
+            if handed_out == len(records):
+                raise StopIteration
+        consumed = records[handed_out]
+        # The one before it is done. From here on nothing comes in between: the caller gets it.
+        self._fetched = Fetched(records, handed_out, handed_out + 1, positions)
+        return consumed
 
     def poll(self, timeout_ms: int = 0, max_records: int = DEFAULT_MAX_POLL_RECORDS) -> list[ConsumedRecord]:
         """Return the next records, at most `max_records`, waiting up to `timeout_ms` for the first.
@@ -170,9 +176,10 @@ class Consumer:
     def _hand_out(self, count: int) -> list[ConsumedRecord]:
         before = self._fetched
         try:
-            records = before.records[before.handed_out : before.handed_out + count]
-            self._fetched = before._replace(handed_out=before.handed_out + len(records))
-            return records
+            records, done, handed_out, positions = before
+            given = records[handed_out : handed_out + count]
+            self._fetched = Fetched(records, done, handed_out + len(given), positions)
+            return given
         except BaseException:
             # The caller does not get them.
             self._fetched = before
@@ -293,6 +300,7 @@ class Consumer:
                 reader.seek(reader.log.log_start_offset)
             else:
                 reader.start(stored)
+            self._note_done()
             self._done[name] = reader.position
             self._fetched = self._fetched.moved(name, reader.position)
             self._readers[name] = reader
@@ -341,24 +349,32 @@ class Consumer:
 
     def _finish(self) -> None:
         """Take note that what was handed out is done."""
-        fetched = self._fetched
-        for consumed in fetched.records[fetched.done : fetched.handed_out]:
-            self._done[consumed.topic_partition] = consumed.offset + 1
-        if not fetched.ahead:
+        records, _, handed_out, positions = self._fetched
+        self._fetched = Fetched(records, handed_out, handed_out, positions)
+        self._note_done()
+        if handed_out == len(records):
             # Nothing is on its way: also what the readers passed over, such as transaction markers, is done.
-            self._done.update(fetched.positions)
-            if fetched.records:
-                self._fetched = Fetched([], 0, 0, fetched.positions)
-        elif fetched.done != fetched.handed_out:
-            self._fetched = fetched._replace(done=fetched.handed_out)
+            self._done.update(positions)
+
+    def _note_done(self) -> None:
+        """Let go of the records that are done, and remember up to where that is."""
+        records, done, handed_out, positions = self._fetched
+        if done:
+            for consumed in records[:done]:
+                self._done[consumed.topic_partition] = consumed.offset + 1
+            self._fetched = Fetched(records[done:], 0, handed_out - done, positions)
 
     def _go_to(self, reader: PartitionReader, offset: int) -> None:
         name = reader.log.topic_partition
+        self._note_done()
         self._fetched = self._fetched.moved(name, offset)
         self._done[name] = offset
 
+    def _is_commit_due(self) -> bool:
+        return self._auto_commit_interval_s is not None and time.monotonic() >= self._next_commit
+
     def _commit_if_due(self) -> None:
-        if self._auto_commit_interval_s is None or time.monotonic() < self._next_commit:
+        if self._auto_commit_interval_s is None or not self._is_commit_due():
             return
         self._next_commit = time.monotonic() + self._auto_commit_interval_s
         self._commit()
@@ -366,6 +382,7 @@ class Consumer:
     def _commit(self) -> None:
         if self._store is None:
             return
+        self._note_done()
         changed = {name: offset for name, offset in self._done.items() if offset != self._committed.offset(name)}
         if not changed:
             return

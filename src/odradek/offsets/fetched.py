@@ -79,9 +79,13 @@ class Fetched(NamedTuple):
 
     def moved(self, topic_partition: TopicPartition, position: int) -> Fetched:
         """Return this without anything of a partition, whose reader goes on elsewhere."""
-        handed_out, ahead = (
+        done, handed_out, ahead = (
             [one for one in part if one.topic_partition != topic_partition]
-            for part in (self.records[self.done : self.handed_out], self.records[self.handed_out :])
+            for part in (
+                self.records[: self.done],
+                self.records[self.done : self.handed_out],
+                self.records[self.handed_out :],
+            )
         )
         positions = {**self.positions, topic_partition: position}
-        return Fetched([*handed_out, *ahead], 0, len(handed_out), positions)
+        return Fetched([*done, *handed_out, *ahead], len(done), len(done) + len(handed_out), positions)

@@ -106,8 +106,15 @@ class Appender:
         """
         first_offset = self._local.log_end_offset
         headers = numbered(built, first_offset, leader_epoch)
-        data = memoryview(built)
-        parts = list(in_segments(headers, self._local.limits.segment_bytes))
+        segment_bytes = self._local.limits.segment_bytes
+        if len(built) <= segment_bytes:
+            _, rolled = self._write(memoryview(built), headers, AppendOrigin.CLIENT)
+        else:
+            rolled = self._append_in_parts(memoryview(built), list(in_segments(headers, segment_bytes)))
+        return Appended(AppendResult(first_offset, headers[-1].last_offset, None), self._local.log_end_offset, rolled)
+
+    def _append_in_parts(self, data: memoryview, parts: Sequence[Sequence[BatchHeader]]) -> bool:
+        """Append to as many segments as there are parts; return whether one was rolled."""
         rolled = False
 
         def write(part: Sequence[BatchHeader]) -> None:
@@ -115,11 +122,8 @@ class Appender:
             view = data[part[0].position : part[-1].end_position]
             rolled |= self._write(view, part, AppendOrigin.CLIENT)[1]
 
-        if len(parts) == 1:
-            write(parts[0])
-        else:
-            self._in_parts.carry_out(_InParts(self._local, parts, write))
-        return Appended(AppendResult(first_offset, headers[-1].last_offset, None), self._local.log_end_offset, rolled)
+        self._in_parts.carry_out(_InParts(self._local, parts, write))
+        return rolled
 
     def append_encoded(
         self,
