@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -175,12 +176,14 @@ class PartitionFolders:
             return
         if not folder.is_dir():
             return
-        for path in folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                self.remove(path)
-            else:
-                self._files.unlink(path)
-        self._files.remove_directory(folder)
+        # Two may be at it: whoever closes the directory and opens it again, and a `maintain` that is not over yet.
+        with suppress(FileNotFoundError):
+            for path in folder.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    self.remove(path)
+                else:
+                    self._files.unlink(path)
+            self._files.remove_directory(folder)
 
 
 def holds_segments(folder: Path) -> bool:

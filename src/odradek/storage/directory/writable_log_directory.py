@@ -391,9 +391,10 @@ class WritableLogDirectory(LogDirectory):
         """Remove the folder of a partition that is marked as deleted, and the files in it.
 
         Raises:
-            LogError: It is not marked, or this is a fork of the process that opened the directory.
+            LogError: It is not marked, or the directory was closed, or this is a fork of the process that opened it.
         """
         self._process.check()
+        self._check_open()
         if not folder.name.endswith(DELETE_DIRECTORY_SUFFIX):
             raise LogError(f"{folder} is not marked as deleted")
         self._folders.remove(folder)

@@ -395,6 +395,22 @@ def test_what_is_not_marked_as_deleted_is_not_removed(tmp_path: Path) -> None:
         assert (tmp_path / "t-0").is_dir()
 
 
+class Removing(FileSystem):
+    """A disk on which somebody else removes a folder at the same time."""
+
+    def remove_directory(self, path: Path) -> None:
+        super().remove_directory(path)
+        super().remove_directory(path)
+
+
+def test_a_folder_that_somebody_else_removes_at_the_same_time_is_gone(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        logs.delete_topic("t")
+    odradek.open(tmp_path, files=Removing()).close()
+    assert not list(tmp_path.glob("*-delete"))
+
+
 @pytest.mark.parametrize("name", [".lock", ".kafka_cleanshutdown"])
 def test_what_stands_in_the_place_of_a_file_of_the_root_is_named(tmp_path: Path, name: str) -> None:
     odradek.open(tmp_path).close()
