@@ -53,6 +53,8 @@ FOUND_BEFORE = [
     Case(367, 60, 300, "power", 1),
     # Of a batch the base offset alone, which no checksum covers, did not reach the disk.
     Case(5000027, 60, 132, "power", 2772172226),
+    # Of a compacted segment without records the `.log` alone took its place: beside it stood the old indexes.
+    Case(32, 60, 206, "power", 4240256878),
 ]
 """Crashes that lost or invented something, as the log was written then; what it does at each step has changed since."""
 

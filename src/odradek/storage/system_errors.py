@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+
+from odradek.errors import LogError
 
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
@@ -11,6 +14,17 @@ def raise_unless_of_system(error: Exception) -> None:
     """Raise an `OSError` again that has no number, since no system call has failed; do nothing otherwise."""
     if isinstance(error, OSError) and error.errno is None:
         raise error
+
+
+def unreadable(error: OSError, path: str | os.PathLike[str]) -> LogError:
+    """Return the error for what the system does not let us read; what no system call raised is raised again.
+
+    Args:
+        error: What the system answered.
+        path: What was to be read, where the system does not name it.
+    """
+    raise_unless_of_system(error)
+    return LogError(f"{error.filename or os.fspath(path)} cannot be read: {error.strerror}")
 
 
 def is_out_of_descriptors(error: BaseException | None) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from odradek.errors import LogError, UnknownTopicOrPartitionError
+from odradek.errors import UnknownTopicOrPartitionError
 from odradek.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -29,7 +29,8 @@ from odradek.storage.names import (
 )
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Access, Segment
-from odradek.storage.system_errors import raise_unless_of_system
+from odradek.storage.segment.segment_swap import replaced_offsets
+from odradek.storage.system_errors import unreadable
 
 _LISTINGS = 20
 _MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
@@ -116,7 +117,7 @@ class Listing:
             if cleaned is None or base_offset < cleaned
         ]
         if swapped:
-            replaced = range(swapped[0].base_offset, max(segment.end().next_offset for segment in swapped))
+            replaced = replaced_offsets(swapped)
             bases = {base_offset for base_offset in bases if base_offset not in replaced}
         inodes = offsets.get(LOG_SUFFIX, {})
         segments = [*swapped, *(self._segment(base, "", known, inodes[base]) for base in bases)]
@@ -149,8 +150,7 @@ class Listing:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._unknown() from error
         except OSError as error:
-            raise_unless_of_system(error)
-            raise LogError(f"{self._path} cannot be read: {error.strerror}") from error
+            raise unreadable(error, self._path) from error
         return offsets
 
     def _segment(self, base_offset: int, suffix: str, known: dict[Path, Segment], inode: int) -> Segment:

@@ -27,6 +27,7 @@ from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.recovery import (
     RecoveryKind,
     RecoveryReport,
+    lost_records,
     recover_segment,
     replay_producers,
     write_transaction_index,
@@ -50,6 +51,7 @@ from odradek.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRAT
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.segment_split import parts_of, split_segment
+from odradek.storage.segment.segment_swap import replaced_offsets
 
 
 @dataclass(slots=True)
@@ -200,7 +202,7 @@ class LogLoader:
         bases = sorted(named.base_offset for named, _ in swapped if named.suffix == LOG_SUFFIX + SWAP_SUFFIX)
         if bases:
             new = [Segment(self._directory, base, self._opened, suffix=SWAP_SUFFIX) for base in bases]
-            replaced = range(bases[0], max(segment.end().next_offset for segment in new))
+            replaced = replaced_offsets(new)
             for segment in new:
                 segment.close()
             for named, name in listed:
@@ -348,7 +350,7 @@ class LogLoader:
             self._recover_segment(self._segments[-1])
         end_offset = self._segments[-1].end().next_offset if self._segments else self._log_start_offset
         if self._is_clean and end_offset < self._recovery_point:
-            reason = f"offsets {end_offset} to {self._recovery_point - 1} were on the disk and are not there any more"
+            reason = lost_records(end_offset, self._recovery_point)
             self._report.add(RecoveryKind.LOST, self._directory, 0, 0, reason)
         if self._segments and end_offset < self._log_start_offset:
             for segment in reversed(self._segments):

@@ -292,6 +292,11 @@ def _write_indexes(segment: Segment, indexes: _Indexes, report: RecoveryReport, 
         _write_index(path(TRANSACTION_INDEX_SUFFIX), transactions, report, files)
 
 
+def lost_records(start_offset: int, end_offset: int) -> str:
+    """Say that the records of a range are gone, though a checkpoint says that they were on the disk."""
+    return f"offsets {start_offset} to {end_offset - 1} were on the disk and are not there any more"
+
+
 def write_transaction_index(
     path: Path, transactions: Iterable[AbortedTransaction], reason: str, report: RecoveryReport, files: FileSystem
 ) -> None:

@@ -5,14 +5,15 @@
                   ^ until here a restart throws the new segment away, from here on it completes the swap
 
 The new segments are renamed to `.swap` from the last to the first: whoever finds a `.cleaned` takes every `.swap` at or
-above its offset for unfinished.
+above its offset for unfinished. The old ones go from the first to the last: what a tombstone deletes or a marker ends
+is gone before it.
 
 Source in Kafka: `LocalLog.replaceSegments`, `LogSegment.changeFileSuffixes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from odradek.storage.files import FILES, FileSystem
@@ -23,6 +24,17 @@ from odradek.storage.names import (
     SWAP_SUFFIX,
     segment_file_name,
 )
+from odradek.storage.segment.segment import Segment
+
+
+def replaced_offsets(swapped: Sequence[Segment]) -> range:
+    """Return the base offsets of the segments whose place `.swap` segments take: one without records, its own.
+
+    Args:
+        swapped: The `.swap` segments, at least one, by base offset.
+    """
+    end = max(segment.end().next_offset for segment in swapped)
+    return range(swapped[0].base_offset, max(end, swapped[-1].base_offset + 1))
 
 
 def rename_segment_files(
@@ -90,6 +102,8 @@ class SegmentSwap:
                 self._steps_done = number + 1
 
     def _mark_complete(self) -> None:
+        # The `.cleaned` names are on the disk first: where a rename to `.swap` does not reach it, that file tells.
+        self._files.sync_directory(self._directory)
         for base_offset in reversed(self._new):
             rename_segment_files(self._directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX, self._files)
             # Were a later rename to reach the disk before these, a crash would lose both the old segments and a new
@@ -99,7 +113,7 @@ class SegmentSwap:
     def _mark_deleted(self) -> None:
         for base_offset in self._old:
             rename_segment_files(self._directory, base_offset, "", DELETED_SUFFIX, self._files)
-        self._files.sync_directory(self._directory)
+            self._files.sync_directory(self._directory)
 
     def _take_place(self) -> None:
         for base_offset in self._new:
