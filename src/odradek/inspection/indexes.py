@@ -1,4 +1,4 @@
-"""Opens the indexes beside a segment, where they can be opened: they are hints, and a reader does without one."""
+"""Opens the indexes beside a segment: for a reader, to whom they are hints, or to be held against the segment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from odradek.errors import FormatError
+from odradek.inspection.finding import Finding, FindingKind, dangling, unreadable
 from odradek.storage import names
 from odradek.storage.index.offset_index import OffsetIndex
 from odradek.storage.index.time_index import TimeIndex
@@ -22,6 +23,30 @@ def offset_index_beside(segment: Path, base_offset: int) -> OffsetIndex | None:
 def time_index_beside(segment: Path, base_offset: int) -> TimeIndex | None:
     """Return the time index of a segment; None where there is none that can be read."""
     return _open(TimeIndex, segment, base_offset, names.TIME_INDEX_SUFFIX)
+
+
+def checked_index(kind: type[Index], path: Path, base_offset: int, found: list[Finding]) -> Index | None:
+    """Return an index that is to be held against its segment, by itself in order; None where it cannot be.
+
+    Args:
+        kind: Which kind of index.
+        path: The file.
+        base_offset: The segment's base offset.
+        found: Is given what stands in the way.
+    """
+    try:
+        file_size(path)
+        index = kind(path, base_offset)
+        index.check()
+    except FileNotFoundError:
+        found += dangling(path)
+    except FormatError as error:
+        found.append(Finding(path, error.position, FindingKind.INDEX, error.reason))
+    except OSError as error:
+        found.append(unreadable(path, error))
+    else:
+        return index
+    return None
 
 
 def _open(kind: type[Index], segment: Path, base_offset: int, suffix: str) -> Index | None:

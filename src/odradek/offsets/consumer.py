@@ -174,16 +174,11 @@ class Consumer:
         return self._hand_out(max_records)
 
     def _hand_out(self, count: int) -> list[ConsumedRecord]:
-        before = self._fetched
-        try:
-            records, done, handed_out, positions = before
-            given = records[handed_out : handed_out + count]
-            self._fetched = Fetched(records, done, handed_out + len(given), positions)
-            return given
-        except BaseException:
-            # The caller does not get them.
-            self._fetched = before
-            raise
+        records, done, handed_out, positions = self._fetched
+        given = records[handed_out : handed_out + count]
+        # As in `__next__`: from here on nothing comes in between.
+        self._fetched = Fetched(records, done, handed_out + len(given), positions)
+        return given
 
     @property
     def assignment(self) -> list[TopicPartition]:

@@ -11,14 +11,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from odradek.errors import FormatError
-from odradek.inspection.finding import Finding, FindingKind, dangling, together, unreadable
+from odradek.inspection.finding import Finding, FindingKind, together
+from odradek.inspection.indexes import checked_index
 from odradek.inspection.log_files import LogFile
 from odradek.inspection.offset_order import Lost
 from odradek.records import BatchHeader
 from odradek.storage import names
 from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.regular_files import file_size
 
 
 class _Passed(NamedTuple):
@@ -43,22 +42,11 @@ class OffsetIndexCheck:
         self._is_dense = is_dense
         self._path = file.sibling(names.INDEX_SUFFIX)
         self._found: list[Finding] = []
-        self._index: OffsetIndex | None = None
         self._next = 0
         self._passed: deque[_Passed] = deque()
         self._end = file.base_offset
         self._after_loss = False
-        try:
-            file_size(self._path)
-            self._index = OffsetIndex(self._path, file.base_offset)
-            self._index.check()
-        except FileNotFoundError:
-            self._found += dangling(self._path)
-        except FormatError as error:
-            self._found.append(Finding(self._path, error.position, FindingKind.INDEX, error.reason))
-            self._index = None
-        except OSError as error:
-            self._found.append(unreadable(self._path, error))
+        self._index = checked_index(OffsetIndex, self._path, file.base_offset, self._found)
 
     def batch(self, header: BatchHeader) -> None:
         """Take the next batch."""

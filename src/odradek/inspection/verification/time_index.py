@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from odradek.errors import FormatError
-from odradek.inspection.finding import Finding, FindingKind, dangling, together, unreadable
+from odradek.inspection.finding import Finding, FindingKind, together
+from odradek.inspection.indexes import checked_index
 from odradek.inspection.log_files import LogFile
 from odradek.inspection.offset_order import Lost
 from odradek.records import BatchHeader
 from odradek.storage import names
 from odradek.storage.index.time_index import TimeIndex, TimestampOffset
-from odradek.storage.regular_files import file_size
 
 
 class TimeIndexCheck:
@@ -23,22 +22,11 @@ class TimeIndexCheck:
     def __init__(self, file: LogFile) -> None:
         self._path = file.sibling(names.TIME_INDEX_SUFFIX)
         self._found: list[Finding] = []
-        self._index: TimeIndex | None = None
         self._next = 0
         self._greatest = -1
         self._end = file.base_offset
         self._after_loss = False
-        try:
-            file_size(self._path)
-            self._index = TimeIndex(self._path, file.base_offset)
-            self._index.check()
-        except FileNotFoundError:
-            self._found += dangling(self._path)
-        except FormatError as error:
-            self._found.append(Finding(self._path, error.position, FindingKind.INDEX, error.reason))
-            self._index = None
-        except OSError as error:
-            self._found.append(unreadable(self._path, error))
+        self._index = checked_index(TimeIndex, self._path, file.base_offset, self._found)
 
     def batch(self, header: BatchHeader) -> None:
         """Take the next batch."""

@@ -35,7 +35,7 @@ from odradek.storage.directory.topic_changes import TopicChanges
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 from odradek.storage.log.open_writers import OpenWriters
-from odradek.storage.log.recovery import RecoveryKind, RecoveryReport
+from odradek.storage.log.recovery import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.image import TopicImage
 from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition
@@ -308,8 +308,8 @@ class WritableLogDirectory(LogDirectory):
         for state in self._states:
             end_offset = state.offset(Checkpoint.RECOVERY_POINT, topic_partition)
             if end_offset > 0:
-                reason = f"offsets 0 to {end_offset - 1} were on the disk and are not there any more"
-                self.report.add(RecoveryKind.LOST, state.path / str(topic_partition), 0, 0, reason)
+                folder = state.path / str(topic_partition)
+                self.report.add(RecoveryKind.LOST, folder, 0, 0, lost_records(0, end_offset))
 
     def _recover(self) -> None:
         for topic_partition, state in sorted(self._folders.places.items()):

@@ -42,7 +42,7 @@ from odradek.storage.log.transactions import AbortedRanges
 from odradek.storage.names import TopicPartition, parse_partition_directory
 from odradek.storage.segment.log_slice import LogSlice
 from odradek.storage.segment.segment import Segment, TimestampedOffset
-from odradek.storage.system_errors import raise_unless_of_system
+from odradek.storage.system_errors import unreadable
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
@@ -162,8 +162,7 @@ class Log(ABC):
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise_unless_of_system(error)
-            raise LogError(f"{error.filename or self.path} cannot be read: {error.strerror}") from error
+            raise unreadable(error, self.path) from error
 
     def _gone(self, error: FileNotFoundError) -> Exception:
         # The folder of a topic that was deleted has another name, and a log that is written to does not list it again.

@@ -21,6 +21,7 @@ from odradek.storage.checkpoints import (
 from odradek.storage.index.transaction_index import AbortedTransaction
 from odradek.storage.log.listing import Listing
 from odradek.storage.log.log import Log
+from odradek.storage.log.recovery import lost_records
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.log.transactions import Transactions
 from odradek.storage.segment.open_segments import OpenSegments
@@ -122,8 +123,7 @@ class ReadOnlyLog(Log):
             with ReadOnlyLog(self.path, checkpoints=self._checkpoints) as log:
                 end_offset = log.log_end_offset
             if end_offset < promised:
-                reason = f"offsets {end_offset} to {promised - 1} were on the disk and are not there any more"
-                found.append(FormatError(reason, path=self.path))
+                found.append(FormatError(lost_records(end_offset, promised), path=self.path))
         return [*found, *(end.damage for end in ends if end.damage is not None)]
 
     @property

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.records.header import BatchHeader
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.index.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.storage.names import SNAPSHOT_SUFFIX, segment_file_name
 from odradek.storage.producers.producer_snapshot import NONE, read_snapshot
 from odradek.storage.segment.segment import Segment
@@ -198,11 +198,12 @@ def rebuilt_index(
     Returns:
         The entries that it should have, and what is wrong with those that it has; None where nothing is.
     """
+    reason = None
     try:
-        present = segment.transaction_index().transactions
-        reason = None
+        index = segment.transaction_index()
     except FormatError as error:
-        present, reason = [], error.reason
+        index, reason = TransactionIndex.of(segment.transaction_index_path, segment.base_offset, []), error.reason
+    present = index.transactions
     noted = {entry[:3:2]: entry for entry in present}
     wanted = []
     for transaction in known.aborted:
@@ -212,7 +213,7 @@ def rebuilt_index(
     if was_compacted:
         wanted += [noted[marker] for marker in known.other_aborts if marker in noted]
         wanted.sort(key=lambda entry: entry.last_offset)
-    if present == wanted and reason is None and segment.transaction_index().is_as_written:
+    if present == wanted and reason is None and index.is_as_written:
         return None
     return wanted, reason or "its entries are not those that the batches give"
 

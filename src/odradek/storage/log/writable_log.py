@@ -223,12 +223,8 @@ class WritableLog(Log):
         Whoever interrupted a change may have interrupted its settling as well. Where the lock is taken somebody is at
         work, who settles it.
         """
-        if (
-            (self._local.is_unsettled or self._appender.is_unsettled)
-            and not self._is_closed
-            and self._process.is_this
-            and not self._lock._is_owned()
-        ):
+        is_unsettled = self._local.is_unsettled or self._appender.is_unsettled
+        if is_unsettled and not self._is_closed and self._process.is_this:
             # A disk that fails takes the log offline; what can be read of it still is.
             with suppress(LogError):
                 run_if_free(self._lock, self._settle)

@@ -46,7 +46,7 @@ from odradek.storage.names import (
     raft_snapshot_file_name,
     segment_file_name,
 )
-from odradek.storage.system_errors import raise_unless_of_system
+from odradek.storage.system_errors import unreadable
 
 METADATA_DIRECTORY = partition_directory_name(TopicPartition(CLUSTER_METADATA_TOPIC, 0))
 
@@ -172,9 +172,8 @@ def _load_log(folder: Path) -> LoadedMetadata:
     except FileNotFoundError:
         return LoadedMetadata()
     except OSError as error:
-        raise_unless_of_system(error)
         if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
-            raise LogError(f"{folder} cannot be read: {error.strerror}") from error
+            raise unreadable(error, folder) from error
         raise FormatError(f"this is not a folder: {error.strerror}", path=folder) from error
     snapshots = [snapshot for snapshot in map(parse_raft_snapshot_file, names) if snapshot is not None]
     segments = [file for file in map(parse_segment_file, names) if file is not None and file.suffix == LOG_SUFFIX]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import resource
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from odradek.errors import LogError
 from odradek.storage.locks import Rank, create_lock
-from odradek.storage.system_errors import raise_unless_of_system
+from odradek.storage.system_errors import NO_DESCRIPTORS, unreadable
 
 _T = TypeVar("_T")
 _FILES_PER_SEGMENT = 3
@@ -56,9 +54,8 @@ class OpenSegments:
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise_unless_of_system(error)
-                if attempt > 0 or error.errno not in {errno.EMFILE, errno.ENFILE}:
-                    raise LogError(f"{error.filename} cannot be read: {error.strerror}") from error
+                if attempt > 0 or error.errno not in NO_DESCRIPTORS:
+                    raise unreadable(error, "a file of a segment") from error
             self.close_all()
         raise AssertionError("unreachable")
 

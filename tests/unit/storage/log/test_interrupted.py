@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import subprocess
 import sys
@@ -37,7 +38,7 @@ class Interrupted(FileSystem):
             handle(error)
 
     def open(self, path: Path) -> WritableFile:
-        return InterruptedFile(self, super().open(path))
+        return InterruptedFile(self, path)
 
     def rename(self, source: Path, target: Path) -> None:
         if self.suffix == "rename":
@@ -53,33 +54,22 @@ def handle(error: BaseException) -> None:
 
 
 class InterruptedFile(WritableFile):
-    def __init__(self, files: Interrupted, file: WritableFile) -> None:
+    def __init__(self, files: Interrupted, path: Path) -> None:
+        super().__init__(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
         self._files = files
-        self._file = file
-        self.path = file.path
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        return self._file.size
 
     def write_at(self, position: int, data: Buffer) -> None:
         if self._files.error is not None and self.path.name.endswith(self._files.suffix):
             part = memoryview(data)[: int(len(data) * self._files.written)]
             if part:
-                self._file.write_at(position, part)
+                super().write_at(position, part)
             self._files.raise_once(self.path)
-        self._file.write_at(position, data)
-
-    def truncate(self, size: int) -> None:
-        self._file.truncate(size)
+        super().write_at(position, data)
 
     def sync(self) -> None:
         if self._files.suffix == "sync":
             self._files.raise_once(Path("sync"))
-        self._file.sync()
-
-    def close(self) -> None:
-        self._file.close()
+        super().sync()
 
 
 ERRORS = [KeyboardInterrupt, TimeoutError, lambda: InterruptedError(None), SystemExit]
