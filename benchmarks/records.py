@@ -44,15 +44,15 @@ import pyarrow as pa
 import odradek
 from odradek.columnar.decode import decode_slices
 from odradek.columnar.encode import encode_batches
-from odradek.columnar.schema import select
+from odradek.columnar.record_schema import select
 from odradek.records import Record
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import BatchOptions, build_batch
 from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.header import V2_HEADER_BYTES
 from odradek.records.kernels.batches import walk_batches
 from odradek.records.resync import find_batch
 from odradek.records.scan import scan_batches
-from odradek.storage.producers.producer_state import AppendOrigin
 
 SHARED_MEMORY = Path("/dev/shm")
 BASE_TIMESTAMP = 1_700_000_000_000
@@ -425,8 +425,8 @@ def by_aiokafka(servers: str, topic: str, count: int) -> None:
 
 def by_ours(servers: str, topic: str, count: int) -> None:
     """Fetch a partition as Spark's source does, and decode it to Arrow."""
-    from odradek.spark.kafka.settings import BrokerSettings
-    from odradek.spark.kafka.split import BrokerSplit
+    from odradek.kafka.settings import BrokerSettings
+    from odradek.spark.broker_split import BrokerSplit
     from odradek.spark.ranges import OffsetRange
     from odradek.storage.names import TopicPartition
 

@@ -35,13 +35,13 @@ from pyspark.sql.types import StructType
 
 import odradek
 from odradek.records import Record
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
 from odradek.spark.folder import FolderSplit
 from odradek.spark.pipeline import Job, Pipeline
 from odradek.spark.pipeline.job import ConsoleSinkSpec
-from odradek.spark.schema import source_schema
 from odradek.spark.source import OdradekDataSource
-from odradek.storage.producers.producer_state import AppendOrigin
+from odradek.spark.spark_schema import source_schema
 
 BATCH_RECORDS = 80
 TEMPLATES = 256

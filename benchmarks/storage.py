@@ -23,12 +23,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import odradek
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.owned_log import OwnedLog
-from odradek.storage.producers.producer_state import AppendOrigin
 
 SETTINGS = {"retention.ms": "-1"}
 VALUE_BYTES = 200

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from odradek.storage.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.locks import check_lock_order
 from peers.kafka_fixture import KafkaFixture
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches
-from odradek.storage.cleaning.turn import CleaningTurn
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.transaction_index import AbortedTransaction, WritableTransactionIndex
+from odradek.storage.formats.transaction_index import AbortedTransaction, WritableTransactionIndex
+from odradek.storage.log.cleaning_turn import CleaningTurn
 from odradek.storage.log.transactions import Transactions
 from odradek.storage.names import LOG_SUFFIX, TopicPartition, segment_file_name
 from odradek.storage.producers.producer_state import read_marker

@@ -12,7 +12,8 @@ from decoders import words
 from mutation import mutate_bytes
 from odradek.errors import FormatError
 from odradek.records.crc import crc32c
-from odradek.storage.checkpoints import (
+from odradek.storage.formats import metadata_snapshot as snapshot
+from odradek.storage.formats.checkpoints import (
     format_leader_epochs,
     format_offset_checkpoint,
     parse_leader_epochs,
@@ -20,18 +21,17 @@ from odradek.storage.checkpoints import (
     read_leader_epochs,
     read_offset_checkpoint,
 )
-from odradek.storage.directory.meta_properties import MetaProperties
-from odradek.storage.directory.partition_metadata import (
+from odradek.storage.formats.meta_properties import MetaProperties
+from odradek.storage.formats.offset_index import OffsetIndex
+from odradek.storage.formats.partition_metadata import (
     format_partition_metadata,
     parse_partition_metadata,
     read_partition_metadata,
 )
-from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.index.time_index import TimeIndex
-from odradek.storage.index.transaction_index import TransactionIndex, format_transaction, parse_transaction_index
-from odradek.storage.metadata import snapshot
-from odradek.storage.metadata.quorum_state import read_quorum_state
-from odradek.storage.producers.producer_snapshot import format_snapshot, parse_snapshot, read_snapshot
+from odradek.storage.formats.producer_snapshot import format_snapshot, parse_snapshot, read_snapshot
+from odradek.storage.formats.quorum_state import read_quorum_state
+from odradek.storage.formats.time_index import TimeIndex
+from odradek.storage.formats.transaction_index import TransactionIndex, format_transaction, parse_transaction_index
 from seeds import broker_files
 from targets import Target, dice, scratch_folder
 

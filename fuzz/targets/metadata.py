@@ -15,13 +15,11 @@ from uuid import UUID
 from decoders import words
 from mutation import mutate_bytes
 from odradek.errors import FormatError
-from odradek.records import Record, read_records, scan_batches
-from odradek.storage.coordinators import group_records, transaction_records
-from odradek.storage.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, protocol_json
-from odradek.storage.coordinators.records import encode
-from odradek.storage.metadata.control import control_record_json, decode_control_record, encode_control_record
-from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.records import (
+from odradek.messages.coordinators import group_records, transaction_records
+from odradek.messages.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, protocol_json
+from odradek.messages.coordinators.coordinator_records import encode
+from odradek.messages.metadata.control_records import control_record_json, decode_control_record, encode_control_record
+from odradek.messages.metadata.metadata_records import (
     BeginTransactionRecord,
     ConfigRecord,
     EndTransactionRecord,
@@ -35,6 +33,8 @@ from odradek.storage.metadata.records import (
     encode_metadata_record,
     metadata_record_json,
 )
+from odradek.records import Record, read_records, scan_batches
+from odradek.storage.metadata.metadata_image import MetadataImage
 from seeds import broker_files
 from targets import Target
 

@@ -12,13 +12,13 @@ from decoders import LIMIT, by_columns, by_objects, sums_hold
 from guard import GuardedMemory
 from mutation import MAX_INPUT, mutate_batches
 from odradek.columnar.encode import encode_batches
-from odradek.columnar.schema import HEADERS_TYPE
+from odradek.columnar.record_schema import HEADERS_TYPE
 from odradek.errors import BrokerError, FormatError
 from odradek.records import BatchHeader, Record, read_records, scan_batches
+from odradek.records.append.validator import AppendOrigin, AppendRules, validate_append
 from odradek.records.builder import BatchOptions, build_batch
 from odradek.records.compression import Codec, Decompressor
 from odradek.records.conversion import down_convert
-from odradek.storage.validator import AppendOrigin, AppendRules, validate_append
 from seeds import messages, v2_batches
 from targets import Target, dice
 

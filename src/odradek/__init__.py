@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.consumer.consumer import Consumer, consume
+from odradek.consumer.fetched import ConsumedRecord
 from odradek.errors import (
     BrokerError,
     FormatError,
@@ -20,8 +22,6 @@ from odradek.errors import (
     OffsetStoreError,
     ProtocolError,
 )
-from odradek.offsets.consumer import Consumer, consume
-from odradek.offsets.fetched import ConsumedRecord
 from odradek.records import Record
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.opening import open_log_directory

@@ -2,7 +2,8 @@
 
 A family says what the caller can do about it: `FormatError` (these bytes are not what they should be, and where),
 `LogError` (the log cannot do what was asked), `ProtocolError` (a peer speaks otherwise), `BrokerError` (a Kafka
-error code) and `OffsetStoreError`. Attributes come first; the text is built from them.
+error code), `OffsetStoreError` and `OptionError` (a setting makes no sense). Attributes come first; the text is built
+from them.
 """
 
 from __future__ import annotations
@@ -397,3 +398,7 @@ class NoOffsetForPartitionError(OffsetStoreError):
 
     def __str__(self) -> str:
         return f"{self.topic_partition}: {self.reason}, and auto_offset_reset is none"
+
+
+class OptionError(OdradekError):
+    """An option or a setting that is unknown, missing or wrong; the text names it."""

@@ -11,10 +11,11 @@ from pathlib import Path
 from crash.model import FOREVER, PartitionModel, Producer, Row
 from odradek.errors import MissingRecordsError, OffsetOutOfRangeError
 from odradek.records.header import BatchHeader
+from odradek.records.isolation import Isolation
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
-from odradek.storage.index.transaction_index import parse_transaction_index
-from odradek.storage.log.log import Isolation, Log
+from odradek.storage.formats.transaction_index import parse_transaction_index
+from odradek.storage.log.log import Log
 from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 
 

@@ -27,11 +27,11 @@ from crash.interrupter import EXCEPTIONS, InterruptibleFileSystem, Outcome, coun
 from crash.model import FOREVER, Event, PartitionModel, Producer, Sent
 from crash.store import new_folder
 from crash.workload import ProducerSide, Workload
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
-from odradek.storage.producers.producer_state import AppendOrigin
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from flips.damage import METADATA, Damage
 from flips.folders import START_MS, Folder, Row, Truth, row_of, tree_of
 from odradek.cli.app import main
 from odradek.errors import OdradekError
-from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
-from odradek.storage.log.log import Isolation
+from odradek.records.isolation import Isolation
+from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition
 
 MODES = "ra"

@@ -20,11 +20,11 @@ from uuid import UUID
 
 import odradek
 from odradek.records import Record, read_records, scan_batches
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition
-from odradek.storage.producers.producer_state import AppendOrigin
 from peers.kafka_fixture import KafkaFixture
 
 START_MS = 1_700_000_000_000

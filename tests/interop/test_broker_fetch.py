@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from odradek.spark.kafka.client import BrokerUnavailableError
-from odradek.spark.kafka.split import BrokerSplit, close_kept_clients
+from odradek.kafka.client import BrokerUnavailableError
+from odradek.spark.broker_split import BrokerSplit, close_kept_clients
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import DataLossError, Loss, OffsetRange, plan_batch
-from odradek.spark.schema import arrow_schema, source_schema
-from odradek.spark.topics import open_topics
+from odradek.spark.source_topics import open_topics
+from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.storage.names import TopicPartition
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker

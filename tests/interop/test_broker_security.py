@@ -12,11 +12,11 @@ from typing import NamedTuple
 import pytest
 
 from odradek.errors import OffsetStoreError
+from odradek.kafka.client import BrokerUnavailableError
 from odradek.offsets.store import Position, open_store
-from odradek.spark.kafka.client import BrokerUnavailableError
 from odradek.spark.options import SourceOptions
-from odradek.spark.schema import arrow_schema, source_schema
 from odradek.spark.source import BatchReader
+from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.storage.names import TopicPartition
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture

@@ -17,9 +17,9 @@ from odradek.records.compression import Codec
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.objects import Record
-from odradek.storage.checkpoints import read_offset_checkpoint
 from odradek.storage.cleaning.cleanable import CleaningRange
 from odradek.storage.cleaning.cleaner import Cleaner
+from odradek.storage.formats.checkpoints import read_offset_checkpoint
 from odradek.storage.names import TopicPartition
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools

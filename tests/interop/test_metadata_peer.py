@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from odradek.messages.uuids import format_uuid
 from odradek.records import Record
 from odradek.records.builder import build_batch
-from odradek.storage.directory.partition_metadata import PARTITION_METADATA, write_partition_metadata
+from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties, sole_voter
 from odradek.storage.names import TopicPartition, partition_directory_name, segment_file_name
-from odradek.storage.uuids import format_uuid
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture

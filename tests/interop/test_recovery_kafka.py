@@ -12,8 +12,8 @@ import pytest
 import odradek
 from odradek.errors import MissingRecordsError
 from odradek.records import BatchHeader, Record, scan_batches
-from odradek.storage.checkpoints import read_offset_checkpoint
 from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.formats.checkpoints import read_offset_checkpoint
 from odradek.storage.log.log import Log
 from odradek.storage.log.recovery import RecoveryKind
 from odradek.storage.names import TopicPartition

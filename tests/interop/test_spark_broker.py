@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import odradek
-from odradek.spark.kafka.client import BrokerUnavailableError
-from odradek.spark.options import SourceOptionError, SourceOptions
+from odradek.errors import OptionError
+from odradek.kafka.client import BrokerUnavailableError
+from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import DataLossError
-from odradek.spark.schema import arrow_schema, source_schema
 from odradek.spark.source import BatchReader
+from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.stream import StreamReader
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
@@ -93,7 +94,7 @@ def test_reads_a_broker_as_its_consumers_do(broker: KafkaBroker, fixture_4_3_1: 
         rows(broker, **head)
     assert rows(broker, **head, failOnDataLoss="false")[0]["offset"] == 777
 
-    with pytest.raises(SourceOptionError, match="topic nowhere does not exist"):
+    with pytest.raises(OptionError, match="topic nowhere does not exist"):
         rows(broker, subscribe="nowhere")
 
     stream = StreamReader(

@@ -18,12 +18,12 @@ import pytest
 import odradek
 from odradek.errors import LogDirectoryLockedError
 from odradek.inspection import verify
+from odradek.messages.uuids import format_uuid
 from odradek.records import Record
-from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.names import TopicPartition
-from odradek.storage.uuids import format_uuid
 from peers import log_writer
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import consumed_record

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.columnar.encode import encode_batches
-from odradek.columnar.schema import HEADERS_TYPE
+from odradek.columnar.record_schema import HEADERS_TYPE
 from odradek.errors import BrokerError, FormatError, InvalidRecordError
 from odradek.records import Record, read_records, scan_batches
+from odradek.records.append.validator import AppendOrigin, AppendRules, validate_append
 from odradek.records.builder import BatchOptions, build_batch
 from odradek.records.compression import Codec, compress
 from odradek.records.conversion import down_convert
 from odradek.records.kernels.encode import seal
 from odradek.records.message_builder import build_message_set
-from odradek.storage.validator import AppendOrigin, AppendRules, validate_append
 from peers.arrow_records import MemorySlice, decode
 
 MAX_OFFSET = (1 << 62) - 1

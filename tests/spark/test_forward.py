@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from odradek.kafka.client import BrokerClient
+from odradek.kafka.producer import Transaction
+from odradek.kafka.settings import BrokerSettings
 from odradek.offsets.store import Position, open_store
 from odradek.records.compression import Codec
-from odradek.spark.kafka.client import BrokerClient
-from odradek.spark.kafka.producer import Transaction
-from odradek.spark.kafka.settings import BrokerSettings
 from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline import Job, JobError, Pipeline
 from odradek.spark.pipeline.job import TopicSinkSpec, Transform
-from odradek.spark.schema import arrow_schema, source_schema
 from odradek.spark.source import BatchReader
+from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.storage.names import TopicPartition
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker

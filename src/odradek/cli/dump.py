@@ -19,7 +19,7 @@ from odradek.inspection.entry_listing import entries_of
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError, expand
 from odradek.inspection.selection import Selection, start_position
 from odradek.records import Record, read_records
-from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
+from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 
 class Dump:

@@ -25,22 +25,22 @@ from typing_extensions import Buffer
 from odradek.errors import FormatError
 from odradek.inspection.entry_listing import read_producer_snapshot, read_transaction_index
 from odradek.inspection.log_files import FileKind, LogFile
+from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
+from odradek.messages.coordinators.group_records import group_record_json
+from odradek.messages.coordinators.transaction_records import transaction_record_json
+from odradek.messages.metadata.control_records import control_record_json
+from odradek.messages.metadata.metadata_records import metadata_record_json
 from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.batch import records_section
 from odradek.records.compression import Codec, Decompressor
 from odradek.records.control import ControlRecordType, parse_control_key, parse_end_transaction_marker
-from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
-from odradek.storage.coordinators.group_records import group_record_json
-from odradek.storage.coordinators.records import UnknownCoordinatorRecordError
-from odradek.storage.coordinators.transaction_records import transaction_record_json
-from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.index.time_index import TimeIndex
-from odradek.storage.index.transaction_index import parse_transaction_index
-from odradek.storage.metadata.control import control_record_json
-from odradek.storage.metadata.records import metadata_record_json
-from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
+from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
+from odradek.storage.formats.offset_index import OffsetIndex
+from odradek.storage.formats.time_index import TimeIndex
+from odradek.storage.formats.transaction_index import parse_transaction_index
 from odradek.storage.names import parse_raft_snapshot_file
 from odradek.storage.regular_files import file_size
+from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 

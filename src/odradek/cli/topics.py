@@ -9,7 +9,7 @@ import click
 
 from odradek.cli.app import ExitCode, report
 from odradek.inspection.log_files import locate_log_directory
-from odradek.inspection.topics import PartitionSummary, TopicListing
+from odradek.inspection.partitions import PartitionSummary, TopicListing
 
 _COLUMNS = ("topic", "partition", "log_start_offset", "log_end_offset", "segments", "bytes")
 

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, decode_slices
-from odradek.columnar.schema import select
+from odradek.columnar.record_schema import select
 from odradek.errors import UnknownTopicOrPartitionError
+from odradek.records.isolation import Isolation
 from odradek.records.timestamps import Time, timestamp_ms
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.log.log import Isolation, Log
+from odradek.storage.log.log import Log
 from odradek.storage.names import TopicPartition
 
 

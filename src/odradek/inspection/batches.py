@@ -10,7 +10,7 @@ from odradek.errors import FormatError
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import LogFile
 from odradek.records import BatchHeader, read_records
-from odradek.storage.batch_reader import BatchReader, Damage, damage_of, mapped
+from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 _CHUNK_BYTES = 1 << 20
 

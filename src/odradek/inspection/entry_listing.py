@@ -9,16 +9,16 @@ from dataclasses import asdict
 
 from odradek.errors import FormatError
 from odradek.inspection.log_files import FileKind, LogFile
-from odradek.storage.checkpoints import read_leader_epochs, read_offset_checkpoint
-from odradek.storage.directory.meta_properties import MetaProperties
-from odradek.storage.directory.partition_metadata import read_partition_metadata
-from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.index.time_index import TimeIndex
-from odradek.storage.index.transaction_index import parse_transaction_index
-from odradek.storage.metadata.quorum_state import read_quorum_state
-from odradek.storage.producers.producer_snapshot import ProducerSnapshotEntry, read_snapshot
+from odradek.messages.uuids import format_uuid
+from odradek.storage.formats.checkpoints import read_leader_epochs, read_offset_checkpoint
+from odradek.storage.formats.meta_properties import MetaProperties
+from odradek.storage.formats.offset_index import OffsetIndex
+from odradek.storage.formats.partition_metadata import read_partition_metadata
+from odradek.storage.formats.producer_snapshot import ProducerSnapshotEntry, read_snapshot
+from odradek.storage.formats.quorum_state import read_quorum_state
+from odradek.storage.formats.time_index import TimeIndex
+from odradek.storage.formats.transaction_index import parse_transaction_index
 from odradek.storage.regular_files import file_size, open_file, read_file
-from odradek.storage.uuids import format_uuid
 
 Entry = dict[str, object]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from odradek.inspection.indexes import offset_index_beside, time_index_beside
 from odradek.records import BatchHeader
-from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.index.time_index import TimeIndex
+from odradek.storage.formats.offset_index import OffsetIndex
+from odradek.storage.formats.time_index import TimeIndex
 
 
 class IndexEvidence:

@@ -8,8 +8,8 @@ from typing import TypeVar
 from odradek.errors import FormatError
 from odradek.inspection.finding import Finding, FindingKind, dangling, unreadable
 from odradek.storage import names
-from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.index.time_index import TimeIndex
+from odradek.storage.formats.offset_index import OffsetIndex
+from odradek.storage.formats.time_index import TimeIndex
 from odradek.storage.regular_files import file_size
 
 Index = TypeVar("Index", OffsetIndex, TimeIndex)

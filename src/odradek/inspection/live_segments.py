@@ -16,10 +16,10 @@ from odradek.errors import FormatError
 from odradek.inspection.indexes import offset_index_beside
 from odradek.inspection.log_files import PartitionFolder
 from odradek.records import scan_batches
-from odradek.storage.batch_reader import mapped
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import SWAP_SUFFIX
 from odradek.storage.regular_files import file_size
+from odradek.storage.segment.batch_reader import mapped
 
 
 class LiveSegment(NamedTuple):

@@ -20,10 +20,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from odradek.errors import LogError
-from odradek.storage import checkpoints, names
-from odradek.storage.directory.meta_properties import META_PROPERTIES
-from odradek.storage.directory.partition_metadata import PARTITION_METADATA
-from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
+from odradek.storage import names
+from odradek.storage.formats import checkpoints
+from odradek.storage.formats.meta_properties import META_PROPERTIES
+from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
+from odradek.storage.formats.partition_metadata import PARTITION_METADATA
 from odradek.storage.names import (
     CLEAN_SHUTDOWN_MARKER,
     TopicPartition,

@@ -27,8 +27,8 @@ from typing import NamedTuple
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.records import BatchHeader
-from odradek.storage.batch_reader import Damage
-from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.segment.batch_reader import Damage
 
 _OFFSET_BITS = 63
 

@@ -12,17 +12,18 @@ from uuid import UUID
 
 from odradek.errors import FormatError, LogError
 from odradek.inspection.log_files import FileKind, PartitionFolder
-from odradek.storage.checkpoints import (
+from odradek.messages.uuids import METADATA_TOPIC_ID
+from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
 )
-from odradek.storage.directory.meta_properties import META_PROPERTIES
-from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.log import METADATA_DIRECTORY, load_metadata
-from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT
+from odradek.storage.formats.meta_properties import META_PROPERTIES
+from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
+from odradek.storage.metadata.metadata_image import MetadataImage
+from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_metadata
 from odradek.storage.names import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_METADATA_TOPIC,
@@ -31,7 +32,6 @@ from odradek.storage.names import (
     TopicPartition,
 )
 from odradek.storage.regular_files import file_size
-from odradek.storage.uuids import METADATA_TOPIC_ID
 
 OFFSET_CHECKPOINTS = (
     CLEANER_OFFSET_CHECKPOINT,

@@ -39,7 +39,7 @@ from typing import Self
 from kafka import errors
 
 from odradek.errors import CommitConflictError, OffsetStoreError
-from odradek.offsets.kafka_group import CommittedOffset, GroupClient, client_config
+from odradek.kafka.group import CommittedOffset, GroupClient, client_config
 from odradek.offsets.store import (
     DEFAULT_TIMEOUT_MS,
     OffsetStore,

@@ -18,19 +18,20 @@ import pyarrow as pa
 
 from odradek.columnar.decode import decode_slices
 from odradek.errors import FormatError
+from odradek.messages.uuids import format_uuid
 from odradek.records.batch import read_records
+from odradek.records.isolation import Isolation
 from odradek.records.scan import scan_batches
-from odradek.spark.options import Isolation, SourceOptions
+from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
 from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import TopicPartition
 from odradek.storage.segment.contents import Contents
 from odradek.storage.segment.log_slice import LogSlice
-from odradek.storage.uuids import format_uuid
 
 BATCH_ROWS = 32_768
 _SMALLEST_SPLIT_BYTES = 64 << 10

@@ -18,21 +18,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
-from odradek.errors import OdradekError
+from odradek.errors import OptionError
+from odradek.records.isolation import Isolation
 from odradek.storage.names import TopicPartition
 
 EARLIEST = -2
 LATEST = -1
 MEGABYTE = 1 << 20
 DEFAULT_SPLIT_BYTES = 128 * MEGABYTE
-
-Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
-
-
-class SourceOptionError(OdradekError):
-    """An option, or a schema, that the source cannot follow; the text names it."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,7 @@ class SourceOptions:
             streaming: Whether they are those of a stream.
 
         Raises:
-            SourceOptionError: One is unknown, missing or wrong.
+            OptionError: One is unknown, missing or wrong.
         """
         return _Parser(options, streaming).parse()
 
@@ -140,7 +134,7 @@ class _Parser:
         kafka = {name[6:]: self._left.pop(name) for name in list(self._left) if name.startswith("kafka.")}
         servers = kafka.get("bootstrap.servers")
         if (path is None) == (servers is None):
-            raise SourceOptionError("give either path (a log directory) or kafka.bootstrap.servers")
+            raise OptionError("give either path (a log directory) or kafka.bootstrap.servers")
         isolation = self._isolation(kafka)
         if path is not None:
             self._refuse_for_a_folder(kafka)
@@ -149,7 +143,7 @@ class _Parser:
         strategy = self._choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
         for name in _FOR_BATCHES_ONLY if self._streaming else ():
             if self._take(name) is not None:
-                raise SourceOptionError(f"{name} is for batch queries: a stream has no end")
+                raise OptionError(f"{name} is for batch queries: a stream has no end")
         ending = self._offset_spec("ending", LATEST)
         if not self._streaming:
             self._refuse_empty_ranges(starting, ending)
@@ -174,44 +168,44 @@ class _Parser:
             push_down=self._boolean("pushDownFilters", False),
         )
         if not self._streaming and (parsed.max_offsets_per_trigger or parsed.min_offsets_per_trigger):
-            raise SourceOptionError(f"{', '.join(_FOR_STREAMS_ONLY)} are for streams")
+            raise OptionError(f"{', '.join(_FOR_STREAMS_ONLY)} are for streams")
         if self._left:
-            raise SourceOptionError(f"unknown option {min(self._left)}")
+            raise OptionError(f"unknown option {min(self._left)}")
         return parsed
 
     def _isolation(self, kafka: dict[str, str]) -> Isolation:
         level = kafka.pop("isolation.level", None)
         own = self._take("isolation.level")
         if level is not None and own is not None and level != own:
-            raise SourceOptionError("isolation.level and kafka.isolation.level contradict each other")
+            raise OptionError("isolation.level and kafka.isolation.level contradict each other")
         level = own or level or "read_uncommitted"
         if level == "read_uncommitted":
             return "read_uncommitted"
         if level == "read_committed":
             return "read_committed"
-        raise SourceOptionError(f"isolation.level is read_uncommitted or read_committed, not {level!r}")
+        raise OptionError(f"isolation.level is read_uncommitted or read_committed, not {level!r}")
 
     def _refuse_for_a_folder(self, kafka: Mapping[str, str]) -> None:
         for name in sorted(kafka):
-            raise SourceOptionError(f"kafka.{name} is for a broker, and path is a folder: leave it out")
+            raise OptionError(f"kafka.{name} is for a broker, and path is a folder: leave it out")
         for name in _FOR_BROKERS_ONLY:
             if self._take(name) is not None:
-                raise SourceOptionError(f"{name} is for a broker, and path is a folder: leave it out")
+                raise OptionError(f"{name} is for a broker, and path is a folder: leave it out")
 
     def _subscription(self) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...] | None]:
         subscribe, pattern, assign = (self._take(name) for name in ("subscribe", "subscribePattern", "assign"))
         if [subscribe, pattern, assign].count(None) != 2:
-            raise SourceOptionError("give one of subscribe, subscribePattern and assign")
+            raise OptionError("give one of subscribe, subscribePattern and assign")
         if subscribe is not None:
             topics = tuple(sorted({topic.strip() for topic in subscribe.split(",") if topic.strip()}))
             if not topics:
-                raise SourceOptionError("subscribe names no topic")
+                raise OptionError("subscribe names no topic")
             return topics, None, None
         if pattern is not None:
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise SourceOptionError(f"subscribePattern {pattern!r} is no regular expression: {error}") from error
+                raise OptionError(f"subscribePattern {pattern!r} is no regular expression: {error}") from error
             return (), pattern, None
         assert assign is not None
         partitions = _parse_assign(assign)
@@ -223,7 +217,7 @@ class _Parser:
         offsets = self._take(f"{prefix}Offsets")
         if timestamp is not None:
             if not re.fullmatch(r"\d{1,18}", timestamp):
-                raise SourceOptionError(f"{prefix}Timestamp is a number of milliseconds, not {timestamp!r}")
+                raise OptionError(f"{prefix}Timestamp is a number of milliseconds, not {timestamp!r}")
             return OffsetSpec(timestamp=int(timestamp))
         if timestamps is not None:
             return OffsetSpec(timestamps=parse_offsets(timestamps, f"{prefix}OffsetsByTimestamp", least=0))
@@ -235,14 +229,14 @@ class _Parser:
 
     def _refuse_empty_ranges(self, starting: OffsetSpec, ending: OffsetSpec) -> None:
         if starting.default == LATEST or LATEST in starting.offsets.values():
-            raise SourceOptionError("startingOffsets: a batch query that starts at the latest offset reads nothing")
+            raise OptionError("startingOffsets: a batch query that starts at the latest offset reads nothing")
         if ending.default == EARLIEST or EARLIEST in ending.offsets.values():
-            raise SourceOptionError("endingOffsets: a batch query that ends at the earliest offset reads nothing")
+            raise OptionError("endingOffsets: a batch query that ends at the earliest offset reads nothing")
 
     def _choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         text = (self._take(name) or default).lower()
         if text not in choices:
-            raise SourceOptionError(f"{name} is one of {', '.join(choices)}, not {text!r}")
+            raise OptionError(f"{name} is one of {', '.join(choices)}, not {text!r}")
         return text
 
     def _boolean(self, name: str, default: bool) -> bool:
@@ -253,7 +247,7 @@ class _Parser:
         if text is None:
             return None
         if not re.fullmatch(r"\d{1,18}", text) or not int(text):
-            raise SourceOptionError(f"{name} is a number above zero, not {text!r}")
+            raise OptionError(f"{name} is a number above zero, not {text!r}")
         return int(text)
 
     def _duration_ms(self, name: str, default: int) -> int:
@@ -262,7 +256,7 @@ class _Parser:
             return default
         match = re.fullmatch(r"(\d{1,12}) ?(ms|s|m|min|h)", text)
         if match is None:
-            raise SourceOptionError(f"{name} is a time such as 30s or 15m, not {text!r}")
+            raise OptionError(f"{name} is a time such as 30s or 15m, not {text!r}")
         return int(match[1]) * _DURATION_MS[match[2]]
 
 
@@ -275,22 +269,22 @@ def parse_offsets(text: str, name: str, *, least: int = EARLIEST) -> dict[TopicP
         least: The smallest number allowed.
 
     Raises:
-        SourceOptionError: It is not of that form.
+        OptionError: It is not of that form.
     """
     example = '{"topic": {"0": 23, "1": 42}}'
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise SourceOptionError(f"{name}: expected earliest, latest or JSON such as {example}: {error}") from error
+        raise OptionError(f"{name}: expected earliest, latest or JSON such as {example}: {error}") from error
     offsets: dict[TopicPartition, int] = {}
     if not isinstance(content, dict) or not content:
-        raise SourceOptionError(f"{name}: expected JSON such as {example}, not {text!r:.100}")
+        raise OptionError(f"{name}: expected JSON such as {example}, not {text!r:.100}")
     for topic, partitions in content.items():
         if not isinstance(partitions, dict):
-            raise SourceOptionError(f"{name}: topic {topic} needs an object such as {example}")
+            raise OptionError(f"{name}: topic {topic} needs an object such as {example}")
         for partition, offset in partitions.items():
             if not re.fullmatch(r"\d{1,10}", partition) or type(offset) is not int or offset < least:
-                raise SourceOptionError(f"{name}: {topic}: {partition!r}: {offset!r} is not a partition and its offset")
+                raise OptionError(f"{name}: {topic}: {partition!r}: {offset!r} is not a partition and its offset")
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
 
@@ -316,7 +310,7 @@ def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
             {TopicPartition(topic, partition) for topic, partitions in content.items() for partition in partitions}
         )
     except (ValueError, AttributeError, TypeError) as error:
-        raise SourceOptionError(f"assign: expected JSON such as {example}, not {text!r:.100}") from error
+        raise OptionError(f"assign: expected JSON such as {example}, not {text!r:.100}") from error
     if not assigned or not all(type(name.partition) is int and name.partition >= 0 for name in assigned):
-        raise SourceOptionError(f"assign: expected JSON such as {example}, not {text!r:.100}")
+        raise OptionError(f"assign: expected JSON such as {example}, not {text!r:.100}")
     return tuple(assigned)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from odradek.columnar.decode import MAX_TIMESTAMP, MIN_TIMESTAMP
-from odradek.errors import OdradekError
-from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptionError, SourceOptions
+from odradek.errors import OdradekError, OptionError
+from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptions
 from odradek.storage.names import TopicPartition
 
 
@@ -155,20 +155,20 @@ def find_partitions(
             but a loss: those that are asked for are returned too.
 
     Raises:
-        SourceOptionError: A topic or partition that was named does not exist.
+        OptionError: A topic or partition that was named does not exist.
     """
     there = topics.partitions(options.wants)
     found = sorted({*there, *(name for name in started if options.wants(name.topic))})
     if options.partitions is not None:
         missing = [str(name) for name in options.partitions if name not in set(found)]
         if missing:
-            raise SourceOptionError(f"assign: {', '.join(missing)} does not exist")
+            raise OptionError(f"assign: {', '.join(missing)} does not exist")
         return list(options.partitions)
     if options.pattern is None:
         known = {name.topic for name in found}
         missing = [topic for topic in options.topics if topic not in known]
         if missing:
-            raise SourceOptionError(f"subscribe: topic {', '.join(missing)} does not exist")
+            raise OptionError(f"subscribe: topic {', '.join(missing)} does not exist")
     return found
 
 
@@ -190,7 +190,7 @@ def resolve(
         end_for_later_times: Whether a time after the last record means the end of the log, not an error.
 
     Raises:
-        SourceOptionError: The rule names other partitions than there are, or a time has no offset.
+        OptionError: The rule names other partitions than there are, or a time has no offset.
     """
     times = dict(spec.timestamps)
     if spec.timestamp is not None:
@@ -200,7 +200,7 @@ def resolve(
         offsets = {}
         for partition, offset in topics.offsets_for_times(times).items():
             if offset is None and not end_for_later_times:
-                raise SourceOptionError(
+                raise OptionError(
                     f"{name}: {partition} has no record at or after the time {times[partition]} "
                     "(startingOffsetsByTimestampStrategy=latest starts at its end)"
                 )
@@ -224,19 +224,19 @@ def _require_same(option: str, named: Collection[TopicPartition], subscribed: Co
     missing = sorted(set(subscribed) - set(named))
     unknown = sorted(set(named) - set(subscribed))
     if missing:
-        raise SourceOptionError(
+        raise OptionError(
             f"{option} must name every partition that is read; missing: {', '.join(map(str, missing))} "
             "(-2 is earliest, -1 latest)"
         )
     if unknown:
-        raise SourceOptionError(f"{option} names partitions that are not read: {', '.join(map(str, unknown))}")
+        raise OptionError(f"{option} names partitions that are not read: {', '.join(map(str, unknown))}")
 
 
 def plan_batch(topics: Topics, options: SourceOptions) -> list[OffsetRange]:
     """Return what a batch query reads, without the partitions of which it reads nothing.
 
     Raises:
-        SourceOptionError: The options do not fit what there is.
+        OptionError: The options do not fit what there is.
         DataLossError: Records that were asked for are gone, and `failOnDataLoss` is true.
     """
     bounds = topics.bounds(find_partitions(topics, options))
@@ -245,7 +245,7 @@ def plan_batch(topics: Topics, options: SourceOptions) -> list[OffsetRange]:
     asked = [OffsetRange(partition, starting[partition], ending[partition]) for partition in sorted(bounds)]
     for partition, start, end in asked:
         if start > end:
-            raise SourceOptionError(f"{partition}: the starting offset {start} is after the ending offset {end}")
+            raise OptionError(f"{partition}: the starting offset {start} is after the ending offset {end}")
     return within(asked, bounds, fail_on_data_loss=options.fail_on_data_loss)
 
 

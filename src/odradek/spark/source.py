@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from odradek.spark.filters import Narrowing
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import Split, plan_batch
-from odradek.spark.schema import arrow_schema, nulls_for_no_headers, source_schema
+from odradek.spark.source_topics import open_topics
+from odradek.spark.spark_schema import arrow_schema, nulls_for_no_headers, source_schema
 from odradek.spark.stream import StreamReader
-from odradek.spark.topics import open_topics
 
 
 class OdradekDataSource(DataSource):

@@ -33,8 +33,8 @@ from odradek.spark.ranges import (
     resolve,
     within,
 )
-from odradek.spark.schema import nulls_for_no_headers
-from odradek.spark.topics import open_topics
+from odradek.spark.source_topics import open_topics
+from odradek.spark.spark_schema import nulls_for_no_headers
 from odradek.storage.names import TopicPartition
 
 Offsets = dict[str, dict[str, int]]

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from odradek.cli.app import main
 from odradek.records import Record, scan_batches
-from odradek.storage.batch_reader import BatchReader, Damage
+from odradek.storage.segment.batch_reader import BatchReader, Damage
 from peers.kafka_fixture import KafkaFixture
 
 DECODERS = {"__consumer_offsets-0": ["--offsets-decoder"], "__transaction_state-0": ["--transaction-log-decoder"]}

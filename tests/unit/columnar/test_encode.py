@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.columnar.encode import encode_batches
-from odradek.columnar.schema import HEADERS_TYPE
+from odradek.columnar.record_schema import HEADERS_TYPE
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.builder import BatchOptions, build_batch
 from odradek.records.compression import Codec

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import odradek
-from odradek.columnar.schema import COLUMNS, SCHEMA
+from odradek.columnar.record_schema import COLUMNS, SCHEMA
 from odradek.errors import CorruptRecordError, UnknownTopicOrPartitionError
 from odradek.records import Record, scan_batches
 from peers.kafka_fixture import KafkaFixture

@@ -11,7 +11,7 @@ from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.records import BatchHeader
-from odradek.storage.batch_reader import Damage
+from odradek.storage.segment.batch_reader import Damage
 
 PATH = Path("0.log")
 LOST = "lost"

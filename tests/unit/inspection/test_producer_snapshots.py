@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from odradek.inspection import FindingKind, verify
-from odradek.storage.producers.producer_snapshot import ProducerSnapshotEntry, format_snapshot, read_snapshot
+from odradek.storage.formats.producer_snapshot import ProducerSnapshotEntry, format_snapshot, read_snapshot
 
 SmallLogDirectory = Callable[..., Path]
 

@@ -13,14 +13,14 @@ import odradek
 from breakage import flip_bit
 from odradek.inspection import Finding, FindingKind, verify
 from odradek.records import Record
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
-from odradek.storage.index.transaction_index import (
+from odradek.storage.formats.transaction_index import (
     AbortedTransaction,
     format_transaction,
     parse_transaction_index,
 )
-from odradek.storage.producers.producer_state import AppendOrigin
 
 SmallLogDirectory = Callable[..., Path]
 BASE = f"{0:020d}"

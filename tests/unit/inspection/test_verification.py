@@ -16,8 +16,9 @@ import odradek
 from breakage import THINGS, cut, flip_bit, flip_bit_of_number
 from odradek.inspection import Finding, FindingKind, UnknownPathError, verify
 from odradek.records import Record, scan_batches
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
-from odradek.storage.checkpoints import (
+from odradek.storage.formats.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -25,7 +26,6 @@ from odradek.storage.checkpoints import (
     read_offset_checkpoint,
 )
 from odradek.storage.names import TopicPartition
-from odradek.storage.producers.producer_state import AppendOrigin
 
 SmallLogDirectory = Callable[..., Path]
 

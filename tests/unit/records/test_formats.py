@@ -23,13 +23,13 @@ from odradek.errors import (
     UnsupportedMagicError,
 )
 from odradek.records import Record, read_records, scan_batches
+from odradek.records.append.validator import AppendOrigin, AppendRules, validate_append
 from odradek.records.batch import records_section
 from odradek.records.builder import build_batch, build_control_batch, build_empty_batch
 from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.encode import seal
 from odradek.records.message_builder import build_message_set
-from odradek.storage.validator import AppendOrigin, AppendRules, validate_append
 from peers.arrow_records import MemorySlice, decode
 
 TIME = 1_600_000_000_000

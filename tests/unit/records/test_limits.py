@@ -26,7 +26,7 @@ from odradek.records.builder import build_batch
 from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.kernels.encode import seal
 from odradek.columnar import decode_slices, select
-from odradek.storage.validator import AppendRules, validate_append
+from odradek.records.append.validator import AppendRules, validate_append
 
 LIMIT = 16 << 20
 

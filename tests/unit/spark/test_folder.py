@@ -8,7 +8,7 @@ from peers.kafka_fixture import KafkaFixture
 READ = """
 import sys
 from odradek.spark.options import SourceOptions
-from odradek.spark.schema import arrow_schema, source_schema
+from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.source import BatchReader
 
 options = SourceOptions.parse({"path": sys.argv[1], "subscribe": "keyed", "includeHeaders": "true"})

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.errors import OptionError
 from odradek.spark.options import (
     EARLIEST,
     LATEST,
     OffsetSpec,
-    SourceOptionError,
     SourceOptions,
     format_offsets,
     parse_offsets,
@@ -79,10 +79,10 @@ def test_times_go_before_offsets(options: dict[str, str], spec: OffsetSpec) -> N
     ],
 )
 def test_names_the_option_that_is_wrong(options: dict[str, str], said: str) -> None:
-    with pytest.raises(SourceOptionError, match=said):
+    with pytest.raises(OptionError, match=said):
         SourceOptions.parse(options)
 
 
 def test_a_stream_has_no_end() -> None:
-    with pytest.raises(SourceOptionError, match="endingOffsets is for batch queries"):
+    with pytest.raises(OptionError, match="endingOffsets is for batch queries"):
         SourceOptions.parse({**FOLDER, "endingOffsets": "latest"}, streaming=True)

@@ -6,8 +6,9 @@ from contextlib import closing
 
 import pytest
 
+from odradek.errors import OptionError
 from odradek.spark.folder import Folder
-from odradek.spark.options import OffsetSpec, SourceOptionError, SourceOptions
+from odradek.spark.options import OffsetSpec, SourceOptions
 from odradek.spark.pipeline.batch import cut, token
 from odradek.spark.ranges import (
     Bounds,
@@ -76,7 +77,7 @@ def test_partitions_that_were_read_before_and_are_gone(fixture_4_3_1: KafkaFixtu
         assert found(subscribe="gone") == found(assign='{"gone": [0]}') == found(subscribePattern="gon.") == [gone]
         assert found(subscribe="v2-none") == [other]
         for options in ({"subscribe": "gone,nowhere"}, {"assign": '{"gone": [0, 1]}'}):
-            with pytest.raises(SourceOptionError, match="does not exist"):
+            with pytest.raises(OptionError, match="does not exist"):
                 found(**options)
 
 
@@ -103,7 +104,7 @@ def test_resolves_rules(spec: OffsetSpec, offsets: dict[TopicPartition, int]) ->
     ("offsets", "said"), [({A: 1}, "missing: b-0"), ({A: 1, B: 1, TopicPartition("c", 3): 1}, "not read: c-3")]
 )
 def test_offsets_name_every_partition_and_no_other(offsets: dict[TopicPartition, int], said: str) -> None:
-    with pytest.raises(SourceOptionError, match=said):
+    with pytest.raises(OptionError, match=said):
         resolve(OffsetSpec(offsets=offsets), "starting", NOBODY, BOUNDS, end_for_later_times=False)
 
 

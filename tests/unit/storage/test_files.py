@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from odradek.errors import FormatError
-from odradek.storage.checkpoints import read_leader_epochs, read_offset_checkpoint
-from odradek.storage.directory.meta_properties import MetaProperties
-from odradek.storage.directory.partition_metadata import read_partition_metadata
-from odradek.storage.metadata.log import load_bootstrap
-from odradek.storage.metadata.quorum_state import read_quorum_state
-from odradek.storage.metadata.snapshot import read_snapshot as read_metadata_snapshot
-from odradek.storage.producers.producer_snapshot import (
+from odradek.storage.formats.checkpoints import read_leader_epochs, read_offset_checkpoint
+from odradek.storage.formats.meta_properties import MetaProperties
+from odradek.storage.formats.metadata_snapshot import read_snapshot as read_metadata_snapshot
+from odradek.storage.formats.partition_metadata import read_partition_metadata
+from odradek.storage.formats.producer_snapshot import (
     ProducerSnapshotEntry,
     format_snapshot,
     read_snapshot,
 )
+from odradek.storage.formats.quorum_state import read_quorum_state
+from odradek.storage.metadata.metadata_log import load_bootstrap
 from odradek.storage.regular_files import read_file, subfolders
 
 

@@ -27,15 +27,15 @@ from odradek.inspection.salvaging.segment_writer import SegmentWriter
 from odradek.inspection.surroundings import Surroundings
 from odradek.records import BatchHeader
 from odradek.records.control import ControlRecordType
-from odradek.storage.batch_reader import Damage, mapped
-from odradek.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
-from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.files import Buffer, FileSystem
-from odradek.storage.index.transaction_index import AbortedTransaction
-from odradek.storage.metadata.quorum_state import read_quorum_state
-from odradek.storage.metadata.snapshot import read_snapshot
+from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from odradek.storage.formats.metadata_snapshot import read_snapshot
+from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.formats.quorum_state import read_quorum_state
+from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.names import CHECKPOINT_SUFFIX
 from odradek.storage.producers.producer_state import read_marker
+from odradek.storage.segment.batch_reader import Damage, mapped
 
 _READERS: dict[str, Callable[[Path], object]] = {
     PARTITION_METADATA: read_partition_metadata,

@@ -22,14 +22,14 @@ from odradek.inspection.salvaging.copies import copy_files
 from odradek.inspection.salvaging.partition import PartitionSalvage
 from odradek.inspection.salvaging.report import SalvagedLog, SalvageReport
 from odradek.inspection.surroundings import Surroundings
-from odradek.storage.checkpoints import (
+from odradek.storage.files import FILES, FileSystem, make_durable_directory
+from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
 )
-from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.files import FILES, FileSystem, make_durable_directory
-from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, read_snapshot
+from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, read_snapshot
 from odradek.storage.names import partition_directory_name
 
 INCOMPLETE_SUFFIX = ".incomplete"

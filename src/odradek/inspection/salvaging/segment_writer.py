@@ -6,9 +6,9 @@ from pathlib import Path
 
 from odradek.records import BatchHeader
 from odradek.storage.files import Buffer, FileSystem
-from odradek.storage.index.offset_index import WritableOffsetIndex
-from odradek.storage.index.time_index import WritableTimeIndex
-from odradek.storage.index.transaction_index import AbortedTransaction, WritableTransactionIndex
+from odradek.storage.formats.offset_index import WritableOffsetIndex
+from odradek.storage.formats.time_index import WritableTimeIndex
+from odradek.storage.formats.transaction_index import AbortedTransaction, WritableTransactionIndex
 from odradek.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -24,7 +24,7 @@ from pathlib import Path
 from odradek.errors import FormatError
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.records import BatchHeader
-from odradek.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
 from odradek.storage.regular_files import file_size
 
 _NO_EPOCH = -1

@@ -17,11 +17,11 @@ from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.log_files import LogFile
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
+from odradek.messages.metadata.metadata_records import decode_metadata_record
 from odradek.records import read_records
-from odradek.storage.batch_reader import Damage, damage_of, mapped
-from odradek.storage.metadata.records import decode_metadata_record
-from odradek.storage.metadata.snapshot import SNAPSHOT_EPOCH, read_snapshot
+from odradek.storage.formats.metadata_snapshot import SNAPSHOT_EPOCH, read_snapshot
 from odradek.storage.names import parse_raft_snapshot_file
+from odradek.storage.segment.batch_reader import Damage, damage_of, mapped
 
 
 class MetadataSnapshotCheck:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.surroundings import Surroundings
-from odradek.storage.checkpoints import (
+from odradek.storage.formats.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,

@@ -17,7 +17,7 @@ from odradek.inspection.log_files import LogFile
 from odradek.inspection.offset_order import Lost
 from odradek.records import BatchHeader
 from odradek.storage import names
-from odradek.storage.index.offset_index import OffsetIndex
+from odradek.storage.formats.offset_index import OffsetIndex
 
 
 class _Passed(NamedTuple):

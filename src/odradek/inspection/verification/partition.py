@@ -17,9 +17,9 @@ from odradek.inspection.verification.producer_ledger import ProducerLedger
 from odradek.inspection.verification.producer_snapshots import ProducerSnapshotCheck
 from odradek.inspection.verification.segment import LogProgress, SegmentCheck
 from odradek.inspection.verification.transaction_index import StableOffsetDoubts
-from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.messages.uuids import format_uuid
+from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.names import CLUSTER_METADATA_TOPIC
-from odradek.storage.uuids import format_uuid
 
 
 class PartitionCheck:

@@ -20,7 +20,7 @@ from odradek.inspection.entry_listing import read_producer_snapshot
 from odradek.inspection.finding import Finding, FindingKind, dangling, unreadable
 from odradek.inspection.log_files import LogFile
 from odradek.inspection.verification.producer_ledger import Producer, ProducerLedger
-from odradek.storage.producers.producer_snapshot import NONE, ProducerSnapshotEntry
+from odradek.storage.formats.producer_snapshot import NONE, ProducerSnapshotEntry
 
 _NEVER = 1 << 63
 

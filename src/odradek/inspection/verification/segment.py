@@ -23,8 +23,8 @@ from odradek.inspection.verification.time_index import TimeIndexCheck
 from odradek.inspection.verification.transaction_index import StableOffsetDoubts, TransactionIndexCheck
 from odradek.records import BatchHeader, read_records
 from odradek.records.header import NO_PRODUCER_ID
-from odradek.storage.batch_reader import damage_of, mapped
 from odradek.storage.producers.producer_state import read_marker
+from odradek.storage.segment.batch_reader import damage_of, mapped
 
 
 @dataclass(slots=True)

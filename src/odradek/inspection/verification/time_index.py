@@ -13,7 +13,7 @@ from odradek.inspection.log_files import LogFile
 from odradek.inspection.offset_order import Lost
 from odradek.records import BatchHeader
 from odradek.storage import names
-from odradek.storage.index.time_index import TimeIndex, TimestampOffset
+from odradek.storage.formats.time_index import TimeIndex, TimestampOffset
 
 
 class TimeIndexCheck:

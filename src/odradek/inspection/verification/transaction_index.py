@@ -21,7 +21,7 @@ from odradek.inspection.log_files import FileKind, LogFile
 from odradek.inspection.verification.producer_ledger import EndedTransaction, ProducerLedger
 from odradek.records import BatchHeader
 from odradek.storage import names
-from odradek.storage.index.transaction_index import AbortedTransaction, parse_transaction_index
+from odradek.storage.formats.transaction_index import AbortedTransaction, parse_transaction_index
 
 _ENTRY_BYTES = 34
 

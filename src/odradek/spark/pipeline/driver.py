@@ -32,7 +32,7 @@ from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.session import explain, open_session
 from odradek.spark.pipeline.sink import Sink, SinkError
 from odradek.spark.ranges import Bounds, Loss, OffsetRange, Topics, find_loss, find_partitions, limited, resolve, within
-from odradek.spark.topics import open_topics
+from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition
 
 STORE_PATIENCE_S = 60.0

@@ -34,8 +34,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.errors import FormatError, OdradekError
-from odradek.spark.options import SourceOptionError, SourceOptions
+from odradek.errors import FormatError, OdradekError, OptionError
+from odradek.spark.options import SourceOptions
 from odradek.storage.regular_files import read_file
 
 RECORDS_VIEW = "records"
@@ -180,7 +180,7 @@ class Job:
                 raise JobError(f"source.{name}: the offset store says where to start; see offsets.reset")
         try:
             return SourceOptions.parse(self.source)
-        except SourceOptionError as error:
+        except OptionError as error:
             raise JobError(f"source: {error}") from error
 
     @classmethod

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from odradek.kafka.client import BrokerClient
+from odradek.kafka.producer import Transaction
+from odradek.kafka.settings import BrokerSettings
 from odradek.records.compression import Codec
-from odradek.spark.kafka.client import BrokerClient
-from odradek.spark.kafka.producer import Transaction
-from odradek.spark.kafka.settings import BrokerSettings
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.job import TopicSinkSpec
 from odradek.spark.pipeline.sink import Sink, SinkError

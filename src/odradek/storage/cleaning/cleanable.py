@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from odradek.storage.cleaning.turn import CleaningTurn
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.formats.transaction_index import AbortedTransaction
+from odradek.storage.log.cleaning_turn import CleaningTurn
 from odradek.storage.names import TopicPartition
 from odradek.storage.producers.producer_state_manager import LastRecord
 from odradek.storage.segment.segment import Segment

@@ -16,7 +16,7 @@ from typing_extensions import Buffer
 from odradek.records.batch import read_records
 from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.records.header import BatchHeader
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.formats.transaction_index import AbortedTransaction
 
 
 class CleanedTransactions:

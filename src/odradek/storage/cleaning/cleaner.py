@@ -23,8 +23,8 @@ from odradek.storage.cleaning.cleanable import CleanableLog, CleanerConfig, Clea
 from odradek.storage.cleaning.offset_map_builder import OffsetMapBuilder
 from odradek.storage.cleaning.segment_cleaner import SegmentCleaner, modified_ms
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.segment.segment import Segment
 
 _logger = logging.getLogger(__name__)

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from odradek.errors import OdradekError, UnknownTopicOrPartitionError
 from odradek.records.scan import scan_batches
-from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.cleaning.cleanable import (
     CleanableLog,
     CleanerConfig,
@@ -28,9 +27,14 @@ from odradek.storage.cleaning.cleanable import (
     segments_between,
 )
 from odradek.storage.cleaning.cleaner import Cleaner
-from odradek.storage.cleaning.retention import largest_timestamp
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.formats.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
 from odradek.storage.locks import Rank, create_lock
+from odradek.storage.log.retention import largest_timestamp
 from odradek.storage.names import TopicPartition
 from odradek.storage.segment.segment import Segment
 from odradek.storage.system_errors import is_out_of_descriptors, raise_unless_of_system

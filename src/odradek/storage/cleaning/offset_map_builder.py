@@ -27,7 +27,7 @@ from odradek.storage.cleaning.cleanable import (
     segments_between,
 )
 from odradek.storage.cleaning.cleaned_transactions import CleanedTransactions
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.segment.segment import Segment
 
 

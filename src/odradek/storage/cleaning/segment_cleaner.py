@@ -26,7 +26,7 @@ from odradek.storage.cleaning.cleanable import CleanableLog, CleaningStats, Thro
 from odradek.storage.cleaning.cleaned_transactions import CleanedTransactions
 from odradek.storage.cleaning.segment_writer import SegmentWriter
 from odradek.storage.files import FileSystem
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.producers.producer_state_manager import LastRecord
 from odradek.storage.segment.segment import Segment
 

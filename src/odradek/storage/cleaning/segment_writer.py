@@ -12,7 +12,7 @@ from pathlib import Path
 
 from odradek.records.kernels.batch_filter import BatchFilter
 from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
-from odradek.storage.index.transaction_index import AbortedTransaction, format_transaction
+from odradek.storage.formats.transaction_index import AbortedTransaction, format_transaction
 from odradek.storage.names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,

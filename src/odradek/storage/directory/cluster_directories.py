@@ -17,15 +17,16 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import BrokerError, ForeignDirectoryError, LogError
-from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.messages.uuids import ZERO_UUID
 from odradek.storage.directory.problems import start_offset_problems
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.log.recovery import RecoveryReport
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.folders import image_of_folders, is_known
 from odradek.storage.metadata.formatting import DEFAULT_NODE_ID, format_log_directory, new_meta_properties
-from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.log import holds_topics
+from odradek.storage.metadata.metadata_image import MetadataImage
+from odradek.storage.metadata.metadata_log import holds_topics
 from odradek.storage.names import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -36,7 +37,6 @@ from odradek.storage.names import (
 from odradek.storage.regular_files import subfolders
 from odradek.storage.system_errors import raise_unless_of_system
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.uuids import ZERO_UUID
 
 _INTERNAL_CONFIG = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
 

@@ -18,15 +18,15 @@ from enum import Enum
 from pathlib import Path
 
 from odradek.errors import LogError
-from odradek.storage.checkpoints import (
+from odradek.storage.directory.lock import LogDirectoryLock
+from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.formats.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
-from odradek.storage.directory.lock import LogDirectoryLock
-from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition

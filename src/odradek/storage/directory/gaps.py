@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.errors import OdradekError
-from odradek.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
-from odradek.storage.metadata.log import load_metadata
+from odradek.storage.formats.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
+from odradek.storage.metadata.metadata_log import load_metadata
 from odradek.storage.names import INTERNAL_TOPICS, TopicPartition
 from odradek.storage.system_errors import raise_unless_of_system
 from odradek.storage.topic_config import TopicConfig

@@ -20,8 +20,8 @@ from types import TracebackType
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
 from odradek.storage.config_def import MAX_INT32
 from odradek.storage.directory.gaps import may_have_gaps
-from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.directory.problems import directory_problems
+from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.root_checkpoints import RootCheckpoints

@@ -19,12 +19,12 @@ from uuid import UUID, uuid4
 from odradek.errors import FormatError, LogError
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import DirectoryState
-from odradek.storage.directory.partition_metadata import (
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.formats.partition_metadata import (
     PARTITION_METADATA,
     read_partition_metadata,
     write_partition_metadata,
 )
-from odradek.storage.files import FILES, FileSystem
 from odradek.storage.metadata.cluster import check_partition_count
 from odradek.storage.names import (
     DELETE_DIRECTORY_SUFFIX,

@@ -10,18 +10,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.errors import CheckpointError, FormatError
-from odradek.storage.checkpoints import (
+from odradek.messages.uuids import RESERVED_BELOW
+from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
 )
-from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.metadata.problems import MetadataProblems, problem_of
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, parse_partition_directory
 from odradek.storage.regular_files import subfolders
-from odradek.storage.uuids import RESERVED_BELOW
 
 _CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,

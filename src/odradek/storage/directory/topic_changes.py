@@ -22,7 +22,7 @@ from odradek.storage.directory.directory_state import DirectoryState
 from odradek.storage.directory.maintenance import Maintenance, collect
 from odradek.storage.directory.partition_folders import PartitionFolders
 from odradek.storage.log.writable_log import WritableLog
-from odradek.storage.metadata.image import TopicImage
+from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.names import TopicPartition
 from odradek.storage.topic_config import TopicConfig
 

@@ -30,14 +30,14 @@ from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, collect, unless_deleted
 from odradek.storage.directory.partition_folders import PartitionFolders
-from odradek.storage.directory.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.directory.topic_changes import TopicChanges
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.recovery import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.log.writable_log import WritableLog
-from odradek.storage.metadata.image import TopicImage
+from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition
 from odradek.storage.process import WritingProcess
 from odradek.storage.system_errors import raise_unless_of_system

@@ -16,18 +16,18 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from odradek.errors import InvalidRecordError, OffsetOutOfRangeError, RecordListTooLargeError
-from odradek.records.compression import Decompressor
+from odradek.records.append.batching import AppendResult, headers_of, in_segments, numbered
+from odradek.records.append.validator import AppendOrigin, AppendRules, validate_append
+from odradek.records.compression import Codec, Decompressor
 from odradek.records.header import BatchHeader
-from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
-from odradek.storage.log.appends import AppendResult, append_rules, headers_of, in_segments, numbered
+from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.log.changes import Changes
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.log_disk import LogDisk
-from odradek.storage.producers.producer_state import AppendOrigin, read_marker
+from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.producers.producer_state_manager import AppendCheck
 from odradek.storage.topic_config import TopicConfig
-from odradek.storage.validator import validate_append
 
 _LAST_OFFSET = (1 << 63) - 2
 """The log end offset comes after it, and has to be an offset as well."""
@@ -53,6 +53,35 @@ class _PerThread(threading.local):
 
 
 _kept = _PerThread()
+
+
+_CODECS = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def append_rules(config: TopicConfig) -> AppendRules:
+    """Return what a topic's settings ask of the batches that are appended to it."""
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    codec = _CODECS[config.compression_type]
+    return AppendRules(
+        codec=codec,
+        level=None if codec is None else levels.get(codec),
+        compacted=config.is_compacted,
+        timestamp_type=config.message_timestamp_type,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        max_message_bytes=config.max_message_bytes,
+    )
 
 
 class Appender:

@@ -17,13 +17,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
-from odradek.storage.checkpoints import (
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.formats.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     EpochEntry,
     read_leader_epochs,
     write_leader_epochs,
 )
-from odradek.storage.files import FILES, FileSystem
 
 _logger = logging.getLogger(__name__)
 

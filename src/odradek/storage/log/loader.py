@@ -21,8 +21,8 @@ from pathlib import Path
 
 from odradek.errors import CheckpointError, CorruptIndexError
 from odradek.records.timestamps import now_ms
-from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
 from odradek.storage.files import FILES, TEMPORARY_SUFFIX, FileSystem
+from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.recovery import (
     RecoveryKind,

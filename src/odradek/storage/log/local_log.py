@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.records.header import BatchHeader
-from odradek.storage.cleaning.retention import DelayedDeletes
 from odradek.storage.files import Buffer
 from odradek.storage.locks import Lock
 from odradek.storage.log.changes import Changes
@@ -25,6 +24,7 @@ from odradek.storage.log.durability import Durability
 from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.log.new_segments import NewSegments
 from odradek.storage.log.open_writers import OpenWriters
+from odradek.storage.log.retention import DelayedDeletes
 from odradek.storage.names import DELETED_SUFFIX
 from odradek.storage.producers.producer_state_manager import ProducerChange, ProducerStateManager
 from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits

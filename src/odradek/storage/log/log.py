@@ -22,7 +22,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, TypeVar
+from typing import Self, TypeVar
 
 from odradek.errors import (
     CorruptRecordError,
@@ -34,17 +34,16 @@ from odradek.errors import (
 )
 from odradek.records.batch import read_records
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
+from odradek.records.isolation import Isolation
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
-from odradek.storage.checkpoints import EpochEntry
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.formats.checkpoints import EpochEntry
+from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.transactions import AbortedRanges
 from odradek.storage.names import TopicPartition, parse_partition_directory
 from odradek.storage.segment.log_slice import LogSlice
 from odradek.storage.segment.segment import Segment, TimestampedOffset
 from odradek.storage.system_errors import unreadable
-
-Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 _T = TypeVar("_T")
 _RETRIES = 20

@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable, Sequence
 
 from odradek.errors import FormatError
-from odradek.storage.checkpoints import (
+from odradek.storage.formats.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     EpochEntry,
     read_leader_epochs,
 )
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.listing import Listing
 from odradek.storage.log.log import Log
 from odradek.storage.log.recovery import lost_records

@@ -20,8 +20,8 @@ from pathlib import Path
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.storage.files import FILES, FileSystem, replace_file
-from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
-from odradek.storage.index.transaction_index import AbortedTransaction, format_transaction
+from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.formats.transaction_index import AbortedTransaction, format_transaction
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from odradek.storage.producers.producer_state import read_marker

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.errors import FormatError
-from odradek.storage.checkpoints import (
+from odradek.storage.formats.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,

@@ -24,9 +24,9 @@ from weakref import WeakKeyDictionary
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.records.header import BatchHeader
-from odradek.storage.index.transaction_index import AbortedTransaction, TransactionIndex
+from odradek.storage.formats.producer_snapshot import NONE, read_snapshot
+from odradek.storage.formats.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.storage.names import SNAPSHOT_SUFFIX, segment_file_name
-from odradek.storage.producers.producer_snapshot import NONE, read_snapshot
 from odradek.storage.segment.segment import Segment
 
 

@@ -38,18 +38,18 @@ from odradek.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from odradek.records.append.batching import AppendResult, build_batches
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.objects import Record
 from odradek.records.timestamps import now_ms
-from odradek.storage.checkpoints import EpochEntry
-from odradek.storage.cleaning.retention import Deletion, deletable_segments
-from odradek.storage.cleaning.turn import CleaningTurn
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.formats.checkpoints import EpochEntry
+from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.locks import Rank, create_lock, run_if_free
 from odradek.storage.log.appender import Appended, Appender
-from odradek.storage.log.appends import AppendResult, build_batches
+from odradek.storage.log.cleaning_turn import CleaningTurn
 from odradek.storage.log.durability import Durability
 from odradek.storage.log.loader import LogLoader
 from odradek.storage.log.local_log import LocalLog
@@ -58,9 +58,9 @@ from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.log.new_segments import NewSegments
 from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.recovery import RecoveryReport, write_transaction_index
+from odradek.storage.log.retention import Deletion, deletable_segments
 from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.process import WritingProcess
-from odradek.storage.producers.producer_state import AppendOrigin
 from odradek.storage.producers.producer_state_manager import (
     PRODUCER_ID_EXPIRATION_MS,
     LastRecord,

@@ -1,5 +1,6 @@
 """A cluster's topics and settings, kept where KRaft keeps them: in `__cluster_metadata-0` and `bootstrap.checkpoint`.
 
-`records` and `control` are the records, `image` is what they add up to, `log` and `snapshot` are the files, `cluster`
-changes topics and settings, and `formatting` makes a new log directory.
+`metadata_image` is what the records add up to, `metadata_log` reads and writes the log, `cluster` changes topics and
+settings, and `formatting` makes a new log directory. The records are in `messages.metadata`, the form of the files in
+`storage.formats`.
 """

@@ -13,8 +13,7 @@ from collections.abc import Hashable, Iterable
 from copy import copy
 from itertools import count
 
-from odradek.storage.metadata.image import TOPIC_RESOURCE
-from odradek.storage.metadata.records import (
+from odradek.messages.metadata.metadata_records import (
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -24,6 +23,7 @@ from odradek.storage.metadata.records import (
     TopicRecord,
     decode_metadata_record,
 )
+from odradek.storage.metadata.metadata_image import TOPIC_RESOURCE
 
 
 class BootstrapRecords:

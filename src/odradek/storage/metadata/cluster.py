@@ -25,21 +25,7 @@ from odradek.errors import (
     PolicyViolationError,
     TopicExistsError,
 )
-from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.files import FILES, FileSystem
-from odradek.storage.locks import Rank, create_lock
-from odradek.storage.log.recovery import RecoveryKind, RecoveryReport
-from odradek.storage.metadata.bootstrap import BootstrapRecords
-from odradek.storage.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
-from odradek.storage.metadata.log import (
-    MetadataTail,
-    append_metadata,
-    cut_tail,
-    load_metadata,
-    metadata_stamps,
-    sync_segment,
-)
-from odradek.storage.metadata.records import (
+from odradek.messages.metadata.metadata_records import (
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
@@ -48,10 +34,24 @@ from odradek.storage.metadata.records import (
     TopicRecord,
     encode_metadata_record,
 )
-from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
+from odradek.messages.uuids import random_uuid
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
+from odradek.storage.locks import Rank, create_lock
+from odradek.storage.log.recovery import RecoveryKind, RecoveryReport
+from odradek.storage.metadata.bootstrap import BootstrapRecords
+from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
+from odradek.storage.metadata.metadata_log import (
+    MetadataTail,
+    append_metadata,
+    cut_tail,
+    load_metadata,
+    metadata_stamps,
+    sync_segment,
+)
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, invalid_topic_name_reason
 from odradek.storage.topic_config import TOPIC_CONFIGS, TopicConfig
-from odradek.storage.uuids import random_uuid
 
 UNKNOWN_BROKER_EPOCH = -1
 MAX_INT64 = (1 << 63) - 1

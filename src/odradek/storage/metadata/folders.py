@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odradek.storage.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
-from odradek.storage.directory.partition_metadata import PARTITION_METADATA, read_partition_metadata
-from odradek.storage.metadata.image import MetadataImage, PartitionImage, TopicImage
+from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.metadata.metadata_image import MetadataImage, PartitionImage, TopicImage
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition, parse_partition_directory
 from odradek.storage.regular_files import subfolders
 

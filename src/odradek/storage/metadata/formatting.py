@@ -15,15 +15,15 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import LogError
-from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.messages.metadata.control_records import Voter, VoterEndpoint
+from odradek.messages.metadata.metadata_records import FeatureLevelRecord, encode_metadata_record
+from odradek.messages.uuids import format_uuid, random_uuid
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
-from odradek.storage.metadata.control import Voter, VoterEndpoint
-from odradek.storage.metadata.image import METADATA_VERSION
-from odradek.storage.metadata.log import METADATA_DIRECTORY
-from odradek.storage.metadata.records import FeatureLevelRecord, encode_metadata_record
-from odradek.storage.metadata.snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
+from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
+from odradek.storage.metadata.metadata_image import METADATA_VERSION
+from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
 from odradek.storage.names import raft_snapshot_file_name
-from odradek.storage.uuids import format_uuid, random_uuid
 
 DEFAULT_NODE_ID = 1
 KAFKA_4_3_FEATURES: Mapping[str, int] = {

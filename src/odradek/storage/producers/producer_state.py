@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -25,10 +24,11 @@ from odradek.errors import (
     OutOfOrderSequenceNumberError,
     TransactionCoordinatorFencedError,
 )
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.batch import read_records
 from odradek.records.control import ControlRecordType, EndTransactionMarker, parse_end_transaction_marker
 from odradek.records.header import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
-from odradek.storage.producers.producer_snapshot import NONE, ProducerSnapshotEntry
+from odradek.storage.formats.producer_snapshot import NONE, ProducerSnapshotEntry
 
 BATCHES_RETAINED = 5
 """How many batches of a producer are remembered: as many as an idempotent producer may have in flight."""
@@ -38,19 +38,6 @@ MAX_PRODUCER_EPOCH = 0x7FFF
 MAX_SEQUENCE = 0x7FFFFFFF
 
 _logger = logging.getLogger(__name__)
-
-
-class AppendOrigin(Enum):
-    """Who appends, which decides how much is checked."""
-
-    CLIENT = "client"
-    """A producer: sequences, epochs and markers are checked."""
-
-    COORDINATOR = "coordinator"
-    """The group or transaction coordinator: its batches have no sequences."""
-
-    REPLICATION = "replication"
-    """A leader, or the log itself while it is recovered: checked once already, so doubts are only logged."""
 
 
 class BatchMetadata(NamedTuple):

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.errors import FormatError, LogError
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.control import EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.transaction_index import AbortedTransaction
+from odradek.storage.formats.producer_snapshot import NONE, read_snapshot, write_snapshot
+from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file, segment_file_name
-from odradek.storage.producers.producer_snapshot import NONE, read_snapshot, write_snapshot
 from odradek.storage.producers.producer_state import (
-    AppendOrigin,
     BatchMetadata,
     CompletedTransaction,
     ProducerAppend,

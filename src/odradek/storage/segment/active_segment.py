@@ -24,10 +24,10 @@ from typing import NamedTuple
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.records.scan import scan_batches
 from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
-from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
-from odradek.storage.index.offset_index import OffsetIndex, WritableOffsetIndex
-from odradek.storage.index.time_index import TimeIndex, TimestampOffset, WritableTimeIndex
-from odradek.storage.index.transaction_index import AbortedTransaction, TransactionIndex, WritableTransactionIndex
+from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.formats.offset_index import OffsetIndex, WritableOffsetIndex
+from odradek.storage.formats.time_index import TimeIndex, TimestampOffset, WritableTimeIndex
+from odradek.storage.formats.transaction_index import AbortedTransaction, TransactionIndex, WritableTransactionIndex
 from odradek.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -24,9 +24,9 @@ from odradek.records.batch import read_records
 from odradek.records.header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
-from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.index.time_index import TimeIndex, TimestampOffset
-from odradek.storage.index.transaction_index import TransactionIndex
+from odradek.storage.formats.offset_index import OffsetIndex
+from odradek.storage.formats.time_index import TimeIndex, TimestampOffset
+from odradek.storage.formats.transaction_index import TransactionIndex
 from odradek.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

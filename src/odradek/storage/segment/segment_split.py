@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.index.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, segment_file_name
 from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.segment_swap import SegmentSwap

@@ -19,9 +19,9 @@ from odradek.records.kernels.objects import Record
 from odradek.storage.cleaning.cleanable import CleanerConfig, CleaningRange, CleaningStats, segments_between
 from odradek.storage.cleaning.cleaner import Cleaner, group_segments
 from odradek.storage.files import FileSystem, WritableFile
-from odradek.storage.index.offset_index import OffsetIndex
-from odradek.storage.index.time_index import TimeIndex
-from odradek.storage.index.transaction_index import TransactionIndex
+from odradek.storage.formats.offset_index import OffsetIndex
+from odradek.storage.formats.time_index import TimeIndex
+from odradek.storage.formats.transaction_index import TransactionIndex
 from odradek.storage.log.read_only_log import ReadOnlyLog
 
 NOW = 2_000_000_000_000

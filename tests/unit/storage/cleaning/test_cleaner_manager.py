@@ -12,9 +12,9 @@ from folder_log import COMPACT, FolderLog
 from odradek.errors import CorruptRecordError
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
-from odradek.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.cleaning.cleanable import CleanerConfig, CleaningRange
 from odradek.storage.cleaning.cleaner_manager import LogCleaner, examine
+from odradek.storage.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.names import TopicPartition
 from odradek.storage.topic_config import TopicConfig
 

@@ -12,8 +12,8 @@ import pytest
 
 import odradek
 from odradek.errors import CheckpointError, FormatError, LogError
-from odradek.storage.directory.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.uuids import random_uuid
+from odradek.messages.uuids import random_uuid
+from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from peers.kafka_fixture import KafkaFixture
 
 GOOD = "version=1\nnode.id=1\ncluster.id=c\ndirectory.id=gkm79SPRSZeHcXGd1WaD-g\n"

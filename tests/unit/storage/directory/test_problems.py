@@ -12,13 +12,13 @@ import pytest
 import odradek
 from odradek.errors import FormatError
 from odradek.records import Record
-from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT
 from odradek.storage.directory.problems import directory_problems
+from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT
+from odradek.storage.formats.metadata_snapshot import write_snapshot
+from odradek.storage.formats.quorum_state import QUORUM_STATE
 from odradek.storage.metadata.cluster import ClusterMetadata
-from odradek.storage.metadata.log import METADATA_DIRECTORY
+from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
 from odradek.storage.metadata.problems import MetadataProblems
-from odradek.storage.metadata.quorum_state import QUORUM_STATE
-from odradek.storage.metadata.snapshot import write_snapshot
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 from peers.kafka_fixture import KafkaFixture
 

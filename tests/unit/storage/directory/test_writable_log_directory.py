@@ -23,14 +23,14 @@ from odradek.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.records import Record
-from odradek.storage.checkpoints import (
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.files import FileSystem
+from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
-from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.files import FileSystem
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 from peers.kafka_fixture import KafkaFixture

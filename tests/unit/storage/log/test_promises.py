@@ -10,12 +10,12 @@ import pytest
 import odradek
 from odradek.errors import CheckpointError, InvalidRecordError, LogError, LogOfflineError
 from odradek.records import Record
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
-from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
 from odradek.storage.files import FileSystem
+from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
 from odradek.storage.log.recovery import RecoveryKind
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
-from odradek.storage.producers.producer_state import AppendOrigin
 
 LOST = "offsets {} to 49 were on the disk and are not there any more"
 T0 = TopicPartition("t", 0)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.storage.checkpoints import LOG_START_OFFSET_CHECKPOINT
-from odradek.storage.metadata.log import METADATA_DIRECTORY
+from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT
+from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 from peers.kafka_fixture import KafkaFixture
 

@@ -14,14 +14,14 @@ from odradek.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from odradek.messages.metadata.metadata_records import UnknownRecord, encode_metadata_record
 from odradek.records import read_records, scan_batches
-from odradek.storage.directory.meta_properties import MetaProperties
+from odradek.storage.formats.meta_properties import MetaProperties
+from odradek.storage.formats.metadata_snapshot import read_snapshot, write_snapshot
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties, sole_voter
-from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.log import MetadataTail, append_metadata, load_metadata
-from odradek.storage.metadata.records import UnknownRecord, encode_metadata_record
-from odradek.storage.metadata.snapshot import read_snapshot, write_snapshot
+from odradek.storage.metadata.metadata_image import MetadataImage
+from odradek.storage.metadata.metadata_log import MetadataTail, append_metadata, load_metadata
 from peers.kafka_fixture import KafkaFixture
 
 METADATA = "__cluster_metadata-0"

@@ -13,8 +13,8 @@ import pytest
 
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
-from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.log import METADATA_DIRECTORY, load_metadata
+from odradek.storage.metadata.metadata_image import MetadataImage
+from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_metadata
 from odradek.testing.faults import FaultyFileSystem
 from peers.kafka_fixture import KafkaFixture
 

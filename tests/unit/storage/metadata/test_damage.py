@@ -11,23 +11,28 @@ import pytest
 
 import odradek
 from odradek.errors import FormatError, LogError, PolicyViolationError
-from odradek.records import Record, scan_batches
-from odradek.records.builder import build_batch
-from odradek.storage.log.recovery import RecoveryKind
-from odradek.storage.metadata.cluster import ClusterMetadata
-from odradek.storage.metadata.control import (
+from odradek.messages.metadata.control_records import (
     LeaderChange,
     LeaderVoter,
     SnapshotFooter,
     SnapshotHeader,
     encode_control_record,
 )
+from odradek.messages.metadata.metadata_records import (
+    FeatureLevelRecord,
+    NoOpRecord,
+    TopicRecord,
+    encode_metadata_record,
+)
+from odradek.messages.uuids import random_uuid
+from odradek.records import Record, scan_batches
+from odradek.records.builder import build_batch
+from odradek.storage.formats.metadata_snapshot import format_snapshot, read_snapshot, write_snapshot
+from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
-from odradek.storage.metadata.log import METADATA_DIRECTORY, append_metadata, load_metadata
-from odradek.storage.metadata.records import FeatureLevelRecord, NoOpRecord, TopicRecord, encode_metadata_record
-from odradek.storage.metadata.snapshot import format_snapshot, read_snapshot, write_snapshot
+from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, append_metadata, load_metadata
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
-from odradek.storage.uuids import random_uuid
 
 SEGMENT = f"{METADATA_DIRECTORY}/{0:020d}.log"
 NO_OP = encode_metadata_record(NoOpRecord())

@@ -16,8 +16,8 @@ from odradek.errors import LogError
 from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
-from odradek.storage.metadata.image import MetadataImage
-from odradek.storage.metadata.log import METADATA_DIRECTORY, load_metadata
+from odradek.storage.metadata.metadata_image import MetadataImage
+from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_metadata
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 
 pytestmark = pytest.mark.usefixtures("real_locks")

@@ -12,13 +12,14 @@ from odradek.errors import (
     OutOfOrderSequenceNumberError,
     TransactionCoordinatorFencedError,
 )
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches
-from odradek.storage.index.transaction_index import AbortedTransaction, TransactionIndex
+from odradek.storage.formats.producer_snapshot import read_snapshot
+from odradek.storage.formats.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.storage.names import LOG_SUFFIX, SNAPSHOT_SUFFIX
-from odradek.storage.producers.producer_snapshot import read_snapshot
-from odradek.storage.producers.producer_state import AppendOrigin, read_marker
+from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.producers.producer_state_manager import AppendCheck, LastRecord, ProducerStateManager
 
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION

@@ -1,0 +1,1 @@
+"""Consumers of the embedded log, with their place in an offset store."""

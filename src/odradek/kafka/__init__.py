@@ -1,0 +1,1 @@
+"""The client of Apache Kafka's brokers: connections, groups, fetches and transactions."""

@@ -1,0 +1,253 @@
+"""A connection to a cluster: requests to the node that answers them, tried again while they may yet succeed.
+
+Brokers die, leaders move and coordinators load their state: all of that is waited for, up to a deadline. What cannot
+get better is raised at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from kafka import errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
+
+from odradek.errors import OdradekError
+from odradek.kafka.connection import BareConnection
+from odradek.kafka.settings import BrokerSettings
+from odradek.messages.uuids import format_uuid
+from odradek.storage.names import TopicPartition
+
+CLIENT_ID = "odradek-spark"
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+EARLIEST_LOCAL_TIMESTAMP = -4
+"""The first offset on the broker's own disk; those below it, if there are any, lie in a remote store (KIP-405)."""
+
+_LIST_OFFSETS_LOCAL = 8
+_RETRY_S = 0.1
+_WORTH_WAITING_FOR = (
+    OSError,
+    errors.ConcurrentTransactionsError,
+    errors.CoordinatorLoadInProgressError,
+    errors.CoordinatorNotAvailableError,
+    errors.NotCoordinatorError,
+    errors.NodeNotReadyError,
+    errors.NotLeaderForPartitionError,
+    errors.UnknownBrokerIdError,
+)
+
+T = TypeVar("T")
+
+
+class BrokerUnavailableError(OdradekError):
+    """A broker that did not do what was asked of it in time, or that refused."""
+
+
+class TopicMetadata(NamedTuple):
+    """What a cluster says of a topic.
+
+    Attributes:
+        topic_id: Its id, as Kafka prints it; None where the cluster has no ids.
+        leaders: The leader of each partition, -1 where there is none.
+    """
+
+    topic_id: str | None
+    leaders: Mapping[int, int]
+
+
+class BrokerClient:
+    """A connection to a cluster. Belongs to one thread at a time.
+
+    Args:
+        settings: Where it is, and how to talk to it.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.name = ",".join(settings.bootstrap_servers)
+        self._net: Any = None
+        self._manager: Any = None
+        self._topics: dict[str, TopicMetadata] = {}
+        self._coordinators: dict[tuple[str, CoordinatorType], int] = {}
+        self._idle: dict[int, list[BareConnection]] = {}
+
+    def attempt(self, what: str, action: Callable[[], T]) -> T:
+        """Do something, again and again while a broker may yet be able to.
+
+        Args:
+            what: What it is, for the error.
+            action: Raises kafka-python's errors and OSError.
+
+        Raises:
+            BrokerUnavailableError: It did not succeed in time, or never will.
+        """
+        deadline = time.monotonic() + self.settings.timeout_ms / 1000
+        while True:
+            try:
+                return action()
+            except (errors.KafkaError, OSError) as error:
+                waits = isinstance(error, _WORTH_WAITING_FOR) or getattr(error, "retriable", False)
+                if not waits or time.monotonic() > deadline:
+                    raise BrokerUnavailableError(f"{self.name}: {what}: {error or type(error).__name__}") from error
+                self._topics.clear()
+                self._coordinators.clear()
+                time.sleep(_RETRY_S)
+
+    def ask(self, request: Any, node_id: int | None = None, *, timeout_ms: float | None = None) -> Any:
+        """Send one request, once, and return the answer. Raises kafka-python's errors and OSError."""
+        manager = self._connected()
+
+        async def send() -> Any:
+            return await manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
+
+        return manager.run(send)
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
+        """Return what the cluster says of topics, or of all; those that do not exist are left out."""
+        asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4, max_version=9)
+        if self._connected().broker_version_data.api_version(MetadataRequest) >= 10:
+            request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=10, max_version=12)
+        response = self.ask(request)
+        # So that nodes that came since can be found.
+        self._manager.cluster.update_metadata(response)
+        found = {}
+        for topic in response.topics:
+            if topic.error_code == errors.UnknownTopicOrPartitionError.errno:
+                continue
+            check(topic.error_code, f"metadata of {topic.name}")
+            topic_id = format_uuid(topic.topic_id) if response.API_VERSION >= 10 else None
+            leaders = {part.partition_index: part.leader_id for part in topic.partitions}
+            found[topic.name] = TopicMetadata(topic_id, leaders)
+        self._topics.update(found)
+        return found
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the id of a topic as `topics` has seen it last; None where it has not, or where there are no ids."""
+        known = self._topics.get(topic)
+        return None if known is None else known.topic_id
+
+    def leader(self, partition: TopicPartition) -> int:
+        """Return the node that leads a partition."""
+        if partition.topic not in self._topics:
+            self.topics([partition.topic])
+        known = self._topics.get(partition.topic)
+        if known is None or partition.partition not in known.leaders:
+            raise errors.UnknownTopicOrPartitionError(str(partition))
+        node_id = known.leaders[partition.partition]
+        if node_id < 0:
+            self._topics.pop(partition.topic)
+            raise errors.LeaderNotAvailableError(str(partition))
+        return node_id
+
+    def coordinator(self, key: str, kind: CoordinatorType) -> int:
+        """Return the node that coordinates a group or a transactional id."""
+        node_id = self._coordinators.get((key, kind))
+        if node_id is None:
+            response = self.ask(FindCoordinatorRequest(key=key, key_type=kind.value, min_version=1, max_version=3))
+            check(response.error_code, f"coordinator of {key}")
+            node_id = int(response.node_id)
+            self._coordinators[key, kind] = node_id
+        return node_id
+
+    def list_offsets(self, times: Mapping[TopicPartition, int], isolation_level: int) -> dict[TopicPartition, int]:
+        """Return the first offset at or after a time of each partition, -1 where there is none.
+
+        Args:
+            times: The time in ms, or `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` or `EARLIEST_LOCAL_TIMESTAMP`.
+            isolation_level: 1 ends at the last stable offset.
+        """
+        by_node: dict[int, dict[str, list[int]]] = {}
+        for partition in sorted(times):
+            by_node.setdefault(self.leader(partition), {}).setdefault(partition.topic, []).append(partition.partition)
+        found: dict[TopicPartition, int] = {}
+        kind = ListOffsetsRequest.ListOffsetsTopic
+        for node_id, topics in by_node.items():
+            asked = [
+                kind(
+                    name=topic,
+                    partitions=[
+                        kind.ListOffsetsPartition(
+                            partition_index=number,
+                            current_leader_epoch=-1,
+                            timestamp=times[TopicPartition(topic, number)],
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in topics.items()
+            ]
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=isolation_level,
+                topics=asked,
+                min_version=_LIST_OFFSETS_LOCAL if EARLIEST_LOCAL_TIMESTAMP in times.values() else 2,
+                max_version=_LIST_OFFSETS_LOCAL,
+            )
+            for topic in self.ask(request, node_id).topics:
+                for part in topic.partitions:
+                    check(part.error_code, f"offsets of {topic.name}-{part.partition_index}")
+                    found[TopicPartition(topic.name, part.partition_index)] = part.offset
+        return found
+
+    def take_connection(self, node_id: int) -> BareConnection:
+        """Return a connection for large responses, which nobody else has until it is given back."""
+        idle = self._idle.get(node_id)
+        if idle:
+            return idle.pop()
+        manager = self._connected()
+
+        async def connect() -> Any:
+            return await manager.get_connection(node_id)
+
+        connection = manager.run(connect)
+        transport = connection.transport
+        taken, transport._sock = transport._sock, None
+        # Without a socket the transport only stops listening, and its manager forgets it.
+        transport.close()
+        timeout_s = manager.config["request_timeout_ms"] / 1000
+        return BareConnection(taken, node_id, connection.broker_version_data, CLIENT_ID, timeout_s)
+
+    def give_back(self, connection: BareConnection) -> None:
+        """Keep a connection for whoever needs the next one; close it if an answer is still to come."""
+        if connection.awaited:
+            connection.close()
+        else:
+            self._idle.setdefault(connection.node_id, []).append(connection)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.close()
+        self._idle.clear()
+        if self._manager is not None:
+            self._manager.close()
+            self._net.close()
+            self._manager = self._net = None
+
+    def _connected(self) -> Any:
+        if self._manager is None:
+            self._net = NetworkSelector(client_id=CLIENT_ID)
+            settings = {
+                "client_id": CLIENT_ID,
+                "reconnect_backoff_max_ms": 1000,
+                "receive_message_max_bytes": 1 << 30,
+                **self.settings.connection,
+                "bootstrap_servers": list(self.settings.bootstrap_servers),
+            }
+            self._manager = KafkaConnectionManager(self._net, **settings)
+        if not self._manager.bootstrapped:
+            self._manager.bootstrap(timeout_ms=self.settings.timeout_ms)
+        return self._manager
+
+
+def check(error_code: int, what: str) -> None:
+    """Raise the error of a code, if it is one."""
+    if error_code:
+        raise errors.for_code(error_code)(what)

@@ -1,0 +1,1 @@
+"""What controllers write: the records of `__cluster_metadata`, and its control records."""

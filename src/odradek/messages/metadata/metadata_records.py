@@ -1,0 +1,451 @@
+"""The records of `__cluster_metadata`: what the cluster consists of, one change a record (KIP-631).
+
+    frame_version: uvarint = 1 | api_key: uvarint | version: uvarint | fields, flexible
+
+    01 02 00 | 04 "odr" | topic_id: 16 bytes | 00                                     TopicRecord, no tags
+    01 03 01 | partition_id: int32 | topic_id | replicas | isr | ... | 00             PartitionRecord v1
+
+The record's key is null, this is its value. Kinds and versions that are not known here stay what they are, bytes: see
+`UnknownRecord`.
+
+Source in Kafka: `MetadataRecordSerde`, `AbstractApiMessageSerde`, `common/metadata/*.json` of `kafka-metadata`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from typing_extensions import Buffer
+
+from odradek.errors import FormatError
+from odradek.messages.field_types import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NULLABLE_STRING,
+    STRING,
+    UINT16,
+    UUID_FIELD,
+    Array,
+    FieldReader,
+    FieldWriter,
+)
+from odradek.messages.schema import Field, Schema, flexible
+
+FRAME_VERSION = 1
+NO_LEADER = -1
+UNCHANGED_LEADER = -2
+UNCHANGED_RECOVERY_STATE = -1
+
+_INT32S = Array(INT32)
+_NULLABLE_INT32S = Array(INT32, nullable=True)
+_UUIDS = Array(UUID_FIELD)
+_NULLABLE_UUIDS = Array(UUID_FIELD, nullable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic is created; its partitions follow."""
+
+    name: str
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """A partition is created, or (in a snapshot) is as it says.
+
+    `directories` names the log directory of each replica: zero is "not yet known".
+    """
+
+    partition_id: int
+    topic_id: UUID
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+    directories: tuple[UUID, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChangeRecord:
+    """A partition changes; what is null, or as it is by default, stays as it was."""
+
+    partition_id: int
+    topic_id: UUID
+    isr: tuple[int, ...] | None = None
+    leader: int = UNCHANGED_LEADER
+    replicas: tuple[int, ...] | None = None
+    removing_replicas: tuple[int, ...] | None = None
+    adding_replicas: tuple[int, ...] | None = None
+    leader_recovery_state: int = UNCHANGED_RECOVERY_STATE
+    eligible_leader_replicas: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
+    directories: tuple[UUID, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRecord:
+    """A setting gets a value, or with null goes back to its default.
+
+    `resource_type` is 2 for a topic and 4 for a broker; the broker named "" is every broker.
+    """
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord:
+    """A topic is deleted, with its partitions and settings."""
+
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevelRecord:
+    """A feature, `metadata.version` among them, has this level from here on; 0 is off."""
+
+    name: str
+    feature_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsRecord:
+    """Producer ids below `next_producer_id` are given out."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a node listens."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedFeature:
+    """The levels of a feature that a node can do."""
+
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRecord:
+    """A broker says that it is there."""
+
+    broker_id: int
+    incarnation_id: UUID
+    broker_epoch: int
+    end_points: tuple[Endpoint, ...]
+    features: tuple[SupportedFeature, ...]
+    rack: str | None
+    is_migrating_zk_broker: bool = False
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[UUID, ...] = ()
+    cordoned_log_dirs: tuple[UUID, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBrokerRecord:
+    """A broker is gone for good."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBrokerRecord:
+    """A broker is not heard of any more."""
+
+    id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnfenceBrokerRecord:
+    """A broker is heard of again."""
+
+    id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistrationChangeRecord:
+    """Something about a broker changes."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: int = 0
+    in_controlled_shutdown: int = 0
+    log_dirs: tuple[UUID, ...] = ()
+    cordoned_log_dirs: tuple[UUID, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterControllerRecord:
+    """A controller says that it is there."""
+
+    controller_id: int
+    incarnation_id: UUID
+    zk_migration_ready: bool
+    end_points: tuple[Endpoint, ...]
+    features: tuple[SupportedFeature, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoOpRecord:
+    """Nothing happened: the controller is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZkMigrationStateRecord:
+    """How far the move away from ZooKeeper is."""
+
+    zk_migration_state: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTransactionRecord:
+    """The records up to the end or the abort belong together."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactionRecord:
+    """The records since the beginning count."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortTransactionRecord:
+    """The records since the beginning do not count."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClearElrRecord:
+    """The eligible leader replicas of a topic, or of all, are forgotten."""
+
+    topic_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRecord:
+    """A record of a kind or version that is not known here: its fields as they are."""
+
+    api_key: int
+    version: int
+    fields: bytes
+
+
+_ENDPOINT = Schema(
+    Endpoint, (Field("name", STRING), Field("host", STRING), Field("port", UINT16), Field("security_protocol", INT16))
+)
+_SUPPORTED_FEATURE = Schema(
+    SupportedFeature,
+    (Field("name", STRING), Field("min_supported_version", INT16), Field("max_supported_version", INT16)),
+)
+_PARTITION = (Field("partition_id", INT32), Field("topic_id", UUID_FIELD))
+_TOPIC_ID = Field("topic_id", UUID_FIELD)
+_BROKER = (Field("broker_id", INT32), Field("broker_epoch", INT64))
+_FENCE = (Field("id", INT32), Field("epoch", INT64))
+
+
+SCHEMAS: dict[int, Schema[Any]] = {
+    0: flexible(
+        RegisterBrokerRecord,
+        Field("broker_id", INT32),
+        Field("is_migrating_zk_broker", BOOL, since=2, needed=True),
+        Field("incarnation_id", UUID_FIELD),
+        Field("broker_epoch", INT64),
+        Field("end_points", Array(_ENDPOINT)),
+        Field("features", Array(_SUPPORTED_FEATURE)),
+        Field("rack", NULLABLE_STRING),
+        Field("fenced", BOOL),
+        Field("in_controlled_shutdown", BOOL, since=1, needed=True),
+        Field("log_dirs", _UUIDS, since=3, tag=0, needed=True),
+        Field("cordoned_log_dirs", _NULLABLE_UUIDS, since=4, tag=1, needed=True),
+        latest=4,
+    ),
+    1: flexible(UnregisterBrokerRecord, *_BROKER),
+    2: flexible(TopicRecord, Field("name", STRING), _TOPIC_ID),
+    3: flexible(
+        PartitionRecord,
+        *_PARTITION,
+        Field("replicas", _INT32S),
+        Field("isr", _INT32S),
+        Field("removing_replicas", _INT32S),
+        Field("adding_replicas", _INT32S),
+        Field("leader", INT32),
+        Field("leader_recovery_state", INT8, tag=0),
+        Field("leader_epoch", INT32),
+        Field("partition_epoch", INT32),
+        Field("directories", _UUIDS, since=1, needed=True),
+        Field("eligible_leader_replicas", _NULLABLE_INT32S, since=2, tag=1, needed=True),
+        Field("last_known_elr", _NULLABLE_INT32S, since=2, tag=2, needed=True),
+        latest=2,
+    ),
+    4: flexible(
+        ConfigRecord,
+        Field("resource_type", INT8),
+        Field("resource_name", STRING),
+        Field("name", STRING),
+        Field("value", NULLABLE_STRING),
+    ),
+    5: flexible(
+        PartitionChangeRecord,
+        *_PARTITION,
+        Field("isr", _NULLABLE_INT32S, tag=0),
+        Field("leader", INT32, tag=1),
+        Field("replicas", _NULLABLE_INT32S, tag=2),
+        Field("removing_replicas", _NULLABLE_INT32S, tag=3),
+        Field("adding_replicas", _NULLABLE_INT32S, tag=4),
+        Field("leader_recovery_state", INT8, tag=5),
+        Field("directories", _NULLABLE_UUIDS, since=1, tag=8, needed=True),
+        Field("eligible_leader_replicas", _NULLABLE_INT32S, since=2, tag=6, needed=True),
+        Field("last_known_elr", _NULLABLE_INT32S, since=2, tag=7, needed=True),
+        latest=2,
+    ),
+    7: flexible(FenceBrokerRecord, *_FENCE),
+    8: flexible(UnfenceBrokerRecord, *_FENCE),
+    9: flexible(RemoveTopicRecord, _TOPIC_ID),
+    12: flexible(FeatureLevelRecord, Field("name", STRING), Field("feature_level", INT16)),
+    15: flexible(ProducerIdsRecord, *_BROKER, Field("next_producer_id", INT64)),
+    17: flexible(
+        BrokerRegistrationChangeRecord,
+        *_BROKER,
+        Field("fenced", INT8, tag=0),
+        Field("in_controlled_shutdown", INT8, since=1, tag=1, needed=True),
+        Field("log_dirs", _UUIDS, since=2, tag=2, needed=True),
+        Field("cordoned_log_dirs", _NULLABLE_UUIDS, since=3, tag=3, needed=True),
+        latest=3,
+    ),
+    20: flexible(NoOpRecord),
+    21: flexible(ZkMigrationStateRecord, Field("zk_migration_state", INT8)),
+    23: flexible(BeginTransactionRecord, Field("name", NULLABLE_STRING, tag=0)),
+    24: flexible(EndTransactionRecord),
+    25: flexible(AbortTransactionRecord, Field("reason", NULLABLE_STRING, tag=0)),
+    27: flexible(
+        RegisterControllerRecord,
+        Field("controller_id", INT32),
+        Field("incarnation_id", UUID_FIELD),
+        Field("zk_migration_ready", BOOL),
+        Field("end_points", Array(_ENDPOINT)),
+        Field("features", Array(_SUPPORTED_FEATURE)),
+    ),
+    28: flexible(ClearElrRecord, Field("topic_name", STRING)),
+}
+"""The table of each kind of record, by its api key."""
+
+API_KEYS = {schema.record: api_key for api_key, schema in SCHEMAS.items()}
+
+MetadataRecord: TypeAlias = (
+    TopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | ConfigRecord
+    | RemoveTopicRecord
+    | FeatureLevelRecord
+    | ProducerIdsRecord
+    | RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | FenceBrokerRecord
+    | UnfenceBrokerRecord
+    | BrokerRegistrationChangeRecord
+    | RegisterControllerRecord
+    | NoOpRecord
+    | ZkMigrationStateRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+    | ClearElrRecord
+    | UnknownRecord
+)
+"""Any record of the metadata log."""
+
+
+def decode_metadata_record(value: Buffer | None) -> MetadataRecord:
+    """Read a metadata record from the value of a log's record.
+
+    Raises:
+        FormatError: The frame is of another version, or the bytes are not a record of the kind that they name.
+    """
+    return _decode(value)[0]
+
+
+def _decode(value: Buffer | None) -> tuple[MetadataRecord, int]:
+    if value is None:
+        raise FormatError("a metadata record without a value")
+    reader = FieldReader(value)
+    frame_version = reader.unsigned_varint()
+    if frame_version != FRAME_VERSION:
+        raise FormatError(f"frame version {frame_version} of a metadata record is unknown", position=0)
+    api_key, version = reader.unsigned_varint(), reader.unsigned_varint()
+    schema = SCHEMAS.get(api_key)
+    if schema is None or version > schema.latest:
+        return UnknownRecord(api_key, version, reader.take(reader.left)), version
+    record, end = schema.decode(value, version, position=reader.position)
+    size_bytes = memoryview(value).nbytes
+    if end != size_bytes:
+        raise FormatError(f"{size_bytes - end} bytes too many after a metadata record", position=end)
+    known: MetadataRecord = record
+    return known, version
+
+
+def encode_metadata_record(record: MetadataRecord, version: int = 0) -> bytes:
+    """Return a metadata record as the value of a log's record.
+
+    Args:
+        record: The record.
+        version: The version to write it in; an unknown record keeps its own.
+
+    Raises:
+        ValueError: The version cannot say all of it.
+    """
+    writer = FieldWriter()
+    writer.unsigned_varint(FRAME_VERSION)
+    if isinstance(record, UnknownRecord):
+        writer.unsigned_varint(record.api_key)
+        writer.unsigned_varint(record.version)
+        return bytes(writer.data) + record.fields
+    api_key = API_KEYS[type(record)]
+    writer.unsigned_varint(api_key)
+    writer.unsigned_varint(version)
+    return bytes(writer.data) + SCHEMAS[api_key].encode(record, version)
+
+
+def metadata_record_json(value: Buffer | None) -> dict[str, Any]:
+    """Return a metadata record as Kafka's dump tool prints it: type, version and data.
+
+    Raises:
+        FormatError: It cannot be read.
+    """
+    record, version = _decode(value)
+    if isinstance(record, UnknownRecord):
+        return {"type": f"UNKNOWN_{record.api_key}", "version": version, "data": {"bytes": record.fields.hex()}}
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(record).__name__).upper()
+    return {"type": name, "version": version, "data": SCHEMAS[API_KEYS[type(record)]].to_json(record, version)}

@@ -1,0 +1,375 @@
+"""What a leader does to batches before it appends them: check, number, stamp, and rewrite where it must.
+
+    from a client                                into the log
+    | v2 batch, offsets 0 .. n-1 |         ->    the same bytes: base offset, leader epoch and perhaps timestamp set
+    | v2 batch of another codec  |         ->    a new v2 batch of the topic's codec
+    | message | message | ... or a wrapper |  -> one v2 batch
+
+The usual case, a v2 batch that fits its topic, is checked by a kernel and changed in place; its checksum covers neither
+offset nor leader epoch, so it stays unless the timestamp changes. Kafka: LogValidator, UnifiedLog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from typing_extensions import Buffer
+
+from odradek.errors import (
+    BrokerError,
+    CorruptMessageError,
+    FormatError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+)
+from odradek.records.batch import read_records, records_section
+from odradek.records.builder import build_batch
+from odradek.records.compression import Decompressor, compress
+from odradek.records.header import CODEC_MASK, LOG_APPEND_TIME_FLAG, V2_HEADER_BYTES, BatchHeader
+from odradek.records.kernels.batches import walk_batches
+from odradek.records.kernels.check import check_records
+from odradek.records.kernels.encode import assign, seal
+from odradek.records.kernels.objects import Record
+from odradek.records.scan import Status, damage_at, scan_batches
+
+MAX_INT64 = (1 << 63) - 1
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
+MAX_RECORD_ERRORS = 100
+
+_NO_KEY = 1
+_TIMESTAMP_OUT_OF_RANGE = 2
+
+
+class AppendOrigin(Enum):
+    """Who appends, which decides how much is checked."""
+
+    CLIENT = "client"
+    """A producer: sequences, epochs and markers are checked."""
+
+    COORDINATOR = "coordinator"
+    """The group or transaction coordinator: its batches have no sequences."""
+
+    REPLICATION = "replication"
+    """A leader, or the log itself while it is recovered: checked once already, so doubts are only logged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRules:
+    """What a topic's configuration asks of the batches that are appended to it.
+
+    Attributes:
+        codec: `compression.type` as a codec's number; None for `producer`, which keeps each batch's own.
+        level: The codec's level, used only where a batch has to be compressed again; None is Kafka's default.
+        compacted: Whether `cleanup.policy` names `compact`, so that every record needs a key.
+        timestamp_type: `message.timestamp.type`.
+        timestamp_before_max_ms: `message.timestamp.before.max.ms`.
+        timestamp_after_max_ms: `message.timestamp.after.max.ms`.
+        max_message_bytes: `max.message.bytes`: the largest batch.
+    """
+
+    codec: int | None = None
+    level: int | None = None
+    compacted: bool = False
+    timestamp_type: str = "CreateTime"
+    timestamp_before_max_ms: int = MAX_INT64
+    timestamp_after_max_ms: int = DEFAULT_TIMESTAMP_AFTER_MAX_MS
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+
+    @property
+    def stamps(self) -> bool:
+        """Whether records get the time of their append."""
+        return self.timestamp_type == "LogAppendTime"
+
+
+class ValidatedAppend(NamedTuple):
+    """One v2 batch that is ready to be written.
+
+    Attributes:
+        data: Exactly the batch.
+        header: Its header, at position 0.
+        append_time_ms: The time that it was stamped with; None where the records keep their own.
+        is_rebuilt: Whether its bytes are other than those that came.
+    """
+
+    data: Buffer
+    header: BatchHeader
+    append_time_ms: int | None
+    is_rebuilt: bool
+
+
+def _too_large(header: BatchHeader, rules: AppendRules) -> RecordTooLargeError:
+    return RecordTooLargeError(
+        f"a batch of {header.size_bytes} bytes is above max.message.bytes of {rules.max_message_bytes}"
+    )
+
+
+def check_headers(data: Buffer, rules: AppendRules, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> list[BatchHeader]:
+    """Walk over the batches of one append and check what their headers say.
+
+    Args:
+        data: The batches. A last one that is cut short is left out.
+        rules: What the topic asks.
+        origin: Who appends.
+
+    Returns:
+        The headers: of one v2 batch, of one wrapper, or of any number of plain messages.
+
+    Raises:
+        BrokerError: With Kafka's code for what is wrong.
+    """
+    size = memoryview(data).nbytes
+    # The smallest message has 26 bytes, so the table cannot outgrow its data much.
+    table = walk_batches(data, 0, size, size // 26 + 1, True)
+    headers = [BatchHeader._make(table.row(index)) for index in range(len(table))]
+    if table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
+        damage = damage_at(table.stop, data, table.stop_position, size)
+        if table.stop == Status.BAD_HEADER:
+            raise InvalidRecordError(str(damage))
+        raise CorruptMessageError(str(damage))
+    if not headers:
+        raise InvalidRecordError("there is no batch at all")
+    first = headers[0]
+    for header in headers:
+        if header.size_bytes > rules.max_message_bytes:
+            raise _too_large(header, rules)
+        if header.magic != first.magic:
+            raise InvalidRecordError(f"a batch of magic {header.magic} after one of magic {first.magic}")
+    if len(headers) > 1 and (first.magic == 2 or any(header.codec for header in headers)):
+        raise InvalidRecordError("more than one batch, where one v2 batch or one wrapper is allowed")
+    if first.magic == 2:
+        _check_v2_header(first, origin)
+    return headers
+
+
+def _check_v2_header(header: BatchHeader, origin: AppendOrigin) -> None:
+    count = header.last_offset_delta + 1
+    if header.records_count <= 0:
+        raise InvalidRecordError(f"a batch of {header.records_count} records")
+    if header.records_count != count:
+        raise InvalidRecordError(f"a batch of {header.records_count} records whose offsets are {count}")
+    if origin is not AppendOrigin.CLIENT:
+        return
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"a producer's batch starts at offset 0, this one at {header.base_offset}")
+    if header.is_control:
+        raise InvalidRecordError("clients do not write control records")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise InvalidRecordError(f"a batch of producer {header.producer_id} with base sequence {header.base_sequence}")
+
+
+def _refusal(errors: Sequence[tuple[int, int, int]], count: int, lowest: int, highest: int) -> BrokerError:
+    """Put into words why records are refused."""
+    words = []
+    for index, kind, timestamp in errors:
+        if kind == _NO_KEY:
+            words.append((index, "a record of a compacted topic needs a key"))
+        elif kind == _TIMESTAMP_OUT_OF_RANGE:
+            words.append((index, f"timestamp {timestamp} is not within [{lowest}, {highest}]"))
+        else:
+            words.append((index, "a producer's batch says LogAppendTime"))
+    first = "; ".join(f"record {index}: {reason}" for index, reason in words[:3])
+    text = f"{count} records are refused, {first}" if count > 1 else first
+    if any(kind != _NO_KEY for _, kind, _ in errors):
+        return InvalidTimestampError(text, words)
+    return InvalidRecordError(text, words)
+
+
+class _Append:
+    """One batch on its way into the log."""
+
+    def __init__(
+        self,
+        data: Buffer,
+        rules: AppendRules,
+        decompressor: Decompressor,
+        base_offset: int,
+        partition_leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        self._data = data
+        self._decompressor = decompressor
+        self._rules = rules
+        self._base_offset = base_offset
+        self._partition_leader_epoch = partition_leader_epoch
+        self._now_ms = now_ms
+        self._lowest = max(now_ms - rules.timestamp_before_max_ms, -MAX_INT64)
+        self._highest = min(now_ms + rules.timestamp_after_max_ms, MAX_INT64)
+
+    @property
+    def _append_time_ms(self) -> int | None:
+        return self._now_ms if self._rules.stamps else None
+
+    def v2(self, header: BatchHeader) -> ValidatedAppend:
+        """Check a v2 batch; change it in place, or compress it again."""
+        rules = self._rules
+        try:
+            section = records_section(self._data, header, self._decompressor)
+        except FormatError as error:
+            raise InvalidRecordError(f"its records cannot be decompressed: {error.reason}") from error
+        stamped = bool(header.attributes & LOG_APPEND_TIME_FLAG)
+        found = check_records(
+            section,
+            0,
+            memoryview(section).nbytes,
+            header.records_count,
+            header.base_timestamp,
+            header.max_timestamp if stamped else None,
+            rules.stamps,
+            self._lowest,
+            self._highest,
+            rules.compacted and not header.is_control,
+        )
+        if len(found) == 3:
+            raise self._broken(header, *found)
+        max_timestamp, is_sequential, is_plain, refused, errors = found
+        if refused:
+            raise _refusal(errors, refused, self._lowest, self._highest)
+        target = header.codec if rules.codec is None else rules.codec
+        if header.is_control and not header.codec:
+            target = header.codec
+        # Deltas that are not 0, 1, 2 ... come from old clients; stored as they are they would be wrong offsets.
+        if not is_sequential:
+            return self._rebuild(read_records(self._data, header, limit=self._decompressor.limit), header, target)
+        if target == header.codec:
+            return self._in_place(header, max_timestamp)
+        if stamped or not is_plain:
+            return self._rebuild(read_records(self._data, header, limit=self._decompressor.limit), header, target)
+        # Nothing in the records changes: only their compression does.
+        fields = bytearray(memoryview(self._data)[header.position : header.position + V2_HEADER_BYTES])
+        attributes = (header.attributes & ~CODEC_MASK) | target
+        self._assign(fields, header, attributes, max_timestamp)
+        batch = seal(bytes(fields), compress(target, _bytes_like(section), level=rules.level))
+        return self._rebuilt(batch)
+
+    def _broken(self, header: BatchHeader, index: int, position: int, reason: str) -> InvalidRecordError:
+        # The reader of objects refuses the same bytes and has the numbers for it.
+        try:
+            read_records(self._data, header, limit=self._decompressor.limit)
+        except FormatError as error:
+            reason = error.reason
+        return InvalidRecordError(f"record {index} at byte {position} of the batch's records: {reason}")
+
+    def _assign(self, data: Buffer, header: BatchHeader, attributes: int, max_timestamp: int) -> int:
+        if self._rules.stamps:
+            attributes |= LOG_APPEND_TIME_FLAG
+            max_timestamp = self._now_ms
+        else:
+            attributes &= ~LOG_APPEND_TIME_FLAG
+        # A rest that was cut short may stand after the batch.
+        size = min(memoryview(data).nbytes, header.size_bytes)
+        return assign(data, 0, size, self._base_offset, self._partition_leader_epoch, attributes, max_timestamp)
+
+    def _in_place(self, header: BatchHeader, max_timestamp: int) -> ValidatedAppend:
+        view = memoryview(self._data).cast("B")[: header.size_bytes]
+        if view.readonly:
+            view = memoryview(bytearray(view))
+        self._assign(view, header, header.attributes, max_timestamp)
+        return ValidatedAppend(view, _header(view), self._append_time_ms, False)
+
+    def messages(self, headers: Sequence[BatchHeader]) -> ValidatedAppend:
+        """Turn v0 or v1 messages, or one wrapper, into one v2 batch."""
+        records: list[Record] = []
+        for header in headers:
+            records += self._read_messages(header)
+        stamped = headers[0].timestamp_type == "LogAppendTime"
+        errors = []
+        for index, record in enumerate(records):
+            kind = self._judge(record, stamped)
+            if kind:
+                errors.append((index, kind, -1 if record.timestamp is None else record.timestamp))
+        if errors:
+            raise _refusal(errors[:MAX_RECORD_ERRORS], len(errors), self._lowest, self._highest)
+        codec = headers[0].codec if self._rules.codec is None else self._rules.codec
+        return self._rebuild(records, headers[0], codec)
+
+    def _read_messages(self, header: BatchHeader) -> list[Record]:
+        limit = self._decompressor.limit
+        try:
+            return read_records(self._data, header, limit=limit)
+        except FormatError as error:
+            wrong = error
+        try:
+            read_records(self._data, header, check_crc=False, limit=limit)
+        except FormatError as error:
+            raise InvalidRecordError(error.reason) from error
+        raise CorruptMessageError(wrong.reason) from wrong
+
+    def _judge(self, record: Record, stamped: bool) -> int:
+        """Return what is wrong with a record, in the numbers of the kernel."""
+        if self._rules.compacted and record.key is None:
+            return _NO_KEY
+        if not self._rules.stamps and record.timestamp is not None:
+            return 0 if self._lowest <= record.timestamp <= self._highest else _TIMESTAMP_OUT_OF_RANGE
+        return 3 if stamped else 0
+
+    def _rebuild(self, records: Sequence[Record], header: BatchHeader, codec: int) -> ValidatedAppend:
+        try:
+            batch = build_batch(
+                records,
+                base_offset=self._base_offset,
+                codec=codec,
+                level=self._rules.level,
+                timestamp_type=self._rules.timestamp_type,
+                append_time_ms=self._append_time_ms,
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+                is_transactional=header.is_transactional,
+                is_control=header.is_control,
+                partition_leader_epoch=self._partition_leader_epoch,
+            )
+        except ValueError as error:
+            raise InvalidRecordError(str(error)) from error
+        return self._rebuilt(batch)
+
+    def _rebuilt(self, batch: bytes) -> ValidatedAppend:
+        header = _header(batch)
+        if header.size_bytes > self._rules.max_message_bytes:
+            raise _too_large(header, self._rules)
+        return ValidatedAppend(batch, header, self._append_time_ms, True)
+
+
+def _bytes_like(section: Buffer) -> memoryview:
+    return memoryview(section).cast("B")
+
+
+def _header(batch: Buffer) -> BatchHeader:
+    (header,) = scan_batches(batch, check_crc=False)
+    return header
+
+
+def validate_append(
+    data: Buffer,
+    rules: AppendRules,
+    *,
+    base_offset: int,
+    partition_leader_epoch: int,
+    now_ms: int,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    decompressor: Decompressor | None = None,
+) -> ValidatedAppend:
+    """Make one batch of what is to be appended, ready to be written.
+
+    Args:
+        data: A v2 batch, a wrapper, or plain messages. A v2 batch that fits is changed in place where this memory can
+            be written to.
+        rules: What the topic asks.
+        base_offset: The log end offset, which becomes the offset of the first record.
+        partition_leader_epoch: The leader's epoch.
+        now_ms: The leader's clock.
+        origin: Who appends.
+        decompressor: What decompresses batches to be checked; one that is kept saves its memory being made again.
+
+    Raises:
+        BrokerError: With Kafka's code for what is wrong; `record_errors` says which records are.
+    """
+    headers = check_headers(data, rules, origin=origin)
+    append = _Append(data, rules, decompressor or Decompressor(), base_offset, partition_leader_epoch, now_ms)
+    if headers[0].magic == 2:
+        return append.v2(headers[0])
+    return append.messages(headers)

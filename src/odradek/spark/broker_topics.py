@@ -1,0 +1,101 @@
+"""The topics of a broker, as the planner asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from odradek.kafka.client import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, BrokerClient
+from odradek.kafka.settings import BrokerSettings
+from odradek.records.isolation import ISOLATION_LEVELS, Isolation
+from odradek.spark.broker_split import GUESSED_RECORD_BYTES, BrokerSplit, sample_record_bytes
+from odradek.spark.options import SourceOptions
+from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
+from odradek.storage.names import TopicPartition
+
+_LONG_RANGE = 50_000
+"""Offsets from which on it is worth a fetch to know how large records are."""
+
+
+class BrokerTopics:
+    """The topics of a cluster.
+
+    Args:
+        settings: Where it is.
+        isolation: What the end of a partition is.
+    """
+
+    def __init__(self, settings: BrokerSettings, isolation: Isolation) -> None:
+        self._settings = settings
+        self._isolation = isolation
+        self._client = BrokerClient(settings)
+
+    def partitions(self, wanted: Callable[[str], bool]) -> list[TopicPartition]:
+        """Return the partitions of the topics that are wanted, in order."""
+        topics = self._client.attempt("listing topics", self._client.topics)
+        return sorted(
+            TopicPartition(name, number) for name, topic in topics.items() if wanted(name) for number in topic.leaders
+        )
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Return the first offset and the end of partitions; those that do not exist are left out."""
+        if not partitions:
+            return {}
+
+        def ask() -> dict[TopicPartition, Bounds]:
+            topics = self._client.topics(sorted({name.topic for name in partitions}))
+            there = [
+                name for name in partitions if name.topic in topics and name.partition in topics[name.topic].leaders
+            ]
+            first = self._client.list_offsets(dict.fromkeys(there, EARLIEST_TIMESTAMP), 0)
+            end = self._client.list_offsets(dict.fromkeys(there, LATEST_TIMESTAMP), ISOLATION_LEVELS[self._isolation])
+            return {
+                name: Bounds(first[name], max(end[name], first[name]), topics[name.topic].topic_id) for name in there
+            }
+
+        return self._client.attempt("listing offsets", ask)
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset whose timestamp is at or after a time; None where there is no such record."""
+        level = ISOLATION_LEVELS[self._isolation]
+        found = self._client.attempt("looking up times", lambda: self._client.list_offsets(times, level))
+        return {name: None if offset < 0 else offset for name, offset in found.items()}
+
+    def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
+        """Return the tasks that read ranges: each of about `max_split_bytes`, more of them where more are asked for."""
+        splits: list[Split] = []
+        for wanted in ranges:
+            record_bytes = self._record_bytes(wanted)
+            most = max(1, int(options.max_split_bytes / record_bytes))
+            if options.max_split_records is not None:
+                most = min(most, options.max_split_records)
+            if options.min_partitions is not None:
+                total = sum(part.end_offset - part.start_offset for part in ranges)
+                most = min(most, -(-total // options.min_partitions))
+            splits.extend(self._split(piece, options, record_bytes) for piece in pieces([wanted], None, most))
+        return splits
+
+    def _split(self, wanted: OffsetRange, options: SourceOptions, record_bytes: float) -> BrokerSplit:
+        return BrokerSplit(
+            wanted,
+            self._settings,
+            self._isolation,
+            fail_on_data_loss=options.fail_on_data_loss,
+            topic_id=self._client.topic_id(wanted.topic_partition.topic),
+            record_bytes=record_bytes,
+        )
+
+    def _record_bytes(self, wanted: OffsetRange) -> float:
+        """Return about how many bytes an offset of a range takes; only of long ranges is that looked at."""
+        name, start, end = wanted
+        if end - start < _LONG_RANGE:
+            return GUESSED_RECORD_BYTES
+        sample = OffsetRange(name, start, start + 1)
+        split = BrokerSplit(sample, self._settings, self._isolation, fail_on_data_loss=False)
+        return sample_record_bytes(self._client, split)
+
+    def refresh(self) -> None:
+        """Do nothing: the broker is asked every time."""
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()

@@ -1,0 +1,88 @@
+"""The columns that Spark sees: those of Spark's own Kafka source, by name, type and order.
+
+    key binary | value binary | topic string | partition int | offset bigint | timestamp timestamp |
+    timestampType int | headers array<struct<key: string, value: binary>>  (with includeHeaders)
+
+`timestampType` is Kafka's number: 0 CreateTime, 1 LogAppendTime, -1 none; a record without a timestamp has the
+timestamp -1 ms and one without headers has null, as there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from odradek.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS_TYPE,
+}
+
+
+def source_schema(*, include_headers: bool) -> StructType:
+    """Return the schema that a reader has where the user names none."""
+    return StructType(
+        [StructField(name, kind) for name, kind in _TYPES.items() if include_headers or name != "headers"]
+    )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark expects for these columns.
+
+    Raises:
+        OptionError: A column that the source does not have, or has by another type.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for field in schema.fields:
+        kind = _TYPES.get(field.name)
+        if kind is None:
+            raise OptionError(f"schema: no column {field.name!r}; there are {', '.join(_TYPES)}")
+        if field.dataType != kind:
+            found, expected = field.dataType.simpleString(), kind.simpleString()
+            raise OptionError(f"schema: column {field.name!r} has the type {expected}, not {found}")
+    # Spark compares the nullability of the batches with its own view of it: nullable, whatever the user wrote.
+    nullable = StructType([StructField(field.name, _TYPES[field.name]) for field in schema.fields])
+    arrow: pa.Schema = to_arrow_schema(nullable, timezone="UTC")
+    return arrow
+
+
+def nulls_for_no_headers(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Put null where a record has no headers."""
+    column = schema.get_field_index("headers")
+    if column < 0:
+        yield from batches
+        return
+    kind = schema.field(column).type
+    for batch in batches:
+        headers = batch.column(column)
+        present = pa.compute.list_value_length(headers).cast(pa.bool_())
+        if headers.offset:
+            headers = pa.concat_arrays([headers])
+            # A copy of a slice starts at zero, which `from_arrays` needs to take a mask.
+        masked = pa.ListArray.from_arrays(headers.offsets, headers.values, type=kind, mask=pa.compute.invert(present))
+        yield batch.set_column(column, schema.field(column), masked)

@@ -1,0 +1,151 @@
+"""A snapshot of the metadata log, and `bootstrap.checkpoint`, which has the same form (KIP-630).
+
+    control batch   SnapshotHeader [KRaftVersion KRaftVoters]        offset 0
+    data batches    metadata records
+    control batch   SnapshotFooter                                   without it the file is not whole
+
+A snapshot lies in the metadata partition's folder and is named by the offset and epoch that it reaches;
+`bootstrap.checkpoint` lies in the log directory and holds what a controller writes first into an empty log.
+
+Source in Kafka: `RecordsSnapshotWriter`, `BootstrapDirectory`, `BatchFileWriter`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from odradek.errors import FormatError
+from odradek.messages.metadata.control_records import (
+    KRaftVersion,
+    KRaftVoters,
+    MetadataControlRecord,
+    SnapshotFooter,
+    SnapshotHeader,
+    Voter,
+    control_records,
+    encode_control_record,
+)
+from odradek.records import Record
+from odradek.records.builder import build_batch
+from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.formats.metadata_batches import BatchFile
+
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+SNAPSHOT_EPOCH = 0
+MAX_BATCH_RECORDS = 10_000
+_BATCH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a snapshot holds.
+
+    Attributes:
+        header: Its first record.
+        batches: The metadata records, as bytes: where each batch starts, and what is in it.
+        voters: The voters, where it names them.
+    """
+
+    header: SnapshotHeader
+    batches: tuple[tuple[int, tuple[bytes | None, ...]], ...]
+    voters: tuple[Voter, ...] = ()
+
+    @property
+    def values(self) -> tuple[bytes | None, ...]:
+        """The metadata records, as bytes."""
+        return tuple(value for _, values in self.batches for value in values)
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a snapshot or `bootstrap.checkpoint`.
+
+    Raises:
+        FormatError: It is damaged, or not whole from its header to its footer.
+        FileNotFoundError: There is none.
+    """
+    first: SnapshotHeader | None = None
+    batches: list[tuple[int, tuple[bytes | None, ...]]] = []
+    voters: tuple[Voter, ...] = ()
+    ended = False
+    position, epoch = 0, None
+    with BatchFile(path) as file:
+        for position, header, records in file:
+            epoch = header.partition_leader_epoch if epoch is None else epoch
+            if ended or header.partition_leader_epoch != epoch:
+                raise FormatError("a snapshot is of one epoch and ends with its footer", path=path, position=position)
+            if not header.is_control:
+                batches.append((position, tuple(record.value for record in records)))
+            for record, control in control_records(records, path, position) if header.is_control else ():
+                ended = isinstance(control, SnapshotFooter)
+                if isinstance(control, KRaftVoters):
+                    voters = control.voters
+                elif isinstance(control, SnapshotHeader) and record.offset == 0:
+                    first = control
+            if first is None:
+                break
+        if file.damage is not None:
+            raise file.damage
+    if first is None or not ended:
+        reason = "a snapshot begins with a header" if first is None else "a snapshot ends with a footer"
+        raise FormatError(reason, path=path, position=position)
+    return Snapshot(first, tuple(batches), voters)
+
+
+def format_snapshot(values: Iterable[bytes | None], *, voters: Sequence[Voter] = (), logged_ms: int = 0) -> bytes:
+    """Return a snapshot's bytes.
+
+    Args:
+        values: The metadata records.
+        voters: The voters; where there are any, `kraft.version` is 1.
+        logged_ms: When the last record that it covers was appended; 0 for `bootstrap.checkpoint`.
+    """
+    now = time.time_ns() // 1_000_000
+    offset = 0
+    blocks = []
+
+    def add(records: list[Record], *, is_control: bool) -> None:
+        nonlocal offset
+        blocks.append(
+            build_batch(records, base_offset=offset, partition_leader_epoch=SNAPSHOT_EPOCH, is_control=is_control)
+        )
+        offset += len(records)
+
+    def control(*decoded: MetadataControlRecord) -> None:
+        add([Record(*encode_control_record(record), timestamp=now) for record in decoded], is_control=True)
+
+    quorum = (KRaftVersion(), KRaftVoters(voters=tuple(voters))) if voters else ()
+    control(SnapshotHeader(last_contained_log_timestamp=logged_ms), *quorum)
+    for part in _batches(values):
+        add([Record(None, value, timestamp=now) for value in part], is_control=False)
+    control(SnapshotFooter())
+    return b"".join(blocks)
+
+
+def _batches(values: Iterable[bytes | None]) -> Iterator[list[bytes | None]]:
+    """Give the values of each batch: not too many, and not too long."""
+    part: list[bytes | None] = []
+    size = 0
+    for value in values:
+        length = len(value or b"")
+        if part and (len(part) == MAX_BATCH_RECORDS or size + length > _BATCH_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(value)
+        size += length
+    if part:
+        yield part
+
+
+def write_snapshot(
+    path: Path,
+    values: Iterable[bytes | None],
+    *,
+    voters: Sequence[Voter] = (),
+    logged_ms: int = 0,
+    files: FileSystem = FILES,
+) -> None:
+    """Write a snapshot or `bootstrap.checkpoint` in one step."""
+    write_atomically(path, format_snapshot(values, voters=voters, logged_ms=logged_ms), files)

@@ -1,0 +1,120 @@
+"""`.index`: from an offset to a position in the segment.
+
+    | relative offset: int32 | position: int32 |      8 bytes an entry, big-endian, offsets increasing
+
+The offset is the last one of a batch, relative to the segment's base offset; the position is where that batch starts
+(before Kafka 4, where the append that ended with it started). An entry is added about every `index.interval.bytes`,
+so a look-up gives the nearest entry at or below an offset and the segment is scanned from there.
+
+Source in Kafka: `OffsetIndex`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.errors import CorruptIndexError, LogError
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET, IndexFile, WritableIndexFile
+
+_ENTRY = struct.Struct(">ii")
+
+
+class OffsetPosition(NamedTuple):
+    """An offset, and the position in the `.log` of the batch that holds it."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex(IndexFile):
+    """An offset index, open for reading."""
+
+    ENTRY_SIZE = _ENTRY.size
+
+    def entry(self, number: int) -> OffsetPosition:
+        """Return one entry."""
+        relative_offset, position = _ENTRY.unpack(self._entry_bytes(number))
+        return OffsetPosition(self.base_offset + relative_offset, position)
+
+    def entries(self) -> Iterator[OffsetPosition]:
+        """Give every entry in turn."""
+        return map(self.entry, range(self.count))
+
+    def last_entry(self) -> OffsetPosition:
+        """Return the last entry, or the segment's start."""
+        return self.entry(self.count - 1) if self.count else OffsetPosition(self.base_offset, 0)
+
+    def floor_position(self, position: int) -> int:
+        """Return the number of the last entry whose position is at most `position`; -1 where there is none."""
+        return -1 if position < 0 else self._floor(min(position, MAX_RELATIVE_OFFSET).to_bytes(4, "big"), column=4)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Return the greatest entry at or below an offset, or the segment's start."""
+        number = self.floor_entry_of_offset(offset)
+        return OffsetPosition(self.base_offset, 0) if number < 0 else self.entry(number)
+
+    def upper_bound(self, position: int) -> OffsetPosition | None:
+        """Return the first entry at or after a position of the segment, or `None`."""
+        number = self.floor_position(position - 1) + 1
+        return self.entry(number) if number < self.count else None
+
+    def check(self) -> None:
+        """Compare every entry with the one before it.
+
+        Raises:
+            CorruptIndexError: The size is not of whole entries, or offsets or positions do not increase.
+        """
+        self.check_size()
+        last = OffsetPosition(self.base_offset - 1, -1)
+        for number, entry in enumerate(self.entries()):
+            if entry.offset <= last.offset or entry.position < last.position or entry.position < 0:
+                raise CorruptIndexError(
+                    f"entry {number} ({entry.offset} at {entry.position}) follows ({last.offset} at {last.position})",
+                    path=self.path,
+                    position=number * self.ENTRY_SIZE,
+                )
+            last = entry
+
+
+class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
+    """An offset index that grows with its segment; see `WritableIndexFile` for its arguments.
+
+    Attributes:
+        last_offset: The offset of the last entry, or the base offset.
+    """
+
+    def __init__(self, path: Path, base_offset: int, max_index_size_bytes: int, files: FileSystem = FILES) -> None:
+        super().__init__(OffsetIndex(path, base_offset), max_index_size_bytes, files)
+
+    def _take_last(self) -> None:
+        self.last_offset = self._current.last_entry().offset
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another entry."""
+        return self._is_out_of_room
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry.
+
+        Raises:
+            LogError: The index is full, or the offset is not above the last one, or too far from the base offset.
+        """
+        if self.is_full:
+            raise self._full()
+        if self.count and offset <= self.last_offset:
+            raise LogError(f"{self.path}: offset {offset} is not above the last one, {self.last_offset}")
+        self._write(_ENTRY.pack(self._relative(offset), position))
+        self.last_offset = offset
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Return the greatest entry at or below an offset, or the segment's start."""
+        return self._current.lookup(offset)
+
+    def upper_bound(self, position: int) -> OffsetPosition | None:
+        """Return the first entry at or after a position of the segment, or `None`."""
+        return self._current.upper_bound(position)

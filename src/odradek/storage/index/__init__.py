@@ -1,1 +1,0 @@
-"""The index files beside a segment: offset, time and transaction index."""

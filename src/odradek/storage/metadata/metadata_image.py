@@ -1,0 +1,267 @@
+"""What the metadata log adds up to: the topics, settings and features at one offset of it.
+
+    TopicRecord -> PartitionRecord -> PartitionChangeRecord ...  -> a topic, its partitions, who leads them
+    ConfigRecord ...                                             -> the settings that are not at their default
+    FeatureLevelRecord ...                                       -> metadata.version and others
+
+Source in Kafka: `MetadataImage`, `MetadataDelta`, `MetadataLoader`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from odradek.errors import FormatError, UnknownTopicOrPartitionError
+from odradek.messages.metadata.metadata_records import (
+    UNCHANGED_LEADER,
+    UNCHANGED_RECOVERY_STATE,
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnknownRecord,
+    UnregisterBrokerRecord,
+)
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, invalid_topic_name_reason
+
+METADATA_VERSION = "metadata.version"
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+EVERY_BROKER = ""
+
+_DIRECTORIES_SINCE = 17
+_ELIGIBLE_LEADER_REPLICAS_SINCE = 23
+
+
+class ConfigResource(NamedTuple):
+    """What a setting is for: a topic (2) or a broker (4); the broker named "" is every broker."""
+
+    type: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """A partition: who holds it and who leads it. `directories` goes with `replicas`."""
+
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    leader: int = -1
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    directories: tuple[UUID, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+
+    def changed(self, change: PartitionChangeRecord) -> PartitionImage:
+        """Return the partition after a change."""
+        leader_changed = change.leader != UNCHANGED_LEADER
+        replicas = self.replicas if change.replicas is None else change.replicas
+        directories = self.directories if change.directories is None else change.directories
+        state = change.leader_recovery_state
+        return PartitionImage(
+            replicas=replicas,
+            isr=self.isr if change.isr is None else change.isr,
+            leader=change.leader if leader_changed else self.leader,
+            leader_epoch=self.leader_epoch + leader_changed,
+            partition_epoch=self.partition_epoch + 1,
+            directories=directories,
+            removing_replicas=self.removing_replicas if change.removing_replicas is None else change.removing_replicas,
+            adding_replicas=self.adding_replicas if change.adding_replicas is None else change.adding_replicas,
+            leader_recovery_state=self.leader_recovery_state if state == UNCHANGED_RECOVERY_STATE else state,
+        )
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """A topic and its partitions by number. Only a topic of a folder from before KRaft may have no id."""
+
+    name: str
+    topic_id: UUID | None
+    partitions: dict[int, PartitionImage] = field(default_factory=dict)
+
+
+class MetadataImage:
+    """The cluster's metadata.
+
+    Attributes:
+        topics: The topics by name.
+        configs: The settings that were given, by what they are for.
+        features: The levels of the features that are on.
+        brokers: The last registration of each broker.
+        next_producer_id: The first producer id that was not yet given out.
+        skipped: How many records of which (api key, version) are not known here and so left out.
+        open_transaction: Whether the records end within a transaction, whose records do not count yet.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicImage] = {}
+        self.configs: dict[ConfigResource, dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.brokers: dict[int, RegisterBrokerRecord] = {}
+        self.next_producer_id = 0
+        self.skipped: Counter[tuple[int, int]] = Counter()
+        self._topics_by_id: dict[UUID, TopicImage] = {}
+        self._transaction: list[MetadataRecord] | None = None
+
+    def copy(self) -> MetadataImage:
+        """Return an image that changes apart from this one."""
+        made = MetadataImage()
+        for topic in self.topics.values():
+            made.add_topic(TopicImage(topic.name, topic.topic_id, dict(topic.partitions)))
+        made.configs = {resource: dict(settings) for resource, settings in self.configs.items()}
+        made.features = dict(self.features)
+        made.brokers = dict(self.brokers)
+        made.next_producer_id = self.next_producer_id
+        made.skipped = Counter(self.skipped)
+        made._transaction = None if self._transaction is None else list(self._transaction)
+        return made
+
+    @property
+    def open_transaction(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self._transaction is not None
+
+    @property
+    def partition_record_version(self) -> int:
+        """The version of PartitionRecord that goes with this `metadata.version`."""
+        level = self.features.get(METADATA_VERSION, 0)
+        return 2 if level >= _ELIGIBLE_LEADER_REPLICAS_SINCE else 1 if level >= _DIRECTORIES_SINCE else 0
+
+    def topic(self, name: str) -> TopicImage:
+        """Return a topic.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is none of that name.
+        """
+        try:
+            return self.topics[name]
+        except KeyError:
+            raise UnknownTopicOrPartitionError(name) from None
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        """Return the topic that has an id, or None."""
+        return self._topics_by_id.get(topic_id)
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """Return the settings that were given to a topic; what is not there is at its default."""
+        return dict(self.configs.get(ConfigResource(TOPIC_RESOURCE, name), {}))
+
+    def broker_config(self, node_id: int | None = None) -> dict[str, str]:
+        """Return the settings that were given to every broker, and over them those of one."""
+        config = dict(self.configs.get(ConfigResource(BROKER_RESOURCE, EVERY_BROKER), {}))
+        if node_id is not None:
+            config |= self.configs.get(ConfigResource(BROKER_RESOURCE, str(node_id)), {})
+        return config
+
+    def add_topic(self, topic: TopicImage) -> None:
+        """Put a topic in, with its partitions."""
+        self.topics[topic.name] = topic
+        if topic.topic_id is not None:
+            self._topics_by_id[topic.topic_id] = topic
+
+    def apply_all(self, records: Iterable[MetadataRecord]) -> None:
+        """Apply records one after the other."""
+        for record in records:
+            self.apply(record)
+
+    def apply(self, record: MetadataRecord) -> None:
+        """Let a record take effect, or keep it until the end of its transaction.
+
+        Raises:
+            FormatError: It speaks of a topic or partition that is not there or cannot be, or a transaction does not
+                fit.
+        """
+        match record:
+            case BeginTransactionRecord():
+                if self._transaction is not None:
+                    raise FormatError("a metadata transaction begins within another")
+                self._transaction = []
+            case EndTransactionRecord() | AbortTransactionRecord():
+                if self._transaction is None:
+                    raise FormatError("a metadata transaction ends that did not begin")
+                kept, self._transaction = self._transaction, None
+                if isinstance(record, EndTransactionRecord):
+                    self.apply_all(kept)
+            case _ if self._transaction is not None:
+                self._transaction.append(record)
+            case _:
+                self._replay(record)
+
+    def _replay(self, record: MetadataRecord) -> None:
+        match record:
+            case TopicRecord():
+                # Its name becomes that of a folder.
+                reason = invalid_topic_name_reason(record.name)
+                if reason is not None or record.name == CLUSTER_METADATA_TOPIC:
+                    raise FormatError(reason or f"a topic cannot be named {record.name}, as the metadata log is")
+                known = self.topics.get(record.name)
+                if known is not None and known.topic_id != record.topic_id:
+                    raise FormatError(f"topic {record.name} is made as {record.topic_id}, but is {known.topic_id}")
+                self.add_topic(TopicImage(record.name, record.topic_id))
+            case PartitionRecord():
+                if record.partition_id < 0:
+                    raise FormatError(f"partition {record.partition_id} of {record.topic_id} is made")
+                self._topic_of(record.topic_id).partitions[record.partition_id] = PartitionImage(
+                    replicas=record.replicas,
+                    isr=record.isr,
+                    leader=record.leader,
+                    leader_epoch=record.leader_epoch,
+                    partition_epoch=record.partition_epoch,
+                    directories=record.directories,
+                    removing_replicas=record.removing_replicas,
+                    adding_replicas=record.adding_replicas,
+                    leader_recovery_state=record.leader_recovery_state,
+                )
+            case PartitionChangeRecord():
+                partitions = self._topic_of(record.topic_id).partitions
+                if record.partition_id not in partitions:
+                    raise FormatError(f"partition {record.partition_id} of {record.topic_id} changes, but was not made")
+                partitions[record.partition_id] = partitions[record.partition_id].changed(record)
+            case RemoveTopicRecord():
+                topic = self._topic_of(record.topic_id)
+                del self._topics_by_id[record.topic_id]
+                del self.topics[topic.name]
+                self.configs.pop(ConfigResource(TOPIC_RESOURCE, topic.name), None)
+            case ConfigRecord():
+                self._set_config(ConfigResource(record.resource_type, record.resource_name), record.name, record.value)
+            case FeatureLevelRecord():
+                self.features[record.name] = record.feature_level
+                if not record.feature_level:
+                    del self.features[record.name]
+            case ProducerIdsRecord():
+                self.next_producer_id = record.next_producer_id
+            case RegisterBrokerRecord():
+                self.brokers[record.broker_id] = record
+            case UnregisterBrokerRecord():
+                self.brokers.pop(record.broker_id, None)
+            case UnknownRecord():
+                self.skipped[record.api_key, record.version] += 1
+
+    def _topic_of(self, topic_id: UUID) -> TopicImage:
+        topic = self._topics_by_id.get(topic_id)
+        if topic is None:
+            raise FormatError(f"a metadata record is about topic {topic_id}, which was not made")
+        return topic
+
+    def _set_config(self, resource: ConfigResource, name: str, value: str | None) -> None:
+        settings = self.configs.setdefault(resource, {})
+        if value is None:
+            settings.pop(name, None)
+        else:
+            settings[name] = value
+        if not settings:
+            del self.configs[resource]

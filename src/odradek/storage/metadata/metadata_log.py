@@ -1,0 +1,369 @@
+"""`__cluster_metadata-0`: the log of the metadata records, and what it adds up to together with its snapshots.
+
+    00000000000000000000-0000000000.checkpoint     a snapshot: end offset, epoch
+    00000000000000000000.log                       batches of metadata records, and the controllers' control records
+    bootstrap.checkpoint                           one level up: holds while the log says no metadata.version
+
+The log is read from the newest snapshot on, but all of it has to be whole: Kafka, which loads it as after a crash, cuts
+it at the first batch that is not, and what lies after that is gone. So nothing here is cut but the torn end of a crash,
+and the caller says whether there was one. The indexes need no care, and one more batch at the end is one more change.
+In a batch every record has the same timestamp: Kafka does not start otherwise.
+
+Source in Kafka: `KafkaRaftLog`, `RecordsBatchReader`, `ActivationRecordsGenerator`.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+from odradek.errors import CheckpointError, FormatError, LogError, PolicyViolationError
+from odradek.messages.metadata.control_records import KRaftVoters, LeaderChange, control_records
+from odradek.messages.metadata.metadata_records import decode_metadata_record
+from odradek.records import Record
+from odradek.records.builder import build_batch
+from odradek.storage.files import FILES, FileSystem
+from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from odradek.storage.formats.metadata_batches import MAX_BATCH_BYTES, BatchFile
+from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, Snapshot, read_snapshot
+from odradek.storage.formats.quorum_state import QUORUM_STATE
+from odradek.storage.metadata.folders import image_of_folders, unknown_partitions
+from odradek.storage.metadata.metadata_image import METADATA_VERSION, MetadataImage
+from odradek.storage.names import (
+    CHECKPOINT_SUFFIX,
+    CLUSTER_METADATA_TOPIC,
+    LOG_SUFFIX,
+    RaftSnapshotFile,
+    TopicPartition,
+    parse_raft_snapshot_file,
+    parse_segment_file,
+    partition_directory_name,
+    raft_snapshot_file_name,
+    segment_file_name,
+)
+from odradek.storage.system_errors import unreadable
+
+METADATA_DIRECTORY = partition_directory_name(TopicPartition(CLUSTER_METADATA_TOPIC, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataTail:
+    """Where the metadata log ends.
+
+    Attributes:
+        path: Its last segment.
+        position: Where the next batch goes in it.
+        next_offset: The offset of the next record.
+        epoch: The leader epoch of the next batch.
+        voters: The controllers that vote, by the last election; empty where none is recorded.
+        damage: Why the bytes from `position` to the end are no batch, as a crash leaves them; None where there are
+            none.
+    """
+
+    path: Path
+    position: int
+    next_offset: int
+    epoch: int
+    voters: frozenset[int] = frozenset()
+    damage: FormatError | None = None
+
+
+@dataclass(slots=True)
+class LoadedMetadata:
+    """What a log directory says of its cluster.
+
+    Attributes:
+        image: The topics, settings and features.
+        tail: Where the metadata log ends; None where there is no metadata log.
+        bootstrap: The records of `bootstrap.checkpoint`, where it is they that count.
+        is_recorded: Whether topics are recorded at all; else the image was made up from the names of folders.
+        was_led: Whether a controller has led, so that the log cannot be empty for long.
+    """
+
+    image: MetadataImage = field(default_factory=MetadataImage)
+    tail: MetadataTail | None = None
+    bootstrap: tuple[bytes | None, ...] | None = None
+    is_recorded: bool = True
+    was_led: bool = False
+
+
+def load_metadata(directory: Path) -> LoadedMetadata:
+    """Read what a log directory says of its cluster.
+
+    That is the metadata log with its newest snapshot; where it is still empty, `bootstrap.checkpoint`; and in a folder
+    from before KRaft, or one that lost both, what the names of its folders say.
+
+    Returns:
+        What it says. What a crash left at the end of the log is passed over: see `MetadataTail.damage`.
+
+    Raises:
+        FormatError: The log or a snapshot is damaged, and not as a crash does it; a record contradicts those before it;
+            or the log is empty although it was written to and here are partitions.
+        OSError: The disk failed.
+    """
+    loaded = _load_log(directory / METADATA_DIRECTORY)
+    if METADATA_VERSION in loaded.image.features or loaded.image.topics:
+        return loaded
+    # The controller of an empty log takes the records of bootstrap.checkpoint, and aborts what was begun before.
+    image = MetadataImage()
+    values = None
+    with suppress(FileNotFoundError):
+        values = _apply_snapshot(image, directory / BOOTSTRAP_CHECKPOINT).values
+    unknown = unknown_partitions(directory, image) if loaded.was_led else []
+    if unknown:
+        raise FormatError(
+            f"it knows nothing of {len(unknown)} partitions that are here, {unknown[0].name} among them, although a "
+            "controller has written to it",
+            path=loaded.tail.path if loaded.tail is not None else directory / METADATA_DIRECTORY,
+            position=0,
+        )
+    if values is None:
+        # The log, if there is one, says not even its version.
+        return LoadedMetadata(image_of_folders(directory), loaded.tail, is_recorded=False)
+    return LoadedMetadata(image, loaded.tail, values)
+
+
+def load_bootstrap(path: Path) -> MetadataImage:
+    """Return what `bootstrap.checkpoint` says, whether that counts or not.
+
+    Raises:
+        FormatError: It is damaged.
+        FileNotFoundError: There is none.
+    """
+    image = MetadataImage()
+    _apply_snapshot(image, path)
+    return image
+
+
+def holds_topics(directory: Path) -> bool:
+    """Whether a log directory has metadata records: a metadata log, or topics in `bootstrap.checkpoint`.
+
+    Raises:
+        FormatError: As `load_metadata`.
+    """
+    loaded = load_metadata(directory)
+    return loaded.tail is not None or (loaded.is_recorded and bool(loaded.image.topics))
+
+
+def _apply(image: MetadataImage, values: Iterable[bytes | None], path: Path, position: int) -> None:
+    for value in values:
+        try:
+            image.apply(decode_metadata_record(value))
+        except FormatError as error:
+            # The place within the record is of no use to who looks at the file.
+            raise FormatError(error.reason, path=path, position=position) from error
+
+
+def _apply_snapshot(image: MetadataImage, path: Path) -> Snapshot:
+    content = read_snapshot(path)
+    for position, values in content.batches:
+        _apply(image, values, path, position)
+    return content
+
+
+def _load_log(folder: Path) -> LoadedMetadata:
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except FileNotFoundError:
+        return LoadedMetadata()
+    except OSError as error:
+        if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
+            raise unreadable(error, folder) from error
+        raise FormatError(f"this is not a folder: {error.strerror}", path=folder) from error
+    snapshots = [snapshot for snapshot in map(parse_raft_snapshot_file, names) if snapshot is not None]
+    segments = [file for file in map(parse_segment_file, names) if file is not None and file.suffix == LOG_SUFFIX]
+    snapshot = max(snapshots, default=RaftSnapshotFile(0, 0))
+    load = _Load(folder, snapshot, _read_epochs(folder))
+    if snapshots:
+        load.read_snapshot()
+    if not segments and snapshot.end_offset > 0:
+        raise FormatError(
+            f"the records from offset {snapshot.end_offset} on are missing: no segment is here", path=folder
+        )
+    for segment in segments:
+        load.read_segment(segment.base_offset, is_last=segment is segments[-1])
+    tail = load.tail
+    if tail is not None and tail.next_offset < snapshot.end_offset:
+        reason = f"the log ends with offset {tail.next_offset}, before the snapshot at {snapshot.end_offset}"
+        raise FormatError(reason, path=tail.path, position=tail.position)
+    if tail is not None:
+        begun = [entry.epoch for entry in load.epochs if entry.start_offset <= tail.next_offset]
+        tail = replace(tail, epoch=max([tail.epoch, snapshot.epoch, *begun]))
+    # Kafka notes the epoch before it writes the first record of it.
+    return LoadedMetadata(load.image, tail, was_led=bool(load.epochs) or QUORUM_STATE in names)
+
+
+def _read_epochs(folder: Path) -> list[EpochEntry]:
+    path = folder / LEADER_EPOCH_CHECKPOINT
+    entries = read_leader_epochs(path)
+    for before, entry in pairwise(entries):
+        if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
+            reason = (
+                f"epoch {entry.epoch} from {entry.start_offset} on follows {before.epoch} from {before.start_offset} on"
+            )
+            raise CheckpointError(reason, path=path)
+    return entries
+
+
+class _Load:
+    """The metadata log as it is read, a segment after the other.
+
+    Attributes:
+        image: What the records add up to so far.
+        tail: Where the log ends so far.
+        epochs: What `leader-epoch-checkpoint` says.
+    """
+
+    def __init__(self, folder: Path, snapshot: RaftSnapshotFile, epochs: list[EpochEntry]) -> None:
+        self.image = MetadataImage()
+        self.tail: MetadataTail | None = None
+        self.epochs = epochs
+        self._folder = folder
+        self._snapshot = snapshot
+        self._voters: frozenset[int] = frozenset()
+        self._snapshot_has_voters = False
+
+    def read_snapshot(self) -> None:
+        """Begin with the newest snapshot."""
+        path = self._folder / raft_snapshot_file_name(*self._snapshot)
+        content = _apply_snapshot(self.image, path)
+        self._snapshot_has_voters = bool(content.voters)
+        self._voters = frozenset(voter.voter_id for voter in content.voters)
+
+    def read_segment(self, base_offset: int, *, is_last: bool) -> None:
+        """Go on with a segment."""
+        path = self._folder / segment_file_name(base_offset, LOG_SUFFIX)
+        next_offset = base_offset if self.tail is None else self.tail.next_offset
+        if base_offset != next_offset:
+            raise FormatError(
+                f"it begins at offset {base_offset}, that before it ends with {next_offset}", path=path, position=0
+            )
+        if self.tail is None and base_offset > self._snapshot.end_offset:
+            reason = f"the records below offset {base_offset} are missing, and no snapshot stands for them"
+            raise FormatError(reason, path=path, position=0)
+        epoch = 0 if self.tail is None else self.tail.epoch
+        with BatchFile(path, next_offset=base_offset, epoch=epoch, epochs=self.epochs) as file:
+            for position, header, records in file:
+                if header.is_control:
+                    self._read_control(records, path, position)
+                elif header.next_offset > self._snapshot.end_offset:
+                    values = (record.value for record in records if (record.offset or 0) >= self._snapshot.end_offset)
+                    _apply(self.image, values, path, position)
+            if file.damage is not None:
+                self._check_torn(file, file.damage, is_last=is_last)
+            self.tail = MetadataTail(path, file.position, file.next_offset, file.epoch, self._voters, file.damage)
+
+    def _read_control(self, records: list[Record], path: Path, position: int) -> None:
+        for record, control in control_records(records, path, position):
+            # A snapshot may leave the voters to what was said before it.
+            counts = (record.offset or 0) >= self._snapshot.end_offset or not self._snapshot_has_voters
+            if counts and isinstance(control, LeaderChange | KRaftVoters):
+                self._voters = frozenset(voter.voter_id for voter in control.voters)
+
+    def _check_torn(self, file: BatchFile, damage: FormatError, *, is_last: bool) -> None:
+        """Raise unless a crash may have left this: it reaches to the end of the log, and nothing good follows it."""
+        if not file.may_be_torn:
+            raise damage
+        if not is_last:
+            raise FormatError(f"{damage.reason}; more segments follow", path=damage.path, position=damage.position)
+        more = file.find_more()
+        if more is not None:
+            reason = f"{damage.reason}; a whole batch follows at position {more}"
+            raise FormatError(reason, path=damage.path, position=damage.position)
+
+
+def metadata_stamps(directory: Path) -> dict[str, tuple[int, ...]]:
+    """Return what tells whether somebody has written: size, times and number of each file of the metadata, by name."""
+    folder = directory / METADATA_DIRECTORY
+    stamps: dict[str, tuple[int, ...]] = {}
+    paths = [directory / BOOTSTRAP_CHECKPOINT]
+    with suppress(OSError):
+        paths += [path for path in folder.iterdir() if path.name.endswith((LOG_SUFFIX, CHECKPOINT_SUFFIX))]
+    for path in paths:
+        with suppress(OSError):
+            status = path.stat()
+            stamps[path.name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return stamps
+
+
+def cut_tail(tail: MetadataTail, files: FileSystem = FILES) -> MetadataTail:
+    """Cut what a crash left after the last batch; return when that is on the disk.
+
+    Returns:
+        Where the log ends now: at the same place, but without damage.
+    """
+    file = files.open(tail.path)
+    try:
+        file.truncate(tail.position)
+        file.sync()
+    finally:
+        file.close()
+    return replace(tail, damage=None)
+
+
+def sync_segment(path: Path, files: FileSystem = FILES) -> None:
+    """Return when a segment is on the disk."""
+    file = files.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def append_metadata(
+    tail: MetadataTail, values: Sequence[bytes], *, timestamp_ms: int | None = None, files: FileSystem = FILES
+) -> MetadataTail:
+    """Append metadata records to the metadata log, as one batch, and return when it is on the disk.
+
+    Whatever ends this early, an interrupt too, takes back what is already written.
+
+    Args:
+        tail: Where the log ends.
+        values: The records.
+        timestamp_ms: When the change was made; now if None.
+        files: The disk.
+
+    Returns:
+        Where the log ends now.
+
+    Raises:
+        LogError: More than one controller has this log: a change to one copy of it would not be the quorum's. Or
+            somebody else has written to it.
+        FormatError: It ends in what is no batch.
+        PolicyViolationError: The change is larger than a batch can be.
+    """
+    if len(tail.voters) > 1:
+        raise LogError(
+            f"{tail.path.parent} is the metadata log of {len(tail.voters)} controllers: only they can change it"
+        )
+    if tail.damage is not None:
+        raise tail.damage
+    now = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+    records = [Record(None, value, timestamp=now) for value in values]
+    # Half of a change is none: it has to be one batch, whose checksum says whether it is whole.
+    batch = build_batch(records, base_offset=tail.next_offset, partition_leader_epoch=tail.epoch)
+    if len(batch) > MAX_BATCH_BYTES:
+        raise PolicyViolationError(
+            f"{len(records)} records take {len(batch)} bytes, a batch has {MAX_BATCH_BYTES} at most"
+        )
+    file = files.open(tail.path)
+    try:
+        if file.size != tail.position:
+            raise LogError(f"{tail.path} has {file.size} bytes, not {tail.position}: somebody else has written to it")
+        try:
+            file.write(batch)
+            file.sync()
+        except BaseException:
+            # What cannot be taken back now is when the log is looked at again.
+            with suppress(OSError):
+                file.truncate(tail.position)
+                file.sync()
+            raise
+        return replace(tail, position=tail.position + len(batch), next_offset=tail.next_offset + len(records))
+    finally:
+        file.close()

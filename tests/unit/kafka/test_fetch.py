@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from odradek.errors import FormatError, ProtocolError
+from odradek.kafka.fetch import fetch_request, parse_response, whole_batches
+from odradek.records import Record
+from odradek.records.builder import build_batch
+from odradek.storage.names import TopicPartition
+
+NAME = TopicPartition("events", 3)
+ABORTED = [(7, 100), (9, 120)]
+RECORDS = b"".join(build_batch([Record(value=b"x" * 20), Record(value=b"y")], base_offset=offset) for offset in (4, 6))
+
+
+def response(
+    version: int, *, name: TopicPartition = NAME, records: bytes | None = RECORDS, error_code: int = 0
+) -> bytes:
+    topic = name.topic.encode()
+    parts = [struct.pack(">i", 0)]
+    if version >= 7:
+        parts.append(struct.pack(">hi", 0, 0))
+    parts.append(struct.pack(f">ih{len(topic)}sii", 1, len(topic), topic, 1, name.partition))
+    parts.append(struct.pack(">hqq", 0, 300, 200))
+    if version >= 5:
+        parts.append(struct.pack(">q", 2))
+    parts.append(struct.pack(">i", len(ABORTED)) + b"".join(struct.pack(">qq", *pair) for pair in ABORTED))
+    if version >= 11:
+        parts.append(struct.pack(">i", -1))
+    parts.append(struct.pack(">i", -1) if records is None else struct.pack(">i", len(records)) + records)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("version", range(4, 12))
+def test_response_of_every_version(version: int) -> None:
+    body = response(version)
+    answer = parse_response(memoryview(body), version, NAME)
+    assert answer is not None
+    assert (answer.error_code, answer.high_watermark, answer.last_stable_offset) == (0, 300, 200)
+    assert answer.log_start_offset == (2 if version >= 5 else -1)
+    assert answer.aborted == ABORTED
+    assert body[answer.position : answer.end_position] == RECORDS
+
+
+@pytest.mark.parametrize("version", [4, 11])
+def test_response_without_records(version: int) -> None:
+    answer = parse_response(memoryview(response(version, records=None)), version, NAME)
+    assert answer is not None
+    assert answer.position == answer.end_position
+
+
+def test_response_that_names_no_topic() -> None:
+    assert parse_response(memoryview(struct.pack(">ihii", 100, 0, 0, 0)), 11, NAME) is None
+
+
+def test_error_of_the_whole_response() -> None:
+    answer = parse_response(memoryview(struct.pack(">ihii", 0, 70, 0, 0)), 11, NAME)
+    assert answer is not None
+    assert answer.error_code == 70
+
+
+@pytest.mark.parametrize("version", [4, 7, 11])
+def test_response_cut_at_every_byte(version: int) -> None:
+    body = response(version)
+    for size in range(len(body)):
+        with pytest.raises(ProtocolError):
+            parse_response(memoryview(body[:size]), version, NAME)
+
+
+def test_response_of_another_partition() -> None:
+    with pytest.raises(ProtocolError, match="events-4"):
+        parse_response(memoryview(response(11, name=TopicPartition("events", 4))), 11, NAME)
+
+
+def test_count_that_no_response_can_hold() -> None:
+    body = bytearray(response(4, records=None))
+    body[-8 - 32 : -4 - 32] = struct.pack(">i", 2**31 - 1)
+    with pytest.raises(ProtocolError, match="aborted"):
+        parse_response(memoryview(bytes(body)), 4, NAME)
+
+
+def test_whole_batches_end_where_the_torn_one_starts() -> None:
+    first = len(RECORDS) // 2
+    for size in range(len(RECORDS) + 1):
+        found = whole_batches(memoryview(RECORDS[:size]), 0, size)
+        assert found == ((0, -1) if size < first else (first, 6) if size < len(RECORDS) else (2 * first, 8))
+
+
+def test_bytes_that_are_no_batches_are_refused() -> None:
+    with pytest.raises(FormatError):
+        whole_batches(memoryview(bytes(100)), 0, 100)
+
+
+def test_request_names_one_partition() -> None:
+    request = fetch_request(NAME, 17, "read_committed", max_bytes=5, max_wait_ms=6)
+    for version in (4, 11):
+        encoded = request.encode(version=version)
+        assert b"events" in encoded
+        assert struct.pack(">q", 17) in encoded

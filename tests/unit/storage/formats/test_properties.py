@@ -1,0 +1,111 @@
+"""`meta.properties` and `partition.metadata`."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from odradek.errors import CheckpointError
+from odradek.messages.uuids import METADATA_TOPIC_ID, format_uuid, parse_uuid, random_uuid
+from odradek.storage.formats.meta_properties import (
+    MetaProperties,
+    format_properties,
+    parse_properties,
+    timestamp_comment,
+)
+from odradek.storage.formats.partition_metadata import (
+    format_partition_metadata,
+    parse_partition_metadata,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+
+
+def test_uuids_both_ways() -> None:
+    assert format_uuid(METADATA_TOPIC_ID) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    for value in (METADATA_TOPIC_ID, UUID(int=2**128 - 1), random_uuid()):
+        assert parse_uuid(format_uuid(value)) == value
+    for text in ("", "AAAA", "A" * 23, "A" * 400, "AAAAAAAAAAAAAAAAAAAAA+", "ÄAAAAAAAAAAAAAAAAAAAAA"):
+        with pytest.raises(ValueError):
+            parse_uuid(text)
+
+
+def test_real_meta_properties_are_read_and_written_alike(kafka_fixture) -> None:
+    for log_dir in (kafka_fixture.log_dir, kafka_fixture.log_dir_unclean):
+        path = log_dir / "meta.properties"
+        meta = MetaProperties.read(path)
+        assert meta is not None
+        assert meta.node_id == 1
+        assert meta.version == (0 if kafka_fixture.version == "2.8.2" else 1)
+        assert (meta.directory_id is None) == (meta.version == 0)
+        assert meta.format() == path.read_bytes()
+
+
+def test_meta_properties_are_made(tmp_path: Path) -> None:
+    meta = MetaProperties("T2RyYWRla0ZpeHR1cmVzQQ", 7, random_uuid())
+    meta.write(tmp_path / "meta.properties")
+    assert MetaProperties.read(tmp_path / "meta.properties") == meta
+    assert MetaProperties.read(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["version=2\n", "version=x\n", "version=1\nnode.id=one\n", "version=1\ndirectory.id=x\n"]
+)
+def test_meta_properties_that_kafka_refuses(text: str) -> None:
+    with pytest.raises(CheckpointError):
+        MetaProperties.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "properties"),
+    [
+        ("a=1\nb:2\nc 3\n  d  =  4 \n", {"a": "1", "b": "2", "c": "3", "d": "4 "}),
+        ("# a=1\n! b=2\n\n   \n", {}),
+        ("a\nb=\nc==\n", {"a": "", "b": "", "c": "="}),
+        ("a\\=b=c\\\\\nd=1\\\n   2\n", {"a=b": "c\\", "d": "12"}),
+        ("a=\\u00e9\\t\\q\r\nb=2\rc=3", {"a": "é\tq", "b": "2", "c": "3"}),
+        ("a=1\na=2\n", {"a": "2"}),
+        ("a=1\\", {"a": "1"}),
+    ],
+)
+def test_java_properties(text: str, properties: dict[str, str]) -> None:
+    assert parse_properties(text) == properties
+    assert parse_properties(format_properties(properties, ("x",)).decode("latin-1")) == properties
+
+
+def test_the_date_is_as_java_writes_it() -> None:
+    assert timestamp_comment(datetime(2026, 11, 20, 23, 5, 17, tzinfo=UTC)) == "Fri Nov 20 23:05:17 UTC 2026"
+
+
+def test_real_partition_metadata_is_read_and_written_alike(fixture_4_3_1) -> None:
+    ids = set()
+    for path in fixture_4_3_1.log_dir.glob("*/partition.metadata"):
+        topic_id = read_partition_metadata(path)
+        assert topic_id is not None
+        ids.add((path.parent.name.rpartition("-")[0], topic_id))
+        assert format_partition_metadata(topic_id) == path.read_bytes()
+    assert ("__cluster_metadata", METADATA_TOPIC_ID) in ids
+    assert len(ids) == len({topic for topic, _ in ids}) == len({topic_id for _, topic_id in ids})
+
+
+def test_partition_metadata_is_made(tmp_path: Path) -> None:
+    topic_id = random_uuid()
+    write_partition_metadata(tmp_path / "x", topic_id)
+    assert (tmp_path / "x").stat().st_size == 43
+    assert read_partition_metadata(tmp_path / "x") == topic_id
+    assert read_partition_metadata(tmp_path / "none") is None
+
+
+def test_partition_metadata_that_kafka_refuses() -> None:
+    whole = format_partition_metadata(METADATA_TOPIC_ID).decode()
+    for cut in range(len(whole)):
+        with pytest.raises(CheckpointError):
+            parse_partition_metadata(whole[:cut])
+    for text in (
+        "version: x\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ",
+        "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA",
+        whole + "\nx",
+    ):
+        with pytest.raises(CheckpointError):
+            parse_partition_metadata(text)
