@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -65,6 +68,15 @@ def state(image: MetadataImage) -> object:
         image.configs,
         image.next_producer_id,
     )
+
+
+@pytest.fixture(autouse=True)
+def collect_files() -> Iterator[None]:
+    """Collect the files that were interrupted between `open` and `with` here, not in a later test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(params=["bootstrap", "log"])
