@@ -58,6 +58,8 @@ FOUND_BEFORE = [
     Interrupt(601735, 4, "close", 8133, 390158112),
     # The folder stayed locked.
     Interrupt(943539, 2, "open", 110673, 3309419300),
+    # A `TimeoutError` was taken for a file that is not there.
+    Interrupt(68042, 11, "grow_topic", 6245, 1622206420),
 ]
 """Interrupts that did harm, as the log was written then; at which bytecode what happens has changed since."""
 

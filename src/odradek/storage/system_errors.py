@@ -16,6 +16,17 @@ def raise_unless_of_system(error: Exception) -> None:
         raise error
 
 
+class suppress_system_errors:  # noqa: N801 - as contextlib's own
+    """Passes over what the system answers; what the handler of a signal raises gets through, a `TimeoutError` too."""
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        """Tell which of the two it is."""
+        return isinstance(error, OSError) and error.errno is not None
+
+
 def unreadable(error: OSError, path: str | os.PathLike[str]) -> LogError:
     """Return the error for what the system does not let us read; what no system call raised is raised again.
 

@@ -46,7 +46,7 @@ from odradek.storage.names import (
     raft_snapshot_file_name,
     segment_file_name,
 )
-from odradek.storage.system_errors import unreadable
+from odradek.storage.system_errors import suppress_system_errors, unreadable
 
 METADATA_DIRECTORY = partition_directory_name(TopicPartition(CLUSTER_METADATA_TOPIC, 0))
 
@@ -282,10 +282,10 @@ def metadata_stamps(directory: Path) -> dict[str, tuple[int, ...]]:
     folder = directory / METADATA_DIRECTORY
     stamps: dict[str, tuple[int, ...]] = {}
     paths = [directory / BOOTSTRAP_CHECKPOINT]
-    with suppress(OSError):
+    with suppress_system_errors():
         paths += [path for path in folder.iterdir() if path.name.endswith((LOG_SUFFIX, CHECKPOINT_SUFFIX))]
     for path in paths:
-        with suppress(OSError):
+        with suppress_system_errors():
             status = path.stat()
             stamps[path.name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     return stamps

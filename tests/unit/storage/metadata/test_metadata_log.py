@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from uuid import UUID
@@ -30,7 +31,7 @@ from odradek.records.builder import build_batch
 from odradek.storage.formats.metadata_snapshot import read_snapshot, write_snapshot
 from odradek.storage.formats.partition_metadata import read_partition_metadata
 from odradek.storage.metadata.metadata_image import PartitionImage
-from odradek.storage.metadata.metadata_log import append_metadata, cut_tail, load_metadata
+from odradek.storage.metadata.metadata_log import append_metadata, cut_tail, load_metadata, metadata_stamps
 from odradek.storage.names import parse_partition_directory
 from peers.kafka_fixture import KafkaFixture
 
@@ -250,3 +251,16 @@ def test_a_damaged_snapshot_is_an_error(tmp_path: Path, fixture_4_3_1: KafkaFixt
             load_metadata(tmp_path)
     path.write_bytes(data)
     assert json.dumps(sorted(load_metadata(tmp_path).image.features)).count("version") == 6
+
+
+def test_a_time_limit_that_ends_a_look_at_the_files_is_no_missing_file(
+    kafka_metadata: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert metadata_stamps(kafka_metadata)
+
+    def stat(path: Path) -> os.stat_result:
+        raise TimeoutError("by the handler of a signal")
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(TimeoutError):
+        metadata_stamps(kafka_metadata)
