@@ -98,8 +98,14 @@ def _offsets(truth: Truth) -> Iterable[int]:
     return {*range(truth.start, truth.end, step), max(truth.start, truth.end - 1), truth.end}
 
 
-def expected(truths: dict[TopicPartition, Truth], names: list[str]) -> Answers:
-    """Return what a folder has to answer."""
+def expected(truths: dict[TopicPartition, Truth], names: list[str], asked: dict[TopicPartition, Truth]) -> Answers:
+    """Return what a folder has to answer.
+
+    Args:
+        truths: What is in it.
+        names: Its topics.
+        asked: By what the questions were chosen.
+    """
     answers: Answers = {("topics",): names}
     committed: dict[str, dict[str, list[Row]]] = {isolation: {} for isolation in ISOLATIONS}
     for (topic, partition), truth in truths.items():
@@ -111,7 +117,7 @@ def expected(truths: dict[TopicPartition, Truth], names: list[str]) -> Answers:
             answers[topic, partition, isolation] = given
             if given:
                 committed[isolation][topic] = given
-        for offset in _offsets(truth):
+        for offset in _offsets(asked[TopicPartition(topic, partition)]):
             answers[topic, partition, "from", offset] = next((row for row in rows if row[0] >= offset), None)
         for time in TIMES:
             found = next((offset for offset, at in truth.times if offset >= truth.start and at >= time), None)
@@ -197,7 +203,7 @@ class Examination:
         for mode in MODES:
             with self._opened(mode, {}) as (logs, root):
                 told, answers = tellings(logs, folder.truths, root), self._asked(logs, root, folder.truths)
-                wanted = expected(folder.truths, self._names)
+                wanted = expected(folder.truths, self._names, folder.truths)
                 wrong = {key: (answers.get(key), value) for key, value in wanted.items() if answers.get(key) != value}
                 assert not wrong, f"{folder.name}, {folder.state}, mode {mode}: {wrong}"
                 self._told[mode] = told
@@ -224,7 +230,7 @@ class Examination:
         truths = self.folder.truths
         if damage.partition in truths:
             truths = {damage.partition: truths[damage.partition]}
-        wanted = expected(truths, self._names)
+        wanted = expected(truths, self._names, truths)
         # The next change would go where the good part ends: who appends has to say so, and not of what follows from it.
         is_metadata = mode == "a" and damage.path.startswith(METADATA)
         with self._opened(mode, changed) as (logs, root):
@@ -239,7 +245,7 @@ class Examination:
                 return Verdict("told", f"{verdict.reason}; told: {min(new)}")
             believed = _believed(damage, root, truths)
             if believed is not None:
-                wanted = expected(believed, self._names)
+                wanted = expected(believed, self._names, truths)
                 # What was asked for below the log start is an error then.
                 if _compare(answers, wanted).name in {"right", "raised"}:
                     verdict = verdict._replace(name="believed")
