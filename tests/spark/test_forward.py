@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import odradek
 from odradek.kafka.client import BrokerClient
-from odradek.kafka.producer import Transaction
+from odradek.kafka.producer import CommittedPosition, Transaction
 from odradek.kafka.settings import BrokerSettings
 from odradek.offsets.store import Position, open_store
 from odradek.records.compression import Codec
 from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline import Job, JobError, Pipeline
 from odradek.spark.pipeline.job import TopicSinkSpec, Transform
+from odradek.spark.pipeline.sink import SinkError
 from odradek.spark.source import BatchReader
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.storage.names import TopicPartition
@@ -35,11 +39,12 @@ def broker(kafka_broker: BrokerFactory, writable_log_dir: Path) -> KafkaBroker:
     return kafka_broker(writable_log_dir)
 
 
-def create_topic(tools: KafkaTools, broker: KafkaBroker, topic: str, partitions: int) -> None:
+def create_topic(tools: KafkaTools, broker: KafkaBroker, topic: str, partitions: int, *configs: str) -> None:
     tools.run(
         "org.apache.kafka.tools.TopicCommand",
         "--bootstrap-server", broker.bootstrap_servers, "--create", "--topic", topic,
         "--partitions", str(partitions), "--replication-factor", "1",
+        *(part for config in configs for part in ("--config", config)),
     )  # fmt: skip
 
 
@@ -48,7 +53,9 @@ def job(tmp_path: Path, broker: KafkaBroker, **changes: Any) -> Job:
         "name": "forward",
         "source": {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "keyed", "includeHeaders": "true"},
         "offset_store": (tmp_path / "offsets.json").as_uri(),
-        "sinks": (TopicSinkSpec("copy", {"bootstrap.servers": broker.bootstrap_servers}, compression="lz4"),),
+        "sinks": (
+            TopicSinkSpec("copy", {"bootstrap.servers": broker.bootstrap_servers}, compression="lz4", on_held="skip"),
+        ),
     }
     return Job(**{**values, **changes})
 
@@ -96,7 +103,7 @@ def test_forwards_every_record_once(
 
     def copied() -> dict[int, list[tuple[Any, ...]]]:
         return {
-            partition: [(key, value, headers, round(time.timestamp() * 1000)) for key, value, headers, time in rows]
+            partition: [(key, value, headers, round(when.timestamp() * 1000)) for key, value, headers, when in rows]
             for partition, rows in committed(broker, "copy").items()
         }
 
@@ -111,7 +118,7 @@ def test_forwards_every_record_once(
     zombie.send(0, pa.record_batch({"value": pa.array([b"undead"])}))
     assert Pipeline(job(tmp_path, broker, max_offsets_per_batch=444), spark).run() >= 2
     with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
-        zombie.commit(9999)
+        zombie.commit(CommittedPosition(9999))
     client.close()
     assert copied() == wanted
     assert Pipeline(job(tmp_path, broker), spark).run() == 0
@@ -151,9 +158,102 @@ def test_forwards_every_record_once(
     client = BrokerClient(BrokerSettings.parse({"bootstrap.servers": broker.bootstrap_servers}))
     early = Transaction(client, "behind-copy-keyed-2", "copy", Codec.NONE)
     early.begin()
-    early.commit(3)
+    early.commit(CommittedPosition(3))
     client.close()
     with open_store(behind.offset_store) as store:
         store.commit({TopicPartition("keyed", 2): Position(10)}, expected=store.load())
     with pytest.raises(JobError, match="forwarded up to offset 3"):
         Pipeline(behind, spark).run()
+
+
+LARGEST = 5 << 20
+
+
+def write_source(log_dir: Path) -> dict[int, list[tuple[Any, ...]]]:
+    """Write records of 0 bytes to 5 MB, many of them in batches of more than a megabyte."""
+    rng, now_ms = random.Random(7), round(time.time() * 1000)
+    sent: dict[int, list[tuple[Any, ...]]] = {0: [], 1: []}
+    with odradek.open(log_dir) as logs:
+        logs.create_topic("sizes", partitions=2, config={"max.message.bytes": str(LARGEST + (1 << 20))})
+        for partition, rows in sent.items():
+            sizes = [1000] * 1500 + [rng.choice((0, 1, 100, 20_000, 899_000)) for _ in range(40)] + [LARGEST]
+            for number, size in enumerate(sizes):
+                value = None if number % 97 == 3 else rng.randbytes(size)
+                key = None if number % 5 == 0 else b"key-%d" % (number % 11)
+                headers = [("number", b"%d" % number), ("null", None)] if number % 3 == 0 else []
+                rows.append((key, value, headers or None, now_ms + number))
+            records = [odradek.Record(key, value, headers or (), when) for key, value, headers, when in rows]
+            for start in range(0, len(records), 400):
+                logs["sizes", partition].append(records[start : start + 400])
+    return sent
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_forwards_records_of_any_size(
+    spark: SparkSession, broker: KafkaBroker, kafka_tools: KafkaTools, tmp_path: Path, compression: str
+) -> None:
+    create_topic(kafka_tools, broker, "sizes-copy", 2, f"max.message.bytes={LARGEST + (1 << 20)}")
+    sent = write_source(tmp_path / "source")
+    sink = TopicSinkSpec("sizes-copy", {"bootstrap.servers": broker.bootstrap_servers}, compression=compression)
+    source = {"path": str(tmp_path / "source"), "subscribe": "sizes", "includeHeaders": "true"}
+    assert Pipeline(job(tmp_path, broker, source=source, sinks=(sink,)), spark).run() == 1
+    found = {
+        partition: [(key, value, headers, round(when.timestamp() * 1000)) for key, value, headers, when in rows]
+        for partition, rows in committed(broker, "sizes-copy").items()
+    }
+    assert found.keys() == sent.keys()
+    for partition, rows in sent.items():
+        # Not `==` of all: what pytest would print of a difference has megabytes.
+        assert len(found[partition]) == len(rows)
+        pairs = zip(found[partition], rows, strict=True)
+        different = [number for number, (one, other) in enumerate(pairs) if one != other]
+        assert not different, f"records {different[:5]} of partition {partition}"
+
+
+def test_columns_that_only_have_the_name_of_the_sources_are_refused(
+    spark: SparkSession, broker: KafkaBroker, kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    create_topic(kafka_tools, broker, "columns", 1)
+    sink = TopicSinkSpec("columns", {"bootstrap.servers": broker.bootstrap_servers}, view="some")
+    for columns, wrong in (
+        ("topic, 0 AS partition, offset", "partition"),
+        ("topic, partition, 10L AS offset", "offset"),
+    ):
+        some = Transform("some", f"SELECT {columns}, value FROM records")
+        with pytest.raises(SinkError, match=f"column {wrong} of the view some is not that of the source"):
+            Pipeline(job(tmp_path, broker, transforms=(some,), sinks=(sink,)), spark).run()
+    assert committed(broker, "columns") == {}
+
+
+def test_what_is_forwarded_already_is_asked_about(
+    spark: SparkSession, broker: KafkaBroker, kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    create_topic(kafka_tools, broker, "again", 1)
+    log_dir = tmp_path / "source"
+    with odradek.open(log_dir) as logs:
+        logs.create_topic("t")
+        logs["t", 0].append([odradek.Record(value=b"%d" % number) for number in range(50)])
+
+    def run(on_held: str) -> list[bytes]:
+        sink = TopicSinkSpec("again", {"bootstrap.servers": broker.bootstrap_servers}, on_held=on_held)
+        source = {"path": str(log_dir), "subscribe": "t"}
+        Pipeline(job(tmp_path, broker, name="again", source=source, sinks=(sink,)), spark).run()
+        return [value for _, value, _, _ in committed(broker, "again")[0]]
+
+    once = [b"%d" % number for number in range(50)]
+    assert run("error") == once
+    (tmp_path / "offsets.json").unlink()
+    with pytest.raises(SinkError, match="holds t-0 up to offset 50 already"):
+        run("error")
+    assert run("skip") == once
+    (tmp_path / "offsets.json").unlink()
+    assert run("replay") == once * 2
+    # The topic is made again: what was forwarded is no part of it.
+    with odradek.open(log_dir) as logs:
+        logs.delete_topic("t")
+        logs.create_topic("t")
+        logs["t", 0].append([odradek.Record(value=b"new")])
+    (tmp_path / "offsets.json").unlink()
+    with pytest.raises(SinkError, match="another topic of that name"):
+        run("skip")
+    assert run("replay") == [*once * 2, b"new"]

@@ -19,7 +19,7 @@ from odradek.spark.pipeline import Job, JobError, Pipeline
 from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
-from odradek.spark.pipeline.sink import SinkError
+from odradek.spark.pipeline.sink import Held, SinkError
 from odradek.spark.ranges import DataLossError, Loss
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
@@ -31,7 +31,7 @@ def job(path: Path, log_dir: Path, **changes: object) -> Job:
     values: dict[str, object] = {
         "source": {"path": str(log_dir), "subscribe": "keyed"},
         "offset_store": (path / "offsets.json").as_uri(),
-        "sinks": (ParquetSinkSpec(path / "out", "records"),),
+        "sinks": (ParquetSinkSpec(path / "out", "records", on_held="skip"),),
     }
     return Job(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -116,7 +116,7 @@ def test_a_store_ahead_of_the_files_is_an_error(
     pipeline = Pipeline(work, spark)
     pipeline.run(lambda report: pipeline.stop())
     held = ParquetFolder(tmp_path / "out")
-    reached = held.positions[TopicPartition("keyed", 0)]
+    reached = held.positions[TopicPartition("keyed", 0)].offset
     held.close()
     with open_store(work.offset_store) as store:
         store.commit({TopicPartition("keyed", 0): Position(reached + 1)}, expected=store.load())
@@ -173,7 +173,7 @@ def test_counts_are_stored_once_a_batch(spark: SparkSession, fixture_4_3_1: Kafk
         transforms=(
             Transform("counts", "SELECT partition AS part, count(*) AS count FROM records GROUP BY partition"),
         ),
-        sinks=(ParquetSinkSpec(tmp_path / "out", "counts", name="counts_so_far"),),
+        sinks=(ParquetSinkSpec(tmp_path / "out", "counts", name="counts_so_far", on_held="skip"),),
         max_offsets_per_batch=700,
     )
     assert Pipeline(counted, spark).run() == 2
@@ -189,7 +189,7 @@ def test_counts_are_stored_once_a_batch(spark: SparkSession, fixture_4_3_1: Kafk
 def test_small_files_are_merged(
     spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path, partition_by: tuple[str, ...]
 ) -> None:
-    sinks = (ParquetSinkSpec(tmp_path / "out", "records", partition_by=partition_by),)
+    sinks = (ParquetSinkSpec(tmp_path / "out", "records", partition_by=partition_by, on_held="skip"),)
     work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=300, sinks=sinks)
     Pipeline(work, spark).run()
     assert compact(tmp_path / "out") == (12, 3)
@@ -214,7 +214,10 @@ def test_a_commit_that_was_cut_short_is_finished(tmp_path: Path, done: int) -> N
     for file in staged:
         file.write_bytes(file.name.encode())
     folder.commit(
-        staging, [(file, f"topic=a/{file.stem}.parquet") for file in staged], {TopicPartition("a", 0): 7}, [old]
+        staging,
+        [(file, f"topic=a/{file.stem}.parquet") for file in staged],
+        {TopicPartition("a", 0): Held(7, "id")},
+        [old],
     )
     folder.close()
     # As it was before the renames, or in the middle of them.
@@ -224,12 +227,93 @@ def test_a_commit_that_was_cut_short_is_finished(tmp_path: Path, done: int) -> N
     old.write_bytes(b"old")
     folder = ParquetFolder(path)
     folder.close()
-    assert folder.positions == {TopicPartition("a", 0): 7}
+    assert folder.positions == {TopicPartition("a", 0): Held(7, "id")}
     assert sorted(file.relative_to(path).as_posix() for file in folder.files()) == [
         "topic=a/0.parquet",
         "topic=a/1.parquet",
     ]
     assert not list((path / "_odradek" / "staged").glob("*"))
+
+
+def test_a_sink_that_holds_what_the_store_knows_nothing_of_asks(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    asking = job(tmp_path, fixture_4_3_1.log_dir, sinks=(ParquetSinkSpec(tmp_path / "out", "records"),))
+    assert Pipeline(asking, spark).run() == 1
+    (tmp_path / "offsets.json").unlink()
+    with pytest.raises(SinkError, match=r"holds keyed-0 up to offset \d+ already.*on_held"):
+        Pipeline(asking, spark).run()
+    assert Pipeline(job(tmp_path, fixture_4_3_1.log_dir), spark).run() == 1
+    assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+
+
+def test_a_folder_is_not_gone_on_with_for_another_topic_of_that_name(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "log-dir"
+    shutil.copytree(fixture_4_3_1.log_dir / "keyed-0", log_dir / "keyed-0")
+    work = job(tmp_path, log_dir, source={"path": str(log_dir), "subscribe": "keyed"})
+    assert Pipeline(work, spark).run() == 1
+    (log_dir / "keyed-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAEQ")
+    (tmp_path / "offsets.json").unlink()
+    with pytest.raises(SinkError, match="another topic of that name"):
+        Pipeline(work, spark).run()
+    # Where nothing was read yet, the store has the id all the same.
+    latest = job(
+        tmp_path,
+        log_dir,
+        source={"path": str(log_dir), "subscribe": "keyed"},
+        reset="latest",
+        offset_store=(tmp_path / "latest.json").as_uri(),
+        sinks=(ParquetSinkSpec(tmp_path / "latest", "records"),),
+    )
+    assert Pipeline(latest, spark).run() == 0
+    (log_dir / "keyed-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAFQ")
+    with pytest.raises(DataLossError, match="made again under the same name"):
+        Pipeline(latest, spark).run()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    ["'orders' AS topic, partition, offset", "topic, 0 AS partition, offset", "topic, partition, 10L AS offset"],
+)
+def test_columns_that_only_have_the_name_of_the_sources_lose_nothing(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path, columns: str
+) -> None:
+    work = job(
+        tmp_path,
+        fixture_4_3_1.log_dir,
+        source={"path": str(fixture_4_3_1.log_dir), "subscribe": "keyed,v2-none"},
+        transforms=(Transform("renamed", f"SELECT {columns}, topic AS t, partition AS p, offset AS o FROM records"),),
+        sinks=(ParquetSinkSpec(tmp_path / "out", "renamed"),),
+        max_offsets_per_batch=500,
+    )
+    assert Pipeline(work, spark).run() > 1
+    rows = pq.read_table(tmp_path / "out", columns=["t", "p", "o"]).to_pylist()
+    found = Counter((row["t"], row["p"], row["o"]) for row in rows)
+    assert found == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2", "v2-none-0")
+
+
+def test_what_retention_took_in_between_is_passed_over_where_that_is_wanted(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "log-dir"
+    folder = log_dir / "v2-none-0"
+    shutil.copytree(fixture_4_3_1.log_dir / "v2-none-0", folder)
+    bases = sorted(int(path.stem) for path in folder.glob("*.log"))
+    source = {"path": str(log_dir), "subscribe": "v2-none", "failOnDataLoss": "false"}
+    work = job(tmp_path, log_dir, source=source, max_offsets_per_batch=50)
+    pipeline = Pipeline(work, spark)
+    pipeline.run(lambda report: pipeline.stop())
+    assert bases[1] < bases[2]
+    for path in [path for base in bases[:2] for path in folder.glob(f"{base:020d}.*")]:
+        path.unlink()
+    assert Pipeline(work, spark).run() >= 1
+    assert Pipeline(work, spark).run() == 0
+    everything = consumed(fixture_4_3_1, "v2-none-0")
+    assert stored(tmp_path / "out") == Counter(
+        {entry: 1 for entry in everything if entry[2] < 50 or entry[2] >= bases[2]}
+    )
 
 
 def test_what_sql_cannot_do_is_one_line(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:

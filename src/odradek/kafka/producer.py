@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from kafka import errors
@@ -41,6 +41,19 @@ TRANSACTION_TIMEOUT_MS = 300_000
 MAX_BATCH_BYTES = 900_000
 """Below the default `max.message.bytes` of a topic."""
 _MAX_SEQUENCE = (1 << 31) - 1
+_OFFSET_BYTES = 8
+
+
+class CommittedPosition(NamedTuple):
+    """How far a transactional id has come.
+
+    Attributes:
+        offset: The next offset of the source.
+        topic_id: The id of the source's topic, which tells one that was made again; None where it was not known.
+    """
+
+    offset: int
+    topic_id: str | None = None
 
 
 class Transaction:
@@ -62,7 +75,7 @@ class Transaction:
         self._producer_epoch = -1
         self._sequences: dict[int, int] = {}
 
-    def begin(self) -> int | None:
+    def begin(self) -> CommittedPosition | None:
         """Take the transactional id over, and return the position of the last transaction that was committed under it.
 
         Returns:
@@ -84,6 +97,10 @@ class Transaction:
         taken = self._client.attempt(f"taking over the transactional id {self._id}", ask)
         self._producer_id, self._producer_epoch = taken.producer_id, taken.producer_epoch
         self._sequences = {}
+        return self.position()
+
+    def position(self) -> CommittedPosition | None:
+        """Return the position of the last transaction, and leave the transactional id to whoever has it."""
         return self._client.attempt(f"position of {self._id}", self._committed_position)
 
     def send(self, partition: int, rows: pa.RecordBatch) -> None:
@@ -104,9 +121,9 @@ class Transaction:
                 self._client.attempt(f"writing to {self._topic}-{partition}", partial(self._produce, partition, batch))
         self._sequences[partition] = (sequence + rows.num_rows) & _MAX_SEQUENCE
 
-    def commit(self, position: int) -> None:
+    def commit(self, position: CommittedPosition) -> None:
         """Make everything that was sent, and the position, visible at once."""
-        what = f"committing {self._id} at {position}"
+        what = f"committing {self._id} at {position.offset}"
         self._client.attempt(what, self._add_group)
         self._client.attempt(what, lambda: self._commit_position(position))
         self._client.attempt(what, self._end)
@@ -114,7 +131,7 @@ class Transaction:
     def _coordinated(self, request: Any) -> Any:
         return self._client.ask(request, self._client.coordinator(self._id, CoordinatorType.TRANSACTION))
 
-    def _committed_position(self) -> int | None:
+    def _committed_position(self) -> CommittedPosition | None:
         wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=self._topic, partition_indexes=[0])
         request = OffsetFetchRequest(
             group_id=self._id, topics=[wanted], require_stable=True, min_version=7, max_version=7
@@ -123,7 +140,9 @@ class Transaction:
         check(response.error_code or 0, f"position of {self._id}")
         part = response.topics[0].partitions[0]
         check(part.error_code, f"position of {self._id}")
-        return None if part.committed_offset < 0 else int(part.committed_offset)
+        if part.committed_offset < 0:
+            return None
+        return CommittedPosition(int(part.committed_offset), part.metadata or None)
 
     def _add(self, partition: int) -> None:
         kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -167,10 +186,13 @@ class Transaction:
         )
         check(self._coordinated(request).error_code, f"adding the position of {self._id} to a transaction")
 
-    def _commit_position(self, position: int) -> None:
+    def _commit_position(self, position: CommittedPosition) -> None:
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         part = kind.TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=position, committed_leader_epoch=-1, committed_metadata=""
+            partition_index=0,
+            committed_offset=position.offset,
+            committed_leader_epoch=-1,
+            committed_metadata=position.topic_id or "",
         )
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
@@ -198,10 +220,13 @@ class Transaction:
 
 
 def _batches(block: bytes) -> Iterator[bytes]:
-    """Cut a block into its batches: a produce request holds one a partition."""
+    """Cut a block into its batches: a produce request holds one a partition, and the broker wants it numbered from 0.
+
+    No checksum covers the base offset.
+    """
     view = memoryview(block)
     position = 0
     while position < len(view):
-        size = LOG_OVERHEAD + int.from_bytes(view[position + 8 : position + LOG_OVERHEAD], "big")
-        yield bytes(view[position : position + size])
+        size = LOG_OVERHEAD + int.from_bytes(view[position + _OFFSET_BYTES : position + LOG_OVERHEAD], "big")
+        yield bytes(_OFFSET_BYTES) + bytes(view[position + _OFFSET_BYTES : position + size])
         position += size

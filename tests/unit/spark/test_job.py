@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, JobError, ParquetSinkSpec, Transform
+from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, JobError, ParquetSinkSpec, TopicSinkSpec, Transform
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -92,3 +93,33 @@ def test_names_the_key_that_is_wrong(tmp_path: Path, replaced: str, by: str, sai
     assert replaced in WHOLE
     with pytest.raises(JobError, match=said):
         Job.read(written(tmp_path, WHOLE.replace(replaced, by, 1)))
+
+
+def test_sinks_that_would_take_each_others_records_for_their_own_are_refused(tmp_path: Path) -> None:
+    source, store = {"path": "data", "subscribe": "texts"}, "file:///offsets.json"
+    topic = TopicSinkSpec("copy", {"bootstrap.servers": "localhost:9092"})
+    with pytest.raises(JobError, match="needs a name of its own"):
+        Job(source, store, (topic,))
+    with pytest.raises(JobError, match="two sinks forward under the transactional id 'words-copy'"):
+        Job(source, store, (topic, topic), name="words")
+    other = replace(topic, transactional_id="words-copy-2")
+    assert Job(source, store, (topic, other), name="words").transactional_id(other) == "words-copy-2"
+    parquet = ParquetSinkSpec(tmp_path / "out", "records")
+    for path in (tmp_path / "out", tmp_path / "out" / "inner", tmp_path):
+        with pytest.raises(JobError, match="two sinks cannot write to one folder"):
+            Job(source, store, (parquet, replace(parquet, path=path)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("max_offsets_per_batch = 1000", "max_offsets_per_batch = 0", "max_offsets_per_batch: at least 1, not 0"),
+        ("max_offsets_per_batch = 1000", "max_offsets_per_batch = -5", "max_offsets_per_batch: at least 1, not -5"),
+        ('interval = "5s"', 'interval = "0ms"', "interval: at least 1ms"),
+        ('path = "out"', 'path = "s3://bucket/out"', "a folder of this machine's file system, not 's3://bucket/out'"),
+        ('path = "out"', 'path = "out"\non_held = "replay"', "error or skip, not 'replay'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        Job.read(written(tmp_path, WHOLE.replace(old, new)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,12 +27,16 @@ class Batch:
         spark: Where it is done.
         ranges: What is read, at most one range a partition.
         whole_partitions: Whether a task reads all of a partition's range, however long.
+        topic_ids: The ids of the topics, by partition, where there are any.
+        stored_offsets: Where the offset store has each partition: before the range, where records were lost in between.
     """
 
     job: Job
     spark: SparkSession
     ranges: Sequence[OffsetRange]
     whole_partitions: bool = False
+    topic_ids: Mapping[TopicPartition, str | None] = field(default_factory=dict, compare=False)
+    stored_offsets: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
 
     @property
     def end_offsets(self) -> dict[TopicPartition, int]:

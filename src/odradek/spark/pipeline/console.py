@@ -7,10 +7,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.job import ConsoleSinkSpec
-from odradek.spark.pipeline.sink import Sink
+from odradek.spark.pipeline.sink import Held, Sink
 from odradek.storage.names import TopicPartition
 
 
@@ -28,7 +29,7 @@ class ConsoleSink(Sink):
         self._spec = spec
         self._console = console or Console()
 
-    def positions(self) -> Mapping[TopicPartition, int]:
+    def positions(self) -> Mapping[TopicPartition, Held]:
         """Return nothing: what was shown is not remembered."""
         return {}
 
@@ -37,7 +38,7 @@ class ConsoleSink(Sink):
         frame = batch.spark.sql(self._spec.sql).limit(self._spec.rows)
         table = Table(title=self._spec.title)
         for name in frame.columns:
-            table.add_column(name)
+            table.add_column(Text(name))
         for row in frame.collect():
             table.add_row(*(_cell(value) for value in row))
         self._console.print(table)
@@ -46,9 +47,10 @@ class ConsoleSink(Sink):
         """Do nothing."""
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> Text:
+    # A text of its own: in a string, `[/x]` would be markup.
     if value is None:
-        return ""
+        return Text()
     if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    return str(value)
+        return Text(bytes(value).decode("utf-8", "backslashreplace"))
+    return Text(str(value))

@@ -30,7 +30,7 @@ from odradek.spark.pipeline.console import ConsoleSink
 from odradek.spark.pipeline.job import Job, JobError, ParquetSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.session import explain, open_session
-from odradek.spark.pipeline.sink import Sink, SinkError
+from odradek.spark.pipeline.sink import Held, Sink, SinkError
 from odradek.spark.ranges import Bounds, Loss, OffsetRange, Topics, find_loss, find_partitions, limited, resolve, within
 from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition
@@ -106,8 +106,9 @@ class Pipeline:
         topics: Topics | None = None
         store = open_store(self.job.offset_store, self.job.offset_store_options)
         try:
-            self.positions = store.claim()
+            # First those that only one may have: who finds one taken must not take the store from its owner.
             sinks.extend(_open_sink(spec, self.job) for spec in self.job.sinks)
+            self.positions = store.claim()
             spark: SparkSession | None = self._given
             target: dict[TopicPartition, int] | None = None
             number = 0
@@ -122,11 +123,12 @@ class Pipeline:
                     # What is there now, and no more: a source that keeps growing would never be done.
                     target = planned.end_offsets
                 if planned.first:
+                    _check_held(sinks, planned.first)
                     self._commit(store, planned.first)
                 if planned.ranges:
                     spark = spark or open_session(self.job)
                     try:
-                        self._do(spark, sinks, planned.ranges)
+                        self._do(spark, sinks, planned)
                     except (Py4JError, PySparkException, ConnectionError) as error:
                         raise explain(error) from error
                     batch = token(planned.ranges)
@@ -209,7 +211,7 @@ class Pipeline:
             return {}
         if len(self.positions):
             # The group is at work: a partition, or topic, that appeared since is read from its start.
-            return {name: Position(held.start_offset) for name, held in new.items()}
+            return {name: Position(held.start_offset, topic_id=held.topic_id) for name, held in new.items()}
         reset = self.job.reset
         if reset == "none":
             raise JobError(f"the group has no positions for {', '.join(map(str, new))}, and offsets.reset is none")
@@ -218,24 +220,32 @@ class Pipeline:
         else:
             spec = OffsetSpec(EARLIEST if reset == "earliest" else LATEST)
         offsets = resolve(spec, "offsets.reset", topics, new, end_for_later_times=True)
-        return {name: Position(offset) for name, offset in offsets.items()}
+        return {name: Position(offset, topic_id=new[name].topic_id) for name, offset in offsets.items()}
 
-    def _do(self, spark: SparkSession, sinks: Sequence[Sink], ranges: Sequence[OffsetRange]) -> None:
+    def _do(self, spark: SparkSession, sinks: Sequence[Sink], planned: _Plan) -> None:
+        ranges, topic_ids = planned.ranges, planned.topic_ids
+        stored = {name: self.positions[name].offset for name, _, _ in ranges}
         defined: Batch | None = None
         # One plan for all sinks: planning takes longer than a smaller batch does.
         whole_partitions = any(sink.wants_whole_partitions for sink in sinks)
         for sink in sinks:
             held = sink.positions()
-            for name, start, _ in ranges:
-                if held.get(name, start) < start:
+            for name, _, _ in ranges:
+                place = held.get(name)
+                if place is None:
+                    continue
+                if not place.is_of(topic_ids[name]):
+                    raise _held_of_another_topic(sink, name, place)
+                # Records between the stored position and the range were lost, and failOnDataLoss=false passes over.
+                if place.offset < stored[name]:
                     raise SinkError(
-                        f"{sink.description} ends at offset {held[name]} of {name}, and the offset store says that "
-                        f"everything below {start} is done: set the store back to {held[name]}, or remove the sink's "
-                        "files and start over"
+                        f"{sink.description} ends at offset {place.offset} of {name}, and the offset store says that "
+                        f"everything below {stored[name]} is done: set the store back to {place.offset}, or remove "
+                        "the sink's files and start over"
                     )
-            left = cut(ranges, held)
+            left = cut(ranges, {name: place.offset for name, place in held.items()})
             # A sink that holds all of it already still has views, over the ranges that the others write.
-            batch = Batch(self.job, spark, left or ranges, whole_partitions)
+            batch = Batch(self.job, spark, left or ranges, whole_partitions, topic_ids, stored)
             if batch != defined:
                 batch.define_views()
                 defined = batch
@@ -254,11 +264,41 @@ class _Plan:
     topic_ids: dict[TopicPartition, str | None]
 
 
+def _held_of_another_topic(sink: Sink, name: TopicPartition, place: Held) -> SinkError:
+    return SinkError(
+        f"{sink.description} holds {name} up to offset {place.offset} of another topic of that name, whose id was "
+        f"{place.topic_id}: give the sink another path or transactional_id, or let it start over with an empty one"
+    )
+
+
+def _check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position]) -> None:
+    """Do as `on_held` says where a sink holds records of partitions that the offset store knows nothing of.
+
+    After a crash the store has the positions that the batch started from: then it is no question what was meant.
+    """
+    for sink in sinks:
+        held = sink.held(first)
+        if not held:
+            continue
+        if sink.on_held == "replay":
+            sink.replay({name: Held(first[name].offset, first[name].topic_id) for name in held})
+            continue
+        for name, place in sorted(held.items()):
+            if not place.is_of(first[name].topic_id):
+                raise _held_of_another_topic(sink, name, place)
+            if sink.on_held == "error":
+                raise SinkError(
+                    f"{sink.description} holds {name} up to offset {place.offset} already, and the offset store has no "
+                    'position of it: say whether to pass over what is held (on_held = "skip") or not (another path, or '
+                    'on_held = "replay" where a topic is the target), or set the store to where the sink is'
+                )
+
+
 def _open_sink(spec: SinkSpec, job: Job) -> Sink:
     if isinstance(spec, ParquetSinkSpec):
         return ParquetSink(spec)
     if isinstance(spec, TopicSinkSpec):
         from odradek.spark.pipeline.topic import TopicSink
 
-        return TopicSink(spec, job.name)
+        return TopicSink(spec, job.transactional_id(spec))
     return ConsoleSink(spec)

@@ -39,6 +39,7 @@ from odradek.spark.options import SourceOptions
 from odradek.storage.regular_files import read_file
 
 RECORDS_VIEW = "records"
+DEFAULT_NAME = "odradek"
 _LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PLANNED_HERE = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
@@ -66,6 +67,8 @@ class ParquetSinkSpec:
         name: A view of all that the folder holds, for the sinks after it.
         partition_by: `topic` and `date` (of `timestamp`), as folders; both need those columns in the view.
         compression: What Parquet's pages are compressed with.
+        on_held: What to do where the folder holds records of a partition that the offset store has no position of:
+            `error`, or `skip` what is held.
     """
 
     path: Path
@@ -73,6 +76,7 @@ class ParquetSinkSpec:
     name: str | None = None
     partition_by: tuple[str, ...] = ()
     compression: str = "zstd"
+    on_held: str = "error"
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,10 @@ class TopicSinkSpec:
             `timestamp` where the view has them.
         partition_by: `source`: the source's partition, modulo those that there are; `key`: as Kafka's producer does.
         compression: The codec of the batches.
+        transactional_id: What the transactional ids begin with, and the groups of the same names that hold the
+            positions; by default the job's name and the topic. No other sink of any job may have it.
+        on_held: What to do where transactions under these ids have forwarded records of a partition that the offset
+            store has no position of: `error`, `skip` them, or `replay` them.
     """
 
     topic: str
@@ -108,6 +116,8 @@ class TopicSinkSpec:
     view: str = RECORDS_VIEW
     partition_by: str = "source"
     compression: str = "none"
+    transactional_id: str | None = None
+    on_held: str = "error"
 
 
 SinkSpec = ParquetSinkSpec | ConsoleSinkSpec | TopicSinkSpec
@@ -134,7 +144,7 @@ class Job:
     source: Mapping[str, str]
     offset_store: str
     sinks: tuple[SinkSpec, ...]
-    name: str = "odradek"
+    name: str = DEFAULT_NAME
     transforms: tuple[Transform, ...] = ()
     offset_store_options: Mapping[str, Any] = field(default_factory=dict)
     reset: str | int = "earliest"
@@ -157,17 +167,54 @@ class Job:
             if not isinstance(sink, ConsoleSinkSpec) and sink.view not in views:
                 raise JobError(f"sink: there is no view {sink.view!r}")
             if isinstance(sink, TopicSinkSpec):
+                if sink.on_held not in ("error", "skip", "replay"):
+                    raise JobError(f"sink.on_held: error, skip or replay, not {sink.on_held!r}")
                 if sink.partition_by not in ("source", "key"):
                     raise JobError(f"sink.partition_by: source or key, not {sink.partition_by!r}")
                 if sink.compression not in ("none", "gzip", "snappy", "lz4", "zstd"):
                     raise JobError(f"sink.compression: one of Kafka's codecs, not {sink.compression!r}")
             if isinstance(sink, ParquetSinkSpec):
+                if sink.on_held not in ("error", "skip"):
+                    raise JobError(f"sink.on_held: error or skip, not {sink.on_held!r}; to replay, give another path")
                 if sink.name is not None and (sink.name in views or not _NAME.fullmatch(sink.name)):
                     raise JobError(f"sink: {sink.name!r} is not a new name of a view")
                 wrong = [column for column in sink.partition_by if column not in ("topic", "date")]
                 if wrong:
                     raise JobError(f"sink.partition_by: topic and date, not {wrong[0]!r}")
+        self._check_identities()
+        if self.max_offsets_per_batch is not None and self.max_offsets_per_batch < 1:
+            raise JobError(f"trigger.max_offsets_per_batch: at least 1, not {self.max_offsets_per_batch}")
+        if self.trigger_interval_ms is not None and self.trigger_interval_ms < 1:
+            raise JobError("trigger.interval: at least 1ms")
         self.source_options()
+
+    def _check_identities(self) -> None:
+        """Refuse sinks that would take each other's records for their own."""
+        ids: set[str] = set()
+        paths: list[Path] = []
+        for sink in self.sinks:
+            if isinstance(sink, TopicSinkSpec):
+                if sink.transactional_id is None and self.name == DEFAULT_NAME:
+                    raise JobError(
+                        f"name: a job that forwards to a topic needs a name of its own, not {DEFAULT_NAME!r}: its "
+                        "transactions go by it"
+                    )
+                name = self.transactional_id(sink)
+                if name in ids:
+                    raise JobError(
+                        f"sink: two sinks forward under the transactional id {name!r}: give one of them another "
+                        "transactional_id"
+                    )
+                ids.add(name)
+            elif isinstance(sink, ParquetSinkSpec):
+                for path in paths:
+                    if sink.path == path or sink.path in path.parents or path in sink.path.parents:
+                        raise JobError(f"sink: {sink.path} and {path}: two sinks cannot write to one folder")
+                paths.append(sink.path)
+
+    def transactional_id(self, sink: TopicSinkSpec) -> str:
+        """Return what the transactional ids of a sink begin with."""
+        return sink.transactional_id or f"{self.name}-{sink.topic}"
 
     def source_options(self) -> SourceOptions:
         """Check the options of the source.
@@ -271,7 +318,7 @@ def _from_table(root: _Table, folder: Path) -> Job:
         transforms.append(Transform(entry.need("view", str), entry.need("sql", str)))
         entry.end()
     job = Job(
-        name=root.take("name", str, "odradek"),
+        name=root.take("name", str, DEFAULT_NAME),
         source=source,
         offset_store=store,
         offset_store_options=offsets.take("options", dict, {}),
@@ -297,16 +344,24 @@ def _interval_ms(text: str | None) -> int | None:
     return int(match[1]) * {"ms": 1, "s": 1000, "m": 60_000}[match[2]]
 
 
+def _local_path(entry: _Table, folder: Path) -> Path:
+    text: str = entry.need("path", str)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text) is not None:
+        raise JobError(f"{entry.key('path')}: a folder of this machine's file system, not {text!r}")
+    return (folder / text).resolve()
+
+
 def _sink(entry: _Table, folder: Path) -> SinkSpec:
     kind = entry.need("type", str)
     spec: SinkSpec
     if kind == "parquet":
         spec = ParquetSinkSpec(
-            path=(folder / entry.need("path", str)).resolve(),
+            path=_local_path(entry, folder),
             view=entry.take("view", str, RECORDS_VIEW),
             name=entry.take("name", str),
             partition_by=tuple(entry.take("partition_by", list, [])),
             compression=entry.take("compression", str, "zstd"),
+            on_held=entry.take("on_held", str, "error"),
         )
     elif kind == "console":
         view = entry.take("view", str, RECORDS_VIEW)
@@ -322,6 +377,8 @@ def _sink(entry: _Table, folder: Path) -> SinkSpec:
             view=entry.take("view", str, RECORDS_VIEW),
             partition_by=entry.take("partition_by", str, "source"),
             compression=entry.take("compression", str, "none"),
+            transactional_id=entry.take("transactional_id", str),
+            on_held=entry.take("on_held", str, "error"),
         )
     else:
         raise JobError(f"{entry.key('type')}: parquet, topic or console, not {kind!r}")

@@ -23,11 +23,15 @@ from pyspark.sql import SparkSession
 
 from odradek.spark.pipeline.batch import Batch, token
 from odradek.spark.pipeline.job import ParquetSinkSpec
+from odradek.spark.pipeline.lineage import ORIGIN_COLUMNS, origin_columns
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
-from odradek.spark.pipeline.sink import Sink, SinkError
+from odradek.spark.pipeline.sink import Held, Sink, SinkError
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
+_ROW_GROUP_ROWS = 1 << 20
+_ROW_GROUP_BYTES = 64 << 20
+"""How much of a row group may wait in memory; readers of Parquet work best with a few of them a file."""
 _WRITTEN = "staged string, final string, rows bigint"
 _WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("final", pa.string()), ("rows", pa.int64())])
 
@@ -46,23 +50,31 @@ class ParquetSink(Sink):
         self._spec = spec
         self._folder = ParquetFolder(spec.path)
         self.description = f"parquet {spec.path}"
+        self.on_held = spec.on_held
+        self._is_by_record: bool | None = None
 
-    def positions(self) -> Mapping[TopicPartition, int]:
-        """Return where the files end."""
+    def positions(self) -> Mapping[TopicPartition, Held]:
+        """Return how far the files reach."""
         return self._folder.positions
 
     def write(self, batch: Batch) -> None:
         """Write the view of a batch: stage, commit, rename."""
         staging = self._folder.stage()
         frame = batch.spark.table(self._spec.view)
-        task = _WriteTask(str(staging), tuple(batch.ranges), token(batch.ranges), self._spec)
+        if self._is_by_record is None:
+            # Rows whose topic, partition and offset are not the source's belong to the batch, and to no one record.
+            self._is_by_record = origin_columns(frame) == set(ORIGIN_COLUMNS)
+        task = _WriteTask(
+            str(staging), tuple(batch.ranges), token(batch.ranges), self._spec, by_record=self._is_by_record
+        )
         task.check(frame.columns)
         written = [(Path(row.staged), row.final) for row in frame.mapInArrow(task, _WRITTEN).collect() if row.rows]
         finals = [final for _, final in written]
         if len(set(finals)) != len(finals):
             # Rows of one partition came out of several tasks with the same offsets at both ends: a join, say.
             written = [(staged, f"{final[:-8]}-{number:05d}.parquet") for number, (staged, final) in enumerate(written)]
-        self._folder.commit(staging, written, batch.end_offsets)
+        ends = {name: Held(end, batch.topic_ids.get(name)) for name, end in batch.end_offsets.items()}
+        self._folder.commit(staging, written, ends)
 
     def define_views(self, spark: SparkSession) -> None:
         """Let later sinks query all that the folder holds, by the sink's name."""
@@ -92,11 +104,18 @@ class _OpenFile:
         self.rows = 0
         self.first_offset: int | None = None
         self.end_offset = 0
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
         self._file = open(path, "wb")  # noqa: SIM115, PTH123 - closed by `close`, in the same task
         self._writer = pq.ParquetWriter(self._file, schema, compression=compression)
 
     def write(self, batch: pa.RecordBatch, offsets: pa.Array | None) -> None:
-        self._writer.write_batch(batch)
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        self._pending_bytes += batch.nbytes
+        if self._pending_rows >= _ROW_GROUP_ROWS or self._pending_bytes >= _ROW_GROUP_BYTES:
+            self._write_pending()
         self.rows += batch.num_rows
         if offsets is not None and len(offsets):
             ends = pc.min_max(offsets)
@@ -105,7 +124,14 @@ class _OpenFile:
                 self.first_offset = first if self.first_offset is None else min(self.first_offset, first)
                 self.end_offset = max(self.end_offset, last + 1)
 
+    def _write_pending(self) -> None:
+        """Write a row group: small ones make a file larger and slower to read."""
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=_ROW_GROUP_ROWS)
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
     def close(self, metadata: dict[bytes, bytes]) -> None:
+        self._write_pending()
         self._writer.add_key_value_metadata(metadata)
         self._writer.close()
         self._file.flush()
@@ -116,7 +142,16 @@ class _OpenFile:
 class _WriteTask:
     """What a Spark task does: stages its rows, one file for each partition (and date) among them."""
 
-    def __init__(self, staging: str, ranges: tuple[OffsetRange, ...], batch_token: str, spec: ParquetSinkSpec) -> None:
+    def __init__(
+        self,
+        staging: str,
+        ranges: tuple[OffsetRange, ...],
+        batch_token: str,
+        spec: ParquetSinkSpec,
+        *,
+        by_record: bool,
+    ) -> None:
+        self._by_record = by_record
         self._staging = staging
         self._ranges = {name: (start, end) for name, start, end in ranges}
         self._token = batch_token
@@ -147,10 +182,8 @@ class _WriteTask:
         yield pa.RecordBatch.from_pydict(results, schema=_WRITTEN_SCHEMA)
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[_Part, pa.RecordBatch]]:
-        names = set(batch.schema.names)
-        by_record = {"topic", "partition", "offset"} <= names
         keys: list[pa.Array] = []
-        if by_record:
+        if self._by_record:
             keys = [batch.column("topic"), batch.column("partition")]
         elif "topic" in self._partition_by:
             keys = [batch.column("topic"), pa.nulls(batch.num_rows, pa.int32())]

@@ -3,7 +3,8 @@
     words/
       texts-0-00000000000000000000-00000000000000001200.parquet     topic, partition, offset range
       batch-5f0c9a7be3d4c821-00000.parquet                          rows that belong to no one record, such as counts
-      _odradek/commit.json     the last commit: the positions that the files reach, its renames and removals
+      _odradek/commit.json     the last commit: the positions that the files reach, the ids of the topics, its renames
+                               and removals
       _odradek/lock            held by the one pipeline that writes here
       _odradek/staged/...      files being written; their names do not end in .parquet
 
@@ -27,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.spark.options import offsets_by_topic
-from odradek.spark.pipeline.sink import SinkError
+from odradek.spark.pipeline.sink import Held, SinkError
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
@@ -43,7 +44,7 @@ class ParquetFolder:
 
     Attributes:
         path: The folder.
-        positions: The next offset of every partition that the files reach.
+        positions: How far the files reach in every partition.
 
     Raises:
         SinkError: Another pipeline writes here, or the last commit cannot be read.
@@ -79,7 +80,7 @@ class ParquetFolder:
         self,
         staging: Path,
         moves: Sequence[tuple[Path, str]],
-        positions: Mapping[TopicPartition, int],
+        positions: Mapping[TopicPartition, Held],
         removals: Sequence[Path] = (),
     ) -> None:
         """Make staged files visible and others go, all or none of it.
@@ -87,7 +88,7 @@ class ParquetFolder:
         Args:
             staging: What `stage` returned; it is removed.
             moves: Staged files, durable ones, and the names that they get, relative to the folder.
-            positions: The next offsets that the folder reaches with them.
+            positions: How far the folder reaches with them.
             removals: Files that the new ones replace.
         """
         for folder in (staging, self._staged, self._state, self.path):
@@ -95,7 +96,12 @@ class ParquetFolder:
         renames = [(os.path.relpath(staged, self.path), final) for staged, final in moves]
         gone = [os.path.relpath(path, self.path) for path in removals]
         self.positions = {**self.positions, **positions}
-        content = {"positions": offsets_by_topic(self.positions), "moves": renames, "removals": gone}
+        content = {
+            "positions": offsets_by_topic({name: held.offset for name, held in self.positions.items()}),
+            "topic_ids": {name.topic: held.topic_id for name, held in self.positions.items() if held.topic_id},
+            "moves": renames,
+            "removals": gone,
+        }
         written = self._commit.with_suffix(".tmp")
         with written.open("w", encoding="utf-8") as file:
             json.dump(content, file, ensure_ascii=False, indent=1)
@@ -125,14 +131,15 @@ class ParquetFolder:
         for name in removals:
             (self.path / name).unlink(missing_ok=True)
 
-    def _recovered(self) -> dict[TopicPartition, int]:
+    def _recovered(self) -> dict[TopicPartition, Held]:
         """Finish the last commit, throw away what is staged, and return the positions."""
         try:
             content = json.loads(self._commit.read_text(encoding="utf-8"))
             moves = [(str(staged), str(final)) for staged, final in content["moves"]]
             removals = [str(name) for name in content["removals"]]
+            topic_ids = {str(topic): str(topic_id) for topic, topic_id in content.get("topic_ids", {}).items()}
             positions = {
-                TopicPartition(topic, int(partition)): int(offset)
+                TopicPartition(topic, int(partition)): Held(int(offset), topic_ids.get(topic))
                 for topic, offsets in content["positions"].items()
                 for partition, offset in offsets.items()
             }
@@ -145,11 +152,11 @@ class ParquetFolder:
         shutil.rmtree(self._staged, ignore_errors=True)
         return positions
 
-    def _positions_of_files(self) -> dict[TopicPartition, int]:
-        positions: dict[TopicPartition, int] = {}
+    def _positions_of_files(self) -> dict[TopicPartition, Held]:
+        positions: dict[TopicPartition, Held] = {}
         for path in self.files():
             for name, _, end in footer_ranges(path):
-                positions[name] = max(end, positions.get(name, 0))
+                positions[name] = max(Held(end), positions.get(name, Held(0)))
         return positions
 
 

@@ -11,7 +11,7 @@ and the tasks need not wait for each other. A partition without rows in the batc
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from odradek.kafka.client import BrokerClient
-from odradek.kafka.producer import Transaction
+from odradek.kafka.producer import CommittedPosition, Transaction
 from odradek.kafka.settings import BrokerSettings
 from odradek.records.compression import Codec
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.job import TopicSinkSpec
-from odradek.spark.pipeline.sink import Sink, SinkError
+from odradek.spark.pipeline.lineage import ORIGIN_COLUMNS, origin_columns
+from odradek.spark.pipeline.sink import Held, Sink, SinkError
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
@@ -40,7 +41,7 @@ class TopicSink(Sink):
 
     Args:
         spec: Which view, and where to.
-        job_name: What makes the transactional ids this job's own.
+        transactional_id: What the transactional ids begin with; the source's partition follows.
 
     Raises:
         SinkError: There is no such topic.
@@ -49,11 +50,13 @@ class TopicSink(Sink):
 
     wants_whole_partitions = True
 
-    def __init__(self, spec: TopicSinkSpec, job_name: str) -> None:
+    def __init__(self, spec: TopicSinkSpec, transactional_id: str) -> None:
         self._spec = spec
+        self.on_held = spec.on_held
+        self._is_by_record = False
         self._settings = BrokerSettings.parse(spec.kafka)
         self.description = f"topic {spec.topic} of {','.join(self._settings.bootstrap_servers)}"
-        self._prefix = f"{job_name}-{spec.topic}"
+        self._prefix = transactional_id
         client = BrokerClient(self._settings)
         try:
             found = client.attempt("looking for the target topic", lambda: client.topics([spec.topic]))
@@ -68,9 +71,36 @@ class TopicSink(Sink):
             raise SinkError(f"{self.description}: there is no such topic")
         self._partitions = len(found[spec.topic].leaders)
 
-    def positions(self) -> Mapping[TopicPartition, int]:
+    def positions(self) -> Mapping[TopicPartition, Held]:
         """Return nothing: the transactions know, and the tasks ask them."""
         return {}
+
+    def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Held]:
+        """Return how far transactions under this sink's ids have forwarded partitions."""
+        found = {}
+        client = BrokerClient(self._settings)
+        try:
+            for name in sorted(partitions):
+                position = self._transaction(client, name).position()
+                if position is not None:
+                    found[name] = Held(*position)
+        finally:
+            client.close()
+        return found
+
+    def replay(self, starts: Mapping[TopicPartition, Held]) -> None:
+        """Set the positions back, in transactions without a record."""
+        client = BrokerClient(self._settings)
+        try:
+            for name, start in sorted(starts.items()):
+                transaction = self._transaction(client, name)
+                transaction.begin()
+                transaction.commit(CommittedPosition(*start))
+        finally:
+            client.close()
+
+    def _transaction(self, client: BrokerClient, name: TopicPartition) -> Transaction:
+        return Transaction(client, f"{self._prefix}-{name}", self._spec.topic, CODECS[self._spec.compression])
 
     def write(self, batch: Batch) -> None:
         """Forward the view of a batch."""
@@ -78,9 +108,18 @@ class TopicSink(Sink):
         missing = [name for name in (*_POSITION, "value") if name not in frame.columns]
         if missing:
             raise SinkError(f"{self.description}: the view {self._spec.view} has no column {missing[0]}")
+        if not self._is_by_record:
+            made = sorted(set(ORIGIN_COLUMNS) - origin_columns(frame))
+            if made:
+                raise SinkError(
+                    f"{self.description}: the column {made[0]} of the view {self._spec.view} is not that of the "
+                    "source, by which the sink knows what it has forwarded: select the source's, and give yours "
+                    "another name"
+                )
+            self._is_by_record = True
         wanted = [name for name in (*_POSITION, "key", "value", "headers", "timestamp") if name in frame.columns]
         frame = _by_partition(frame.select(*wanted))
-        task = _ForwardTask(self._settings, self._spec, self._prefix, self._partitions, tuple(batch.ranges))
+        task = _ForwardTask(self._settings, self._spec, self._prefix, self._partitions, batch)
         sent = frame.mapInArrow(task, _SENT).collect()
         done = {TopicPartition(row.topic, row.partition) for row in sent}
         task.advance([part for part in batch.ranges if part.topic_partition not in done])
@@ -108,15 +147,17 @@ class _ForwardTask:
         spec: TopicSinkSpec,
         prefix: str,
         partitions: int,
-        ranges: tuple[OffsetRange, ...],
+        batch: Batch,
     ) -> None:
         self._settings = settings
         self._topic = spec.topic
-        self._by_key = spec.partition_by == "key"
+        self.by_key = spec.partition_by == "key"
         self._codec = CODECS[spec.compression]
         self._prefix = prefix
-        self._partitions = partitions
-        self._ranges = {part.topic_partition: part for part in ranges}
+        self.partitions = partitions
+        self._ranges = {part.topic_partition: part for part in batch.ranges}
+        self._topic_ids = dict(batch.topic_ids)
+        self._stored_offsets = dict(batch.stored_offsets)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         results: dict[str, list[Any]] = {"topic": [], "partition": [], "records": []}
@@ -150,13 +191,22 @@ class _ForwardTask:
     def _start(self, client: BrokerClient, wanted: OffsetRange) -> _Forwarding:
         name = f"{self._prefix}-{wanted.topic_partition}"
         transaction = Transaction(client, name, self._topic, self._codec)
-        position = transaction.begin()
-        if position is not None and position < wanted.start_offset:
+        source = wanted.topic_partition
+        topic_id = self._topic_ids.get(source)
+        held = Held(*(transaction.begin() or CommittedPosition(wanted.start_offset, topic_id)))
+        if not held.is_of(topic_id):
             raise SinkError(
-                f"{self._topic}: {wanted.topic_partition} is forwarded up to offset {position}, and the offset store "
-                f"says that everything below {wanted.start_offset} is done: set the store back to {position}"
+                f"{self._topic}: {name} has forwarded {source} up to offset {held.offset} of another topic of that "
+                f"name, whose id was {held.topic_id}: give the sink another transactional_id"
             )
-        return _Forwarding(transaction, wanted, position or wanted.start_offset, self._partitions, self._by_key)
+        stored = self._stored_offsets.get(source, wanted.start_offset)
+        # Records between the stored position and the range were lost, and failOnDataLoss=false passes over that.
+        if held.offset < stored:
+            raise SinkError(
+                f"{self._topic}: {source} is forwarded up to offset {held.offset}, and the offset store "
+                f"says that everything below {stored} is done: set the store back to {held.offset}"
+            )
+        return _Forwarding(transaction, wanted, max(held.offset, wanted.start_offset), topic_id, self)
 
     def _finish(self, current: _Forwarding, results: dict[str, list[Any]]) -> None:
         current.commit()
@@ -169,14 +219,15 @@ class _Forwarding:
     """One source partition on its way."""
 
     def __init__(
-        self, transaction: Transaction, wanted: OffsetRange, position: int, partitions: int, by_key: bool
+        self, transaction: Transaction, wanted: OffsetRange, position: int, topic_id: str | None, task: _ForwardTask
     ) -> None:
         self.wanted = wanted
         self.records = 0
         self._transaction = transaction
         self._position = position
-        self._partitions = partitions
-        self._by_key = by_key
+        self._topic_id = topic_id
+        self._partitions = task.partitions
+        self._by_key = task.by_key
 
     def forward(self, rows: pa.RecordBatch) -> None:
         """Send the rows that are not there yet."""
@@ -196,7 +247,7 @@ class _Forwarding:
     def commit(self) -> None:
         """End the transaction, with the batch's end as the position; nothing if that is there already."""
         if self._position < self.wanted.end_offset:
-            self._transaction.commit(self.wanted.end_offset)
+            self._transaction.commit(CommittedPosition(self.wanted.end_offset, self._topic_id))
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
@@ -204,6 +255,8 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatc
     if not batch.num_rows:
         return
     topics, partitions = batch.column("topic"), batch.column("partition")
+    if topics.null_count or partitions.null_count or batch.column("offset").null_count:
+        raise SinkError("a row has no topic, partition or offset of the source: an outer join made it, say")
     start = 0
     while start < batch.num_rows:
         name = TopicPartition(topics[start].as_py(), partitions[start].as_py())

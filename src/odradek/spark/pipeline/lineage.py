@@ -1,0 +1,74 @@
+"""Which columns of a view are the source's own: `SELECT 0 AS partition` has a `partition`, and it is another.
+
+Sinks go by a record's topic, partition and offset: a file is named after them, and what a transaction has committed is
+passed over. So they are looked for in Spark's plan, where each column has an id from where it is made on:
+
+    Project [topic#1, 0 AS partition#9, offset#3]      topic and offset are the source's, partition is not
+      DataSourceV2Relation odradek [topic#1, partition#2, offset#3]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+ORIGIN_COLUMNS = ("topic", "partition", "offset")
+_SOURCE = "odradek"
+
+
+def origin_columns(frame: DataFrame) -> frozenset[str]:
+    """Return those of `topic`, `partition` and `offset` that a view takes unchanged from the source.
+
+    Args:
+        frame: The view.
+    """
+    # The optimised plan has no names of views and queries left, and no casts that change nothing.
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    return frozenset(
+        attribute.name()
+        for attribute in _items(plan.output())
+        if attribute.name() in ORIGIN_COLUMNS and _is_of_source(plan, attribute.exprId().id(), attribute.name())
+    )
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(number) for number in range(sequence.size())]
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _ids(plan: Any) -> list[int]:
+    return [attribute.exprId().id() for attribute in _items(plan.output())]
+
+
+def _is_of_source(plan: Any, expression_id: int, name: str) -> bool:
+    """Whether a column of a plan, by its id, is the source's column of a name."""
+    kind, children = _kind(plan), _items(plan.children())
+    if not children:
+        return _is_column_of_leaf(plan, kind, expression_id, name)
+    if kind == "Union":
+        place = _ids(plan).index(expression_id)
+        return all(_is_of_source(child, _ids(child)[place], name) for child in children)
+    expressions = {"Project": "projectList", "Aggregate": "aggregateExpressions"}.get(kind)
+    for expression in _items(getattr(plan, expressions)()) if expressions else ():
+        if _kind(expression) == "Alias" and expression.exprId().id() == expression_id:
+            taken = expression.child()
+            return _kind(taken) == "AttributeReference" and _is_of_source(children[0], taken.exprId().id(), name)
+    # What this node does not make comes through it, from the one child that has it.
+    holding = [child for child in children if expression_id in _ids(child)]
+    return len(holding) == 1 and _is_of_source(holding[0], expression_id, name)
+
+
+def _is_column_of_leaf(leaf: Any, kind: str, expression_id: int, name: str) -> bool:
+    if kind == "LocalRelation" and leaf.data().isEmpty():
+        # The optimiser found that no row can come through.
+        return True
+    relation = leaf.relation() if kind == "DataSourceV2ScanRelation" else leaf
+    if _kind(relation) != "DataSourceV2Relation" or relation.name() != _SOURCE:
+        return False
+    return any(
+        attribute.name() == name and attribute.exprId().id() == expression_id for attribute in _items(leaf.output())
+    )
