@@ -3,6 +3,7 @@
 # make test-all  these, and those with Spark, Apache Kafka, Redis and ZooKeeper themselves
 # make demo      the main job, on what a real Kafka wrote
 # make bench     what it measures on this machine
+# make docs      the API reference, in build/docs
 # make lint      lint, format, types, the import contract
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -11,7 +12,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 KERNELS := $(wildcard src/odradek/records/kernels/*.py src/odradek/records/kernels/*.pxd)
 
-.PHONY: install test test-interop test-all demo bench lint check-java clean
+.PHONY: install test test-interop test-all demo bench docs lint check-java clean
 
 install: $(STAMP)
 
@@ -37,6 +38,10 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: install
+	$(BIN)/python docs/reference.py build/docs
+	@echo "Open build/docs/index.html."
 
 check-java:
 	@found=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \

@@ -1,0 +1,58 @@
+"""Builds the API reference from the docstrings of the public modules, with pdoc.
+
+python docs/reference.py build/docs
+
+A warning (a name that does not resolve, an annotation that cannot be evaluated) ends the build.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import get_type_hints
+
+import pdoc
+import pdoc.render
+
+MODULES = [
+    "odradek",
+    "odradek.errors",
+    "odradek.columnar",
+    "odradek.inspection",
+    "odradek.offsets.store",
+    "odradek.spark",
+    "odradek.spark.pipeline",
+    "odradek.spark.pipeline.job",
+    "odradek.spark.pipeline.driver",
+    "odradek.testing.offset_store_suite",
+]
+"""What the reference shows; their submodules only where they are named too."""
+
+
+def specs() -> list[str]:
+    """Return the modules as pdoc takes them: each without its submodules."""
+    # A pattern leaves out what came before it, so parents come first in the list.
+    return [spec for name in MODULES for spec in (name, rf"!{re.escape(name)}\..+")]
+
+
+def build(directory: Path) -> None:
+    """Write the reference as HTML."""
+    warnings.simplefilter("error")
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for public in getattr(module, "__all__", ()):
+            # pdoc looks at a module's own names, and some are only loaded when they are asked for.
+            value = getattr(module, public)
+            setattr(module, public, value)
+            if isinstance(value, type) and issubclass(value, tuple):
+                # pdoc evaluates the annotations of a NamedTuple's constructor where their names are not known.
+                value.__new__.__annotations__ = get_type_hints(value)
+    pdoc.render.configure(docformat="google", show_source=False, footer_text="Odradek")
+    pdoc.pdoc(*specs(), output_directory=directory)
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))
