@@ -1,14 +1,23 @@
 """Runs every example of the documentation, and holds the list of commands against it.
 
-`python` blocks of a page run one after the other in one namespace; `console` blocks run their `$ odradek` lines and
-compare what is printed, where a line of `...` stands for any lines. `data` is a log directory that Kafka 4.3.1 wrote.
-A block whose first line says `python spark` is given a Spark session, and run where those are.
+Each page runs alone, from its first line on, in an empty directory. The word after a block's language says more:
+
+    ```python              run, one block after the other in one namespace
+    ```console             each `$ ` line is run and what it prints compared; a line of `...` stands for any lines
+    ```toml job.toml       written to that file; so is a block of any other language that names a file
+    ```python spark        as without the word, where Spark may be started; likewise `console spark`, `console kafka`
+    ```text                neither
+
+`$ODRADEK` is the folder of this repository. Commands that are only named, in indented blocks, are there.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -18,22 +27,58 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.cli.app import COMMANDS, main
+from peers.kafka_tools import KafkaTools
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<needs>\w+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted(path for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md"))
+_BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<word>[\w.-]+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_WORDS = {"spark", "kafka"}
+_COMMAND_TIMEOUT_S = 300
 
 
 class Block(NamedTuple):
     language: str
-    needs: str | None
+    word: str | None
     text: str
+
+    @property
+    def file(self) -> str | None:
+        return self.word if self.word not in _WORDS else None
+
+    @property
+    def needs(self) -> str | None:
+        return self.word if self.word in _WORDS else None
 
 
 def blocks(page: Path) -> list[Block]:
-    return [
-        Block(*match.group("language", "needs", "text")) for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))
-    ]
+    text = page.read_text(encoding="utf-8")
+    found = [Block(*match.group("language", "word", "text")) for match in _BLOCK.finditer(text)]
+    assert len(found) * 2 == len(re.findall(r"^```", text, re.MULTILINE)), "a block that would not be run"
+    return found
+
+
+def run_command(line: str) -> str:
+    """Run a line of the command line and return what it prints."""
+    if re.search(r"^odradek [^|<>&;$]*$", line):
+        # As a shell would, in this process.
+        words = shlex.split(line)[1:]
+        paths = [str(path) for word in words for path in (sorted(Path().glob(word)) if "*" in word else [word])]
+        result = CliRunner().invoke(main, paths)
+        assert result.exit_code in (0, 1), result.output
+        return result.output
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "ODRADEK": str(ROOT)}
+    ended = subprocess.run(
+        ["bash", "-c", line],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode in (0, 1), ended.stdout
+    return ended.stdout
 
 
 def run_console(text: str) -> None:
@@ -41,54 +86,102 @@ def run_console(text: str) -> None:
     assert commands, f"nothing to run in:\n{text}"
     for command in commands:
         line, _, expected = command.partition("\n")
-        program, *arguments = shlex.split(line)
-        assert program == "odradek", line
-        # As a shell would.
-        paths = [str(path) for word in arguments for path in (sorted(Path().glob(word)) if "*" in word else [word])]
-        result = CliRunner().invoke(main, paths)
-        assert result.exit_code in (0, 1), result.output
+        printed = run_command(line)
         parts = (re.escape(part) for part in re.split(r"^\.\.\.\n", expected, flags=re.MULTILINE))
-        assert re.fullmatch("(?:.*\n)*".join(parts), result.output), f"{line} prints:\n{result.output[:2000]}"
+        assert re.fullmatch("(?:.*\n)*".join(parts), printed), f"{line} prints:\n{printed[:2000]}"
 
 
-def run_page(page: Path, namespace: dict[str, object]) -> None:
+def run_page(page: Path, *, there: set[str | None]) -> None:
+    """Run the blocks of a page in the current directory, those that need what is there."""
+    namespace: dict[str, object] = {"__name__": "example"}
     for block in blocks(page):
-        if block.needs is not None and block.needs not in namespace:
+        if block.language == "toml":
+            assert tomllib.loads(block.text)
+        if block.needs not in there:
             continue
-        if block.language == "python":
+        if block.file is not None:
+            Path(block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
             exec(compile(block.text, page.name, "exec"), namespace)
         elif block.language == "console":
             run_console(block.text)
-        elif block.language == "toml":
-            assert tomllib.loads(block.text)
+        else:
+            assert block.language in {"text", "toml", "properties"}, f"{page.name}: who runs {block.language}?"
 
 
-@pytest.fixture
-def data(writable_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(writable_log_dir.rename(writable_log_dir.with_name("data")).parent)
+def pages(needs: str | None) -> list[Path]:
+    return [page for page in PAGES if any(block.needs == needs for block in blocks(page))]
 
 
-@pytest.mark.usefixtures("data")
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "empty"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    return directory
+
+
+@pytest.mark.parametrize("page", pages(None), ids=lambda page: page.name)
 def test_examples(page: Path) -> None:
-    run_page(page, {"__name__": "example"})
+    run_page(page, there={None})
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("data")
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if any(block.needs == "spark" for block in blocks(page))],
-    ids=lambda page: page.name,
-)
-def test_examples_with_spark(page: Path) -> None:
+@pytest.mark.parametrize("page", pages("spark"), ids=lambda page: page.name)
+def test_examples_with_spark(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    # The examples set it themselves.
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     try:
-        run_page(page, {"__name__": "example", "spark": spark})
+        run_page(page, there={None, "spark"})
     finally:
-        spark.stop()
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            session.stop()
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("page", pages("kafka"), ids=lambda page: page.name)
+def test_examples_with_kafka(
+    page: Path, kafka_tools: KafkaTools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scripts of Kafka's distribution, which do no more than this, are not in its jars."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, main_class in {
+        "kafka-server-start.sh": "kafka.Kafka",
+        "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    }.items():
+        java = shlex.join(["java", "-Xmx512m", "-cp", kafka_tools.classpath, main_class])
+        (programs / name).write_text(f'#!/bin/sh\nexec {java} "$@"\n', encoding="utf-8")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    run_page(page, there={None, "kafka"})
+
+
+def named_commands() -> list[tuple[str, str]]:
+    """Return the commands in indented blocks and in backquotes: those of make, and programs of this repository."""
+    found = []
+    for page in PAGES:
+        text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
+        found += [(page.name, command) for command in re.findall(r"^    (\w.*)$", text, re.MULTILINE)]
+        found += [(page.name, command) for command in re.findall(r"`((?:make|python|pytest) [^`\n]+)`", text)]
+    return found
+
+
+@pytest.mark.parametrize(("page", "command"), named_commands())
+def test_commands_that_are_named_are_there(page: str, command: str) -> None:
+    program, *arguments = shlex.split(command, comments=True)
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert {word for word in arguments if "=" not in word} <= set(targets)
+    elif program == "pytest":
+        folders = [word for word in arguments if word.startswith("tests")]
+        assert all((ROOT / folder).exists() for folder in folders)
+    else:
+        assert program == "python", f"{page} names a command that nobody looks for: {command}"
+        assert (ROOT / arguments[0]).is_file() or arguments[0] == "-m"
 
 
 def section(command: str) -> str:
@@ -127,7 +220,27 @@ def test_the_list_of_commands_is_theirs(name: str) -> None:
     assert COMMANDS[name].endswith(".")
 
 
+def anchors(page: Path) -> set[str]:
+    """Return what a link may point to in a page, as GitHub names it."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
         assert "://" in target or (page.parent / target).exists(), target
+        if anchor and "://" not in target:
+            assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
+def test_the_reference_is_built_without_a_warning(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, ROOT / "docs" / "reference.py", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert "offset_for_time" in (tmp_path / "out" / "odradek.html").read_text(encoding="utf-8")
