@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+
+import pytest
 
 import odradek
 from odradek.records import Record
@@ -75,3 +79,39 @@ def test_an_append_and_a_look_up_go_down_a_list_of_files(tmp_path: Path) -> None
 
 def test_the_order_of_locks_is_the_one_that_is_held() -> None:
     assert re.findall(r"^\| ([A-Z]+) \|", TEXT, re.MULTILINE) == [rank.name for rank in Rank]
+
+
+def questions() -> list[tuple[str, str]]:
+    """Return the file and the name that answer each question of a newcomer."""
+    return re.findall(r"^\| [^|]+\? \| `([a-z0-9_/]+\.py)` \| `(\w+)` \|$", TEXT, re.MULTILINE)
+
+
+def test_at_least_ten_questions_are_answered() -> None:
+    assert len(questions()) >= 10
+    assert len(questions()) == TEXT.count("? | `")
+
+
+@pytest.mark.parametrize(("file", "name"), questions())
+def test_the_answer_to_a_question_is_a_class_or_function_there(file: str, name: str) -> None:
+    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    assert name in defined
+
+
+def named_paths() -> set[str]:
+    return set(re.findall(r"`([a-z0-9_]+/[A-Za-z0-9_/.-]*|[a-z0-9_]+\.py)`", TEXT))
+
+
+def test_every_file_that_is_named_exists() -> None:
+    missing = {path for path in named_paths() if not (PACKAGE / path).exists() and not (ROOT / path).exists()}
+    assert not missing
+
+
+def test_the_layers_are_those_of_the_import_contract() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = {contract["name"]: contract for contract in settings["tool"]["importlinter"]["contracts"]}
+    drawings = re.findall(r"^```text\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    drawn = [[line.split("  ")[0] for line in drawing.splitlines()] for drawing in drawings[:2]]
+    assert drawn[0] == contracts["arrows point down"]["layers"]
+    inner = [layer for layer in contracts["arrows point down within storage"]["layers"] if "names" not in layer]
+    assert [layer for layer in drawn[1] if "names" not in layer] == inner
