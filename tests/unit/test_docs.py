@@ -3,7 +3,8 @@
 Each page runs alone, from its first line on, in an empty directory. The word after a block's language says more:
 
     ```python              run, one block after the other in one namespace
-    ```console             each `$ ` line is run and what it prints compared; a line of `...` stands for any lines
+    ```console             each `$ ` line is run and what it prints compared; a line of `...` stands for any lines,
+                           `...` in a line for the rest of it
     ```toml job.toml       written to that file; so is a block of any other language that names a file
     ```python spark        as without the word, where Spark may be started; likewise `console spark`, `console kafka`
     ```text                neither
@@ -16,9 +17,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +32,7 @@ from click.testing import CliRunner
 
 from odradek.cli.app import COMMANDS, main
 from peers.kafka_tools import KafkaTools
+from peers.process import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md"))
@@ -87,14 +92,17 @@ def run_console(text: str) -> None:
     for command in commands:
         line, _, expected = command.partition("\n")
         printed = run_command(line)
-        parts = (re.escape(part) for part in re.split(r"^\.\.\.\n", expected, flags=re.MULTILINE))
+        parts = re.split(r"^\.\.\.\n", expected, flags=re.MULTILINE)
+        parts = [re.sub(r"\\\.\\\.\\\.\\\n", ".*\n", re.escape(part)) for part in parts]
         assert re.fullmatch("(?:.*\n)*".join(parts), printed), f"{line} prints:\n{printed[:2000]}"
 
 
-def run_page(page: Path, *, there: set[str | None]) -> None:
-    """Run the blocks of a page in the current directory, those that need what is there."""
+def run_page(page: Path, *, there: set[str | None], ports: Mapping[str, int] | None = None) -> None:
+    """Run the blocks of a page in the current directory: those that need what is there, with other ports."""
     namespace: dict[str, object] = {"__name__": "example"}
     for block in blocks(page):
+        for written, port in (ports or {}).items():
+            block = block._replace(text=block.text.replace(written, str(port)))
         if block.language == "toml":
             assert tomllib.loads(block.text)
         if block.needs not in there:
@@ -157,7 +165,13 @@ def test_examples_with_kafka(
         (programs / name).write_text(f'#!/bin/sh\nexec {java} "$@"\n', encoding="utf-8")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    run_page(page, there={None, "kafka"})
+    process = Path("kafka.pid")
+    try:
+        run_page(page, there={None, "kafka"}, ports={"19092": free_port(), "19093": free_port()})
+    finally:
+        if process.exists():
+            with suppress(ProcessLookupError):
+                os.kill(int(process.read_text(encoding="utf-8")), signal.SIGKILL)
 
 
 def named_commands() -> list[tuple[str, str]]:
