@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -135,21 +136,30 @@ def test_examples(page: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", pages("spark"), ids=lambda page: page.name)
-def test_examples_with_spark(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark.sql import SparkSession
-
+def test_examples_with_spark(page: Path) -> None:
+    """In a process of its own: Spark keeps its Java, and with it the directory that it was started in."""
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java, and there is none")
+    paths = [str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     # The examples set it themselves.
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    try:
-        run_page(page, there={None, "spark"})
-    finally:
-        session = SparkSession.getActiveSession()
-        if session is not None:
-            session.stop()
+    environment.pop("PYSPARK_PYTHON", None)
+    ended = subprocess.run(
+        [sys.executable, __file__, page],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=2 * _COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
 
 
 @pytest.mark.interop
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", pages("kafka"), ids=lambda page: page.name)
 def test_examples_with_kafka(
     page: Path, kafka_tools: KafkaTools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -248,13 +258,38 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
 
 
-def test_the_reference_is_built_without_a_warning(tmp_path: Path) -> None:
-    built = subprocess.run(
-        [sys.executable, ROOT / "docs" / "reference.py", tmp_path / "out"],
-        capture_output=True,
+def run_script(script: str, *arguments: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, ROOT / script, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=200,
+        timeout=_COMMAND_TIMEOUT_S,
         check=False,
     )
-    assert built.returncode == 0, built.stderr
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_the_reference_is_built_without_a_warning(tmp_path: Path) -> None:
+    run_script("docs/reference.py", tmp_path / "out")
     assert "offset_for_time" in (tmp_path / "out" / "odradek.html").read_text(encoding="utf-8")
+
+
+def test_the_charts_are_those_of_the_tables(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("charts"))
+    run_script(str(tmp_path / "docs" / "charts.py"))
+    drawn = {path.name: path.read_bytes() for path in (tmp_path / "docs" / "charts").iterdir()}
+    assert drawn == {path.name: path.read_bytes() for path in (ROOT / "docs" / "charts").iterdir()}, (
+        "draw them again: python docs/charts.py"
+    )
+
+
+def test_the_recording_of_the_terminal_is_what_is_printed_now(tmp_path: Path) -> None:
+    run_script("examples/record_terminal.py", tmp_path / "terminal.svg")
+    assert (tmp_path / "terminal.svg").read_bytes() == (ROOT / "docs" / "terminal.svg").read_bytes(), (
+        "record it again: python examples/record_terminal.py docs/terminal.svg"
+    )
+
+
+if __name__ == "__main__":
+    run_page(Path(sys.argv[1]), there={None, "spark"})
