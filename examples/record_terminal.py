@@ -67,8 +67,8 @@ def run(command: str, directory: Path) -> str:
     """Run a command as a shell would, with the programs that are installed beside this Python."""
     program, *arguments = command.split()
     here = Path(sys.executable).parent
-    found = {"python": [sys.executable], "odradek": [sys.executable, here / "odradek"]}.get(program, [program])
-    command_line = [*found, *arguments]
+    interpreter = {"python": [sys.executable], "odradek": [sys.executable, str(here / "odradek")]}
+    command_line = [*interpreter.get(program, [program]), *arguments]
     # Messages go to stderr, and are on a terminal between the rest.
     ended = subprocess.run(
         command_line, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
