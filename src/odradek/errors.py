@@ -2,8 +2,8 @@
 
 A family says what the caller can do about it: `FormatError` (these bytes are not what they should be, and where),
 `LogError` (the log cannot do what was asked), `ProtocolError` (a peer speaks otherwise), `BrokerError` (a Kafka
-error code), `OffsetStoreError` and `OptionError` (a setting makes no sense). Attributes come first; the text is built
-from them.
+error code), `OffsetStoreError`, `OptionError` (an argument or a setting makes no sense) and `PipelineError` (a job that
+cannot be done). Attributes come first; the text is built from them. All of them can be imported from `odradek`.
 """
 
 from __future__ import annotations
@@ -128,6 +128,23 @@ class ForeignDirectoryError(LogError):
         return f"{self.path} {self.reason}"
 
 
+class ReadOnlyError(LogError, AttributeError):
+    """A change that was asked of what is open for reading: there is no such method.
+
+    Attributes:
+        path: The log, or the log directory.
+        name: The method.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str) -> None:
+        self.path = os.fspath(path)
+        super().__init__(path, name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f'{self.path} is open for reading (mode="r"), so nothing can {self.name}: open it without mode="r"'
+
+
 class LogDirectoryLockedError(LogError):
     """A log directory that another program, or this one already, writes in."""
 
@@ -207,6 +224,13 @@ class BrokerError(OdradekError):
 
     def __str__(self) -> str:
         return f"{self.error_name} ({self.error_code}): {self.reason}"
+
+
+class BrokerUnavailableError(BrokerError):
+    """A broker that did not do what was asked of it in time, or that refused."""
+
+    error_code = 8
+    error_name = "BROKER_NOT_AVAILABLE"
 
 
 class CorruptMessageError(BrokerError):
@@ -400,5 +424,21 @@ class NoOffsetForPartitionError(OffsetStoreError):
         return f"{self.topic_partition}: {self.reason}, and auto_offset_reset is none"
 
 
-class OptionError(OdradekError):
-    """An option or a setting that is unknown, missing or wrong; the text names it."""
+class OptionError(OdradekError, ValueError):
+    """An argument, an option or a setting that is unknown, missing or wrong; the text names it."""
+
+
+class TimestampWarning(UserWarning):
+    """A timestamp in seconds where Kafka has milliseconds, by the looks of it."""
+
+
+class PipelineError(OdradekError):
+    """A pipeline that cannot do its work."""
+
+
+class JobError(PipelineError):
+    """A job that cannot be done as it is written; the text names the key."""
+
+
+class SinkError(PipelineError):
+    """A sink that cannot take a batch, or that does not hold what it should."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from odradek.kafka.client import BrokerUnavailableError
+from odradek.errors import BrokerUnavailableError
 from odradek.spark.broker_split import BrokerSplit, close_kept_clients
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import DataLossError, Loss, OffsetRange, plan_batch

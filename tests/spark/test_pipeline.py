@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from odradek.errors import CommitConflictError
+from odradek.errors import CommitConflictError, SinkError
 from odradek.offsets.store import Position, open_store
 from odradek.records import scan_batches
 from odradek.spark.pipeline import Job, JobError, Pipeline
 from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
-from odradek.spark.pipeline.sink import Held, SinkError
+from odradek.spark.pipeline.sink import Held
 from odradek.spark.ranges import DataLossError, Loss
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture

@@ -16,7 +16,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
-from odradek.errors import OdradekError
+from odradek.errors import BrokerUnavailableError
 from odradek.kafka.connection import BareConnection
 from odradek.kafka.settings import BrokerSettings
 from odradek.messages.uuids import format_uuid
@@ -42,10 +42,6 @@ _WORTH_WAITING_FOR = (
 )
 
 T = TypeVar("T")
-
-
-class BrokerUnavailableError(OdradekError):
-    """A broker that did not do what was asked of it in time, or that refused."""
 
 
 class TopicMetadata(NamedTuple):

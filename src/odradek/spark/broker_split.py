@@ -23,13 +23,12 @@ import pyarrow as pa
 from kafka import errors
 
 from odradek.columnar.decode import decode_slices
-from odradek.errors import ProtocolError
+from odradek.errors import BrokerUnavailableError, ProtocolError
 from odradek.kafka.client import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     BrokerClient,
-    BrokerUnavailableError,
     check,
 )
 from odradek.kafka.connection import BareConnection

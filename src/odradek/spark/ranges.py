@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from odradek.columnar.decode import MAX_TIMESTAMP, MIN_TIMESTAMP
-from odradek.errors import OdradekError, OptionError
+from odradek.errors import LogError, OptionError
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptions
 from odradek.storage.names import TopicPartition
 
@@ -57,7 +57,7 @@ class Loss(Enum):
     MISSING = "deleted with its topic"
 
 
-class DataLossError(OdradekError):
+class DataLossError(LogError):
     """Records that were to be read and are not there any more.
 
     Attributes:

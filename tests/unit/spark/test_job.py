@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, JobError, ParquetSinkSpec, TopicSinkSpec, Transform
+from odradek.errors import JobError
+from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, ParquetSinkSpec, TopicSinkSpec, Transform
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -22,15 +22,15 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.errors import CommitConflictError, JobError, OffsetStoreError, SinkError
 from odradek.offsets.store import OffsetStore, Position, Positions, open_store
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec
 from odradek.spark.pipeline.batch import Batch, cut, token
 from odradek.spark.pipeline.console import ConsoleSink
-from odradek.spark.pipeline.job import Job, JobError, ParquetSinkSpec, SinkSpec, TopicSinkSpec
+from odradek.spark.pipeline.job import Job, ParquetSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.session import explain, open_session
-from odradek.spark.pipeline.sink import Held, Sink, SinkError
+from odradek.spark.pipeline.sink import Held, Sink
 from odradek.spark.ranges import Bounds, Loss, OffsetRange, Topics, find_loss, find_partitions, limited, resolve, within
 from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.errors import FormatError, OdradekError, OptionError
+from odradek.errors import FormatError, JobError, OptionError
 from odradek.spark.options import SourceOptions
 from odradek.storage.regular_files import read_file
 
@@ -43,10 +43,6 @@ DEFAULT_NAME = "odradek"
 _LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PLANNED_HERE = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
-
-
-class JobError(OdradekError):
-    """A job that cannot be done as it is written; the text names the key."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odradek.errors import SinkError
 from odradek.spark.options import offsets_by_topic
-from odradek.spark.pipeline.sink import Held, SinkError
+from odradek.spark.pipeline.sink import Held
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 

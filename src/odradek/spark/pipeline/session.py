@@ -13,7 +13,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from odradek.spark.pipeline.job import Job, JobError
+from odradek.errors import JobError
+from odradek.spark.pipeline.job import Job
 
 LEAST_JAVA = 17
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")

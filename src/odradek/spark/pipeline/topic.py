@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from odradek.errors import SinkError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.producer import CommittedPosition, Transaction
 from odradek.kafka.settings import BrokerSettings
@@ -25,7 +26,7 @@ from odradek.records.compression import Codec
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.job import TopicSinkSpec
 from odradek.spark.pipeline.lineage import ORIGIN_COLUMNS, origin_columns
-from odradek.spark.pipeline.sink import Held, Sink, SinkError
+from odradek.spark.pipeline.sink import Held, Sink
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 

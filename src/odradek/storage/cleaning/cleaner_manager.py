@@ -117,7 +117,7 @@ def examine(log: CleanableLog, checkpoint: int | None, now_ms: int) -> LogToClea
     )
 
 
-class _CleaningAborted(OdradekError):
+class _CleaningAborted(Exception):
     """The log is to be left alone, or the cleaner stops."""
 
 
