@@ -15,7 +15,7 @@ from typing_extensions import Buffer
 from odradek.errors import CorruptRecordError, TruncatedBatchError, UnsupportedCompressionTypeError
 from odradek.records.batch import read_records
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Codec
-from odradek.records.kernels.objects import Record
+from odradek.records.kernels.objects import unchecked_record
 from odradek.records.message_builder import build_message_set
 from odradek.records.scan import scan_batches
 
@@ -62,7 +62,7 @@ def down_convert(
             converted.append(view[header.position : header.end_position])
             continue
         records = [
-            Record(record.key, record.value, (), record.timestamp, record.offset)
+            unchecked_record(record.key, record.value, (), record.timestamp, record.offset)
             for record in read_records(view, header, limit=limit)
             if header.codec or header.magic < 2 or (record.offset or 0) >= first_offset
         ]

@@ -9,6 +9,7 @@ from odradek.records.builder import build_batch, build_control_batch, build_empt
 from odradek.records.compression import Codec
 from odradek.records.control import ControlRecordType, EndTransactionMarker, parse_end_transaction_marker
 from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import unchecked_record
 
 SEED_DELTAS = (0, 391, 1158, 1964, 3523)
 SEED = bytes.fromhex(
@@ -188,7 +189,14 @@ def test_what_is_refused(records: list[Record], options: dict[str, object], reas
 
 
 @pytest.mark.parametrize(
-    "record", [Record(key="text"), Record(value="text"), Record(headers=[(b"name", b"")]), Record(value=1), (b"", b"")]
+    "record",
+    [
+        unchecked_record("text", None, (), None),
+        unchecked_record(None, "text", (), None),
+        unchecked_record(None, None, ((b"name", b""),), None),
+        unchecked_record(None, 1, (), None),
+        (b"", b""),
+    ],
 )
 def test_wrong_types_are_refused(record: Record) -> None:
     with pytest.raises(TypeError):

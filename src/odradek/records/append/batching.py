@@ -25,7 +25,7 @@ from odradek.records.builder import BatchOptions, encode_rows
 from odradek.records.compression import Codec
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.batches import walk_batches
-from odradek.records.kernels.objects import Record
+from odradek.records.kernels.objects import Record, unchecked_record
 from odradek.records.kernels.rows import ObjectRows
 from odradek.records.scan import Status, damage_at
 
@@ -85,7 +85,7 @@ def _check_records(records: list[Record], rules: AppendRules, now_ms: int) -> No
 def _with_time(record: Record, now_ms: int) -> Record:
     if record.timestamp is not None:
         return record
-    return Record(record.key, record.value, record.headers, now_ms)
+    return unchecked_record(record.key, record.value, record.headers, now_ms)
 
 
 def build_batches(records: Iterable[Record], rules: AppendRules, *, now_ms: int) -> bytearray:
