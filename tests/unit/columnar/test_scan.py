@@ -15,7 +15,7 @@ import pytest
 
 import odradek
 from odradek.columnar.record_schema import COLUMNS, SCHEMA
-from odradek.errors import CorruptRecordError, UnknownTopicOrPartitionError
+from odradek.errors import CorruptRecordError, OffsetOutOfRangeError, OptionError, UnknownTopicOrPartitionError
 from odradek.records import Record, scan_batches
 from peers.kafka_fixture import KafkaFixture
 
@@ -79,15 +79,17 @@ def test_offsets_and_times_narrow_a_scan(fixture_4_3_1: KafkaFixture) -> None:
         return found
 
     assert offsets(start_offset=17, end_offset=203) == list(range(17, 203))
-    assert offsets(start_offset=10**9) == []
+    with pytest.raises(OffsetOutOfRangeError, match="offset 1000000000 is outside of"):
+        offsets(start_offset=10**9)
     since, until = 1_600_000_500_000, 1_600_000_700_000
     inside = [record.offset for record in records if since <= record.timestamp < until]
     first = min(inside)
     assert first > 0
     assert offsets(since=since, until=until) == inside
     assert offsets(since=datetime.fromtimestamp(since / 1000, UTC), until=until) == inside
-    # Without a zone it is UTC, wherever this runs, as everywhere else.
-    assert offsets(since=datetime.fromtimestamp(since / 1000, UTC).replace(tzinfo=None), until=until) == inside
+    # Without a zone it would be another time on another machine.
+    with pytest.raises(OptionError, match="no time zone"):
+        offsets(since=datetime.fromtimestamp(since / 1000, UTC).replace(tzinfo=None), until=until)
     assert offsets(since=datetime.fromtimestamp(since / 1000, UTC).isoformat(), until=until) == inside
     assert offsets(since=date(2020, 9, 13)) == list(range(len(records)))
     assert offsets(since=date(2099, 1, 1)) == []

@@ -32,6 +32,7 @@ from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, collect, unless_deleted
 from odradek.storage.directory.partition_folders import PartitionFolders
+from odradek.storage.directory.topic import WritableTopic
 from odradek.storage.directory.topic_changes import TopicChanges
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
@@ -155,7 +156,7 @@ class WritableLogDirectory(LogDirectory):
                 self._folders,
                 self._maintenance,
                 self._open_logs,
-                config_of=self.topic_config,
+                config_of=self._config_of,
                 list_again=self._list,
                 clock=clock,
             )
@@ -206,6 +207,7 @@ class WritableLogDirectory(LogDirectory):
         if not self._process.is_this:
             return
         with self._changing():
+            self._check_open()
             self._problems = None
             self._folders.find()
             self._list()
@@ -250,7 +252,11 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
-        if topic not in self.topics():
+        self._check_open()
+        return self._config_of(topic)
+
+    def _config_of(self, topic: str) -> TopicConfig:
+        if all(topic_partition.topic != topic for topic_partition in self._listed()):
             raise UnknownTopicOrPartitionError(topic, path=self.path)
         return self._cluster.topic_config(topic, self._config)
 
@@ -260,11 +266,16 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
+        self._check_open()
         return self._cluster.image.topic(topic).topic_id
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise LogError(f"{self.path} is closed")
+    def topic(self, name: str) -> WritableTopic:
+        """Return a topic: all of its partitions together, to append to with Kafka's default partitioner.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+        """
+        return WritableTopic(self, name)
 
     def _check_usable(self) -> None:
         """Raise where nothing can be changed; to be called under the lock, before a change."""
@@ -289,7 +300,7 @@ class WritableLogDirectory(LogDirectory):
             write_partition_metadata(folder / PARTITION_METADATA, image.topic_id, self._files)
         log = WritableLog(
             folder,
-            config=self.topic_config(topic),
+            config=self._config_of(topic),
             is_clean=state.is_clean,
             recovery_point=state.offset(Checkpoint.RECOVERY_POINT, topic_partition),
             log_start_offset=state.offset(Checkpoint.START_OFFSET, topic_partition),

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
-from odradek.errors import FormatError
+from odradek.errors import FormatError, ReadOnlyError
 from odradek.storage.formats.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -26,6 +27,9 @@ from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.log.transactions import Transactions
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Access, Segment
+
+_CHANGES = {"append", "append_batches", "delete_records", "end_transaction", "flush", "roll"}
+"""What only a `WritableLog` can do."""
 
 
 class ReadOnlyLog(Log):
@@ -69,16 +73,19 @@ class ReadOnlyLog(Log):
     @property
     def segments(self) -> Sequence[Segment]:
         """The segments, by base offset."""
+        self._check_open()
         return self._listing.segments
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
         """The leader epochs and where they begin; empty where Kafka did not note them."""
+        self._check_open()
         return read_leader_epochs(self.path / LEADER_EPOCH_CHECKPOINT)
 
     @property
     def log_start_offset(self) -> int:
         """The first offset that readers are given: the greater of the checkpoint and the first segment."""
+        self._check_open()
         start_offset = self._start_offset
         if start_offset is None:
             segments = self.segments
@@ -157,10 +164,23 @@ class ReadOnlyLog(Log):
         Raises:
             UnknownTopicOrPartitionError: The folder is gone, or is that of another topic of the same name.
         """
+        self._check_open()
         self._listing.refresh()
         self._start_offset = None
         self._may_have_gaps = None
 
-    def close(self) -> None:
-        """Let go of the files. What was handed out stays valid."""
+    def release(self) -> None:
+        """Let go of the files; whoever reads on opens them again."""
         self._listing.close()
+
+    def close(self) -> None:
+        """Let go of the files. Records that were handed out stay valid; nothing more is read."""
+        self._is_closed = True
+        self._listing.close()
+
+    if not TYPE_CHECKING:  # a type checker says itself that there is no such method
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in _CHANGES:
+                raise ReadOnlyError(self.path, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
