@@ -22,6 +22,7 @@ from odradek.errors import (
     LogError,
     NoOffsetForPartitionError,
     OffsetStoreError,
+    OptionError,
     UnknownTopicOrPartitionError,
 )
 from odradek.offsets.file import FileOffsetStore
@@ -379,16 +380,50 @@ def test_an_own_commit_whose_answer_was_lost_is_no_conflict(
 
 def test_what_cannot_be_consumed(growing: GrowingLog, tmp_path: Path) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
-        consume(tmp_path / "data", ["grow", "nowhere"])
+        consume(tmp_path / "data", ["grow", "nowhere"], auto_offset_reset="latest")
     with pytest.raises(LogError):
-        consume(tmp_path / "nowhere", "grow")
+        consume(tmp_path / "nowhere", "grow", auto_offset_reset="latest")
     with pytest.raises(OffsetStoreError):
         consume(tmp_path / "data", "grow", group="nowhere://")
-    consumer = consume(tmp_path / "data", "grow")
+    with pytest.raises(OptionError, match="auto_offset_reset is earliest, latest, none or a time"):
+        consume(tmp_path / "data", "grow", auto_offset_reset="oldest")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="no time zone"):
+        consume(tmp_path / "data", "grow", auto_offset_reset=datetime(2026, 11, 1))
+    consumer = consume(tmp_path / "data", "grow", auto_offset_reset="latest")
     consumer.close()
-    for call in (consumer.poll, consumer.commit, lambda: next(consumer)):
+    calls = [
+        consumer.poll,
+        consumer.commit,
+        lambda: next(consumer),
+        lambda: consumer.position(GROW_0),
+        lambda: consumer.seek(GROW_0, 0),
+        consumer.seek_to_beginning,
+        consumer.seek_to_end,
+        consumer.pause,
+        consumer.resume,
+    ]
+    for call in calls:
         with pytest.raises(LogError, match="closed"):
             _called(call)
+
+
+def test_without_a_group_somebody_has_to_say_where_to_start(growing: GrowingLog, group: str, tmp_path: Path) -> None:
+    growing.append(2)
+    with pytest.raises(OptionError, match=r"where to start.*auto_offset_reset='earliest'"):
+        consume(tmp_path / "data", "grow")
+    with consume(tmp_path / "data", "grow", auto_offset_reset="earliest") as consumer:
+        assert consumer.poll()
+
+
+def test_a_consumer_that_waits_says_what_for(
+    growing: GrowingLog, group: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    end_offset = growing.append(2)
+    caplog.set_level("INFO", "odradek")
+    # As in Kafka, a new group begins with what comes from now on.
+    with consume(tmp_path / "data", "grow", group=group) as consumer:
+        assert consumer.poll() == []
+    assert f"grow-0: no position is stored; waits for records from offset {end_offset} on (latest)" in caplog.text
 
 
 def _called(call: Callable[[], Any] | Iterator[Any]) -> None:
