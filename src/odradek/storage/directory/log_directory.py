@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from odradek.errors import FormatError, LogError, ReadOnlyError, UnknownTopicOrPartitionError
+from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
 from odradek.records.html_table import html_table
 from odradek.storage.config_def import MAX_INT32
 from odradek.storage.directory.gaps import may_have_gaps
@@ -28,6 +28,7 @@ from odradek.storage.directory.topic import Topic
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.log.refused import Refused
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.metadata.metadata_log import load_metadata
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason, parse_partition_directory
@@ -35,17 +36,6 @@ from odradek.storage.regular_files import subfolders
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.system_errors import raise_unless_of_system, unreadable
 from odradek.storage.topic_config import TopicConfig
-
-_CHANGES = {
-    "alter_topic_config",
-    "create_partitions",
-    "create_topic",
-    "delete_topic",
-    "flush",
-    "maintain",
-    "take_producer_ids",
-}
-"""What only a `WritableLogDirectory` can do."""
 
 
 class LogDirectory:
@@ -231,9 +221,11 @@ class LogDirectory:
     ) -> None:
         self.close()
 
-    if not TYPE_CHECKING:  # a type checker says itself that there is no such method
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name in _CHANGES:
-                raise ReadOnlyError(self.path, name)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+    if not TYPE_CHECKING:  # a type checker says itself that there are no such methods
+        alter_topic_config = Refused()
+        create_partitions = Refused()
+        create_topic = Refused()
+        delete_topic = Refused()
+        flush = Refused()
+        maintain = Refused()
+        take_producer_ids = Refused()

@@ -356,9 +356,10 @@ class Log(ABC):
                 except FormatError as error:
                     raise error.at(part.path, header.position) from None
                 for record in records:
-                    if record.offset is not None and start <= record.offset < end:
-                        if self._is_closed:
-                            self._check_open()
+                    if self._is_closed:
+                        self._check_open()
+                    offset = record.offset
+                    if offset is not None and start <= offset < end:
                         yield record
             if scan.damage is not None and not order.is_at(part.next_offset):
                 raise scan.damage

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from odradek.errors import FormatError, ReadOnlyError
+from odradek.errors import FormatError
 from odradek.storage.formats.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -23,13 +23,11 @@ from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.listing import Listing
 from odradek.storage.log.log import Log
 from odradek.storage.log.recovery import lost_records
+from odradek.storage.log.refused import Refused
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.log.transactions import Transactions
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Access, Segment
-
-_CHANGES = {"append", "append_batches", "delete_records", "end_transaction", "flush", "roll"}
-"""What only a `WritableLog` can do."""
 
 
 class ReadOnlyLog(Log):
@@ -178,9 +176,10 @@ class ReadOnlyLog(Log):
         self._is_closed = True
         self._listing.close()
 
-    if not TYPE_CHECKING:  # a type checker says itself that there is no such method
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name in _CHANGES:
-                raise ReadOnlyError(self.path, name)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+    if not TYPE_CHECKING:  # a type checker says itself that there are no such methods
+        append = Refused()
+        append_batches = Refused()
+        delete_records = Refused()
+        end_transaction = Refused()
+        flush = Refused()
+        roll = Refused()
