@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from odradek.errors import SinkError
 from odradek.spark.pipeline.batch import Batch
 from odradek.storage.names import TopicPartition
 
