@@ -13,6 +13,9 @@ Headers = Iterable[tuple[str, Buffer | None]]
 """Pairs of a name and bytes or None, in order; names may repeat."""
 
 
+_RECORDS = frozenset({Record})
+
+
 def given_records(
     records: Record | Iterable[Record] | None,
     key: Buffer | None,
@@ -25,7 +28,7 @@ def given_records(
     Raises:
         TypeError: Something is no record, or nothing was given, or records and the parts of one.
     """
-    has_parts = headers != () or any(part is not None for part in (key, value, timestamp))
+    has_parts = key is not None or value is not None or timestamp is not None or headers != ()
     if records is None:
         if not has_parts:
             raise TypeError("append takes records, or the key=, value=, headers= and timestamp= of one")
@@ -34,10 +37,10 @@ def given_records(
         raise TypeError("append takes records, or the parts of one (key=, value=, ...), not both")
     if isinstance(records, Record):
         return [records]
-    if isinstance(records, str | bytes | bytearray | memoryview):
+    if isinstance(records, (str, bytes, bytearray, memoryview)):
         raise _no_record(records)
     given = list(records)
-    if set(map(type, given)) - {Record}:
+    if not _RECORDS.issuperset(map(type, given)):
         raise _no_record(next(one for one in given if type(one) is not Record))
     return given
 
