@@ -230,20 +230,6 @@ class RecordListTooLargeError(BrokerError):
     error_name = "RECORD_LIST_TOO_LARGE"
 
 
-class UnsupportedForMessageFormatError(BrokerError):
-    """Something that the message format does not have, such as transactions before v2."""
-
-    error_code = 43
-    error_name = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
-
-
-class UnsupportedCompressionTypeError(BrokerError):
-    """A codec that the message format, or the client, does not have."""
-
-    error_code = 76
-    error_name = "UNSUPPORTED_COMPRESSION_TYPE"
-
-
 class RecordRefusedError(BrokerError):
     """Records that a topic does not take: nothing of their batch was appended.
 
@@ -303,13 +289,6 @@ class TransactionCoordinatorFencedError(BrokerError):
 
     error_code = 52
     error_name = "TRANSACTION_COORDINATOR_FENCED"
-
-
-class UnknownProducerIdError(BrokerError):
-    """A producer whose state is no longer known, with a sequence number above 0."""
-
-    error_code = 59
-    error_name = "UNKNOWN_PRODUCER_ID"
 
 
 class InvalidTopicError(BrokerError):

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from odradek.messages.metadata.control_records import Voter, VoterEndpoint
 from odradek.messages.uuids import format_uuid
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.metadata.cluster import ClusterMetadata
-from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties, sole_voter
+from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.names import TopicPartition, partition_directory_name, segment_file_name
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
@@ -61,7 +62,9 @@ def test_kafka_starts_on_a_folder_that_we_formatted(kafka_tools: KafkaTools, tmp
     log_dir = tmp_path / "log-dir"
     meta = new_meta_properties(node_id=7)
     controller_port = free_port()
-    voters = [sole_voter(meta, "127.0.0.1", controller_port)] if quorum == "dynamic" else []
+    assert meta.directory_id is not None
+    endpoint = VoterEndpoint("CONTROLLER", "127.0.0.1", controller_port)
+    voters = [Voter(meta.node_id, meta.directory_id, (endpoint,))] if quorum == "dynamic" else []
     format_log_directory(log_dir, meta, voters=voters)
     metadata = ClusterMetadata(log_dir)
     metadata.create_topic("plain", 2, {"retention.ms": "-1", "compression.type": "zstd"})

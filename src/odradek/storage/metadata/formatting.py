@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import LogError
-from odradek.messages.metadata.control_records import Voter, VoterEndpoint
+from odradek.messages.metadata.control_records import Voter
 from odradek.messages.metadata.metadata_records import FeatureLevelRecord, encode_metadata_record
 from odradek.messages.uuids import format_uuid, random_uuid
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
@@ -35,23 +35,6 @@ KAFKA_4_3_FEATURES: Mapping[str, int] = {
     "transaction.version": 2,
 }
 """The levels that Apache Kafka 4.3.1 gives a new log directory."""
-
-
-def sole_voter(meta: MetaProperties, host: str, port: int, listener: str = "CONTROLLER") -> Voter:
-    """Return a log directory's node as the one controller of its cluster.
-
-    Args:
-        meta: Whose directory it is.
-        host: Where the controller will listen.
-        port: On which port.
-        listener: What the settings call that listener.
-
-    Raises:
-        ValueError: The directory has no id.
-    """
-    if meta.directory_id is None:
-        raise ValueError("a voter has a directory id")
-    return Voter(meta.node_id, meta.directory_id, (VoterEndpoint(listener, host, port),))
 
 
 def new_meta_properties(
