@@ -19,7 +19,6 @@ from kafka.protocol.consumer import FetchRequest
 from odradek.errors import ProtocolError
 from odradek.records.batch import read_records
 from odradek.records.control import ControlRecordType, parse_control_key
-from odradek.records.header import BatchHeader
 from odradek.records.isolation import ISOLATION_LEVELS, Isolation
 from odradek.records.kernels.batches import walk_batches
 from odradek.records.scan import Status, damage_at, scan_batches
@@ -158,7 +157,7 @@ def whole_batches(data: memoryview, position: int, end: int) -> tuple[int, int]:
     while position < end:
         table = walk_batches(data, position, end, _WALK_BATCHES, False)
         if len(table):
-            next_offset = BatchHeader._make(table.row(len(table) - 1)).next_offset
+            next_offset = table.header(len(table) - 1).next_offset
         stopped = table.stop_position == position
         position = table.stop_position
         if position == start and table.stop not in (Status.OK, Status.END, Status.TRUNCATED):

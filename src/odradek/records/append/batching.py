@@ -61,7 +61,7 @@ def headers_of(data: Buffer, *, check_crc: bool = True) -> list[BatchHeader]:
     table = walk_batches(data, 0, size, size // _SMALLEST_BATCH_BYTES + 1, check_crc)
     if table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
         raise CorruptMessageError(str(damage_at(table.stop, data, table.stop_position, size)))
-    return [BatchHeader._make(table.row(number)) for number in range(len(table))]
+    return [table.header(number) for number in range(len(table))]
 
 
 def _with_time(record: Record, now_ms: int) -> Record:

@@ -129,7 +129,7 @@ def check_headers(data: Buffer, rules: AppendRules, *, origin: AppendOrigin = Ap
     size = memoryview(data).nbytes
     # The smallest message has 26 bytes, so the table cannot outgrow its data much.
     table = walk_batches(data, 0, size, size // 26 + 1, True)
-    headers = [BatchHeader._make(table.row(index)) for index in range(len(table))]
+    headers = [table.header(index) for index in range(len(table))]
     if table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
         damage = damage_at(table.stop, data, table.stop_position, size)
         if table.stop == Status.BAD_HEADER:

@@ -131,13 +131,13 @@ class SegmentCleaner:
             before = position
             status, position = batches.run(data, position, end, OUTPUT_BYTES)
             if status == Status.COMPRESSED:
-                header = BatchHeader._make(batches.batch)
+                header = batches.batch
                 status = self._clean_batch(segment, header, batches, last_records)
                 position = header.end_position
             if status not in (Status.OK, Status.FULL, Status.END):
                 if batches.overflowed:
                     raise LogError(f"{segment.path}: the segments take more than 2^31 - 1 offsets or bytes together")
-                raise damage_at(status, data, BatchHeader._make(batches.batch).position, end, segment.path)
+                raise damage_at(status, data, batches.batch.position, end, segment.path)
             self._throttle.wait(position - before)
             if batches.output_size and (status == Status.END or batches.output_size >= OUTPUT_BYTES):
                 self._throttle.wait(batches.output_size)
