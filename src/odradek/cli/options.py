@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
+
+from odradek.records.timestamps import timestamp_ms
 
 
 class OffsetRange(click.ParamType[Any]):
@@ -48,10 +49,6 @@ class Timestamp(click.ParamType[Any]):
         except ValueError:
             pass
         try:
-            moment = datetime.fromisoformat(value)
+            return timestamp_ms(value)
         except ValueError:
             self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-01T12:00:00", param, ctx)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        since_epoch = moment - datetime(1970, 1, 1, tzinfo=UTC)
-        return (since_epoch.days * 86_400 + since_epoch.seconds) * 1000 + since_epoch.microseconds // 1000

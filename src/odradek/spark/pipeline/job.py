@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.errors import FormatError, OdradekError, OptionError
+from odradek.records.compression import CODECS
 from odradek.spark.options import SourceOptions
 from odradek.storage.regular_files import read_file
 
@@ -171,7 +172,7 @@ class Job:
                     raise JobError(f"sink.on_held: error, skip or replay, not {sink.on_held!r}")
                 if sink.partition_by not in ("source", "key"):
                     raise JobError(f"sink.partition_by: source or key, not {sink.partition_by!r}")
-                if sink.compression not in ("none", "gzip", "snappy", "lz4", "zstd"):
+                if sink.compression not in CODECS:
                     raise JobError(f"sink.compression: one of Kafka's codecs, not {sink.compression!r}")
             if isinstance(sink, ParquetSinkSpec):
                 if sink.on_held not in ("error", "skip"):

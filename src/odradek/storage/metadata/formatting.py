@@ -9,7 +9,6 @@ Source in Kafka: `Formatter`, `StorageTool`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
@@ -18,6 +17,7 @@ from odradek.errors import LogError
 from odradek.messages.metadata.control_records import Voter
 from odradek.messages.metadata.metadata_records import FeatureLevelRecord, encode_metadata_record
 from odradek.messages.uuids import format_uuid, random_uuid
+from odradek.records.timestamps import now_ms
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
@@ -81,6 +81,6 @@ def format_log_directory(
     if voters:
         folder = directory / METADATA_DIRECTORY
         make_durable_directory(folder, files)
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
         write_snapshot(folder / raft_snapshot_file_name(0, 0), (), voters=voters, logged_ms=now, files=files)
     meta.write(directory / META_PROPERTIES, files)
