@@ -32,8 +32,8 @@ from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, read_le
 from odradek.storage.formats.metadata_snapshot import read_snapshot
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.formats.quorum_state import read_quorum_state
-from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.names import CHECKPOINT_SUFFIX
+from odradek.storage.producers.open_transactions import OpenTransactions
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.segment.batch_reader import Damage, mapped
 
@@ -91,7 +91,7 @@ class PartitionSalvage:
         self._expected: int | None = None
         self._after_loss = False
         self._pending: list[Damage] = []
-        self._open: dict[int, int] = {}
+        self._open = OpenTransactions()
 
     def run(self) -> None:
         """Write what is sound."""
@@ -105,7 +105,7 @@ class PartitionSalvage:
                 self._unreadable(segment, following, str(error))
         self._lost_before(None)
         if self._result.losses:
-            self._result.open_transactions = dict(self._open)
+            self._result.open_transactions = self._open.first_offsets
         snapshots = [path.name for path in self._folder.path.glob(f"*{CHECKPOINT_SUFFIX}")]
         readers = _READERS | dict.fromkeys(snapshots, read_snapshot)
         self._result.left_out += copy_files(self._folder.path, self._directory, readers, self._files)
@@ -214,13 +214,15 @@ class PartitionSalvage:
         if not header.is_transactional:
             return
         if not header.is_control:
-            self._open.setdefault(header.producer_id, header.base_offset)
+            self._open.data(header)
             return
         try:
             marker = read_marker(data, header)
         except FormatError:
             return
-        first_offset = self._open.pop(header.producer_id, None) if marker is not None else None
-        if marker is not None and first_offset is not None and marker.type is ControlRecordType.ABORT:
-            stable = min(self._open.values(), default=header.next_offset)
-            writer.aborted(AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable))
+        if marker is None:
+            return
+        if marker.type is not ControlRecordType.ABORT:
+            self._open.end(header)
+        elif (transaction := self._open.abort(header)) is not None:
+            writer.aborted(transaction)
