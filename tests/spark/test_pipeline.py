@@ -20,7 +20,7 @@ from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
 from odradek.spark.pipeline.sink import Held, SinkError
-from odradek.spark.ranges import DataLossError, Loss
+from odradek.spark.ranges import DataLossError, LossCause
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
 
@@ -334,7 +334,7 @@ def test_a_topic_made_anew_is_not_gone_on_with(
     metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAEQ")
     with pytest.raises(DataLossError, match="made again under the same name") as caught:
         Pipeline(work, spark).run()
-    assert caught.value.loss is Loss.NEW_TOPIC
+    assert caught.value.cause is LossCause.NEW_TOPIC
 
 
 def test_a_deleted_head_fails_unless_told_otherwise(
@@ -346,7 +346,7 @@ def test_a_deleted_head_fails_unless_told_otherwise(
         store.commit({TopicPartition("truncated-head", 0): Position(700)}, expected=store.load())
     with pytest.raises(DataLossError, match=r"\[777, 1200\)") as caught:
         Pipeline(work, spark).run()
-    assert caught.value.loss is Loss.RETENTION
+    assert caught.value.cause is LossCause.RETENTION
     Pipeline(job(tmp_path, fixture_4_3_1.log_dir, source={**source, "failOnDataLoss": "false"}), spark).run()
     assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "truncated-head-0")
 
@@ -365,7 +365,7 @@ def test_a_tail_or_a_partition_that_is_gone_is_named_for_what_it_is(
     os.truncate(segment, last.position)
     with pytest.raises(DataLossError, match=r"keyed-0: .*\): truncated \(failOnDataLoss") as caught:
         Pipeline(work, spark).run()
-    assert caught.value.loss is Loss.TRUNCATION
+    assert caught.value.cause is LossCause.TRUNCATION
     assert Pipeline(lenient, spark).run() == 0
     for deleted, left in (("keyed-1", 2), ("keyed-*", 0)):
         for path in log_dir.glob(deleted):

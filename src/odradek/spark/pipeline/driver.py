@@ -31,7 +31,17 @@ from odradek.spark.pipeline.job import Job, JobError, ParquetSinkSpec, SinkSpec,
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.session import explain, open_session
 from odradek.spark.pipeline.sink import Held, Sink, SinkError
-from odradek.spark.ranges import Bounds, Loss, OffsetRange, Topics, find_loss, find_partitions, limited, resolve, within
+from odradek.spark.ranges import (
+    Bounds,
+    LossCause,
+    OffsetRange,
+    Topics,
+    find_loss,
+    find_partitions,
+    limited,
+    resolve,
+    within,
+)
 from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition
 
@@ -187,7 +197,7 @@ class Pipeline:
             if stored is not None:
                 loss = find_loss(OffsetRange(name, stored.offset, stored.offset), bounds.get(name), stored.topic_id)
                 # Going on with a topic made again is no choice: sinks know offsets, and these are others now.
-                if loss is not None and (self._options.fail_on_data_loss or loss.loss is Loss.NEW_TOPIC):
+                if loss is not None and (self._options.fail_on_data_loss or loss.cause is LossCause.NEW_TOPIC):
                     raise loss
         if target is not None:
             bounds = {name: held for name, held in bounds.items() if name in target}
