@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 
 record_module = pytest.importorskip("kafka.record")
 pytest.importorskip("snappy")

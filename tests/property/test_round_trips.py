@@ -20,7 +20,7 @@ from odradek.records.append.validator import AppendOrigin, AppendRules, validate
 from odradek.records.builder import BatchOptions, build_batch
 from odradek.records.compression import Codec, compress
 from odradek.records.kernels.encode import seal
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 from peers.arrow_records import MemorySlice, decode
 
 MAX_OFFSET = (1 << 62) - 1

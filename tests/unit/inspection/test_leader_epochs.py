@@ -10,8 +10,8 @@ import pytest
 from odradek.inspection import Finding, FindingKind, verify
 from odradek.records import Record
 from odradek.records.builder import build_batch
-from odradek.records.message_builder import build_message_set
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
+from odradek.testing.message_builder import build_message_set
 
 
 def log_of(folder: Path, epochs: Sequence[int], entries: Sequence[tuple[int, int]] | None) -> Path:

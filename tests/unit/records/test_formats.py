@@ -29,7 +29,7 @@ from odradek.records.builder import build_batch, build_control_batch, build_empt
 from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.encode import seal
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 from peers.arrow_records import MemorySlice, decode
 
 TIME = 1_600_000_000_000

@@ -9,7 +9,7 @@ from odradek.records import Record
 from odradek.records.append.batching import build_batches
 from odradek.records.append.validator import AppendRules, validate_append
 from odradek.records.builder import build_batch
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

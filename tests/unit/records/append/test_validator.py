@@ -21,7 +21,7 @@ from odradek.records.compression import Codec, compress
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.encode import seal
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

@@ -6,8 +6,8 @@ import pytest
 
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.compression import Codec, decompress
-from odradek.records.message_builder import build_message_set
 from odradek.records.message_set import message_payload
+from odradek.testing.message_builder import build_message_set
 
 # As Kafka wrote them.
 V0_PLAIN = bytes.fromhex("0000000000000000 00000012 8697724c 00 00 00000002 6b30 00000002 7630")
