@@ -39,7 +39,8 @@ from typing import Self
 from kafka import errors
 
 from odradek.errors import CommitConflictError, OffsetStoreError
-from odradek.kafka.group import CommittedOffset, GroupClient, client_config
+from odradek.kafka.cluster import client_config
+from odradek.kafka.group import CommittedOffset, GroupClient
 from odradek.offsets.store import (
     DEFAULT_TIMEOUT_MS,
     OffsetStore,
