@@ -18,7 +18,7 @@ from odradek.errors import FormatError
 from odradek.inspection.entry_listing import entries_of
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError, expand
 from odradek.inspection.selection import Selection, start_position
-from odradek.records import Record, read_records
+from odradek.records import read_records
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 
@@ -89,7 +89,8 @@ class Dump:
     def _dump_records(self, file: LogFile, reader: BatchReader, data: Buffer) -> None:
         selection = self._selection
         make_line = json_line if self._jsonl else text_line
-        line: Callable[[Record], str] = make_line(file, base64=self._base64)
+        data_line = make_line(file, base64=self._base64)
+        control_line = make_line(file, base64=self._base64, control=True)
         for header in reader:
             if selection.skips_batch(header) or (header.is_control and not self._control):
                 continue
@@ -98,6 +99,7 @@ class Dump:
             except FormatError as error:
                 self.damaged(damage_of(file.path, header, error))
                 continue
+            line = control_line if header.is_control else data_line
             lines = [line(record) for record in records if selection.takes(record)]
             self._out.write("".join(lines).encode("utf-8", "surrogatepass"))
 
@@ -130,7 +132,7 @@ def _text_value(value: object) -> str:
     default="auto",
     help="Keys, values and header values as text where they are UTF-8, or always as base64.",
 )
-@click.option("--control", is_flag=True, help="Also the broker's own control records (transaction markers).")
+@click.option("--control", is_flag=True, help="Also the broker's own control records, such as transaction markers.")
 @click.option("--batches", is_flag=True, help="One line a batch: its header.")
 @click.option("--offsets", type=OffsetRange(), help="Only offsets from A to below B; either may be left out.")
 @click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")

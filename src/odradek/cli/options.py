@@ -2,11 +2,41 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
 from typing import Any
 
 import click
 
 from odradek.records.timestamps import timestamp_ms
+FORMAT = click.option(
+    "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines."
+)
+
+
+class Existing(click.Path):
+    """A file or a folder that is there: else it is the system's error, which is no wrong usage.
+
+    Args:
+        folder: Whether it is a folder.
+    """
+
+    def __init__(self, *, folder: bool) -> None:
+        super().__init__(path_type=Path)
+        self._folder = folder
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path.
+
+        Raises:
+            OSError: There is nothing, or something else; it names the path.
+        """
+        is_folder = Path(value).stat() and Path(value).is_dir()
+        if is_folder != self._folder:
+            number = errno.EISDIR if is_folder else errno.ENOTDIR
+            raise OSError(number, os.strerror(number), str(value))
+        return super().convert(value, param, ctx)
 
 
 class OffsetRange(click.ParamType[Any]):

@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from odradek.cli.options import Existing
+
 if TYPE_CHECKING:
     from odradek.spark.pipeline import BatchReport, Pipeline
 
@@ -29,7 +31,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=Existing(folder=False))
 @click.option(
     "--follow", type=click.IntRange(min=1), metavar="SECONDS", help="Go on for so long after the first batch."
 )
@@ -110,7 +112,7 @@ def _progress(pipeline: Pipeline, batch: BatchReport) -> Table:
 
 
 @command.command(short_help="Merge the small Parquet files of a job.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=Existing(folder=False))
 @click.option("--target-mb", type=click.IntRange(min=1), default=128, show_default=True, help="How large files become.")
 def compact(file: Path, target_mb: int) -> None:
     """Merge the small Parquet files of the job that FILE describes, while it does not run."""

@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 
 from odradek.cli.app import ExitCode, printable, report
+from odradek.cli.options import Existing
 from odradek.inspection import Loss, SalvageReport, salvage
 from odradek.inspection.salvaging.run import incomplete_path
 
 
 @click.command("salvage")
-@click.argument("source", metavar="SRC", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("source", metavar="SRC", type=Existing(folder=True))
 @click.argument("target", metavar="DST", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="How losses are printed.")
 def command(source: Path, target: Path, form: str) -> int:
