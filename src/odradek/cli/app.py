@@ -9,6 +9,7 @@ line on stderr and a code. Nothing that a user can pass in ends in a traceback.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from odradek.errors import FormatError, OdradekError
 COMMANDS = {
     "dump": "Show what the files of a log hold.",
     "offsets": "Show and set where readers keep their place.",
-    "pipeline": "Run Spark pipelines over topics.",
+    "pipeline": "Check and run Spark pipelines over topics.",
     "salvage": "Write what is sound in a damaged log into a new one.",
     "topics": "List the partitions of a log directory.",
     "verify": "Verify the files of a log.",
@@ -39,6 +40,7 @@ EXTRAS = {
     "pyarrow": "arrow",
     "pyspark": "spark",
     "redis": "redis",
+    "sqlglot": "spark",
 }
 """Which of the optional dependencies brings a package."""
 
@@ -128,6 +130,9 @@ class Application(click.Group):
         if sys.stdout is None:
             fail("stdout is closed", ExitCode.INPUT_OUTPUT)
         open_output()
+        if not logging.getLogger().handlers:
+            # Client libraries log every attempt; what came of it is told in one line of our own.
+            logging.getLogger().addHandler(logging.NullHandler())
         try:
             code = self._run(args, prog_name, complete_var, windows_expand_args, extra)
             flush_output()

@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 
 from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.kafka_dump import Decoder, KafkaDump, KafkaDumpOptions
-from odradek.cli.options import OffsetRange, Timestamp
+from odradek.cli.options import PATHS, OffsetRange, Timestamp
 from odradek.cli.record_json import batch_fields, json_line, quote, text_line
 from odradek.errors import FormatError
 from odradek.inspection.entry_listing import entries_of
@@ -117,7 +117,7 @@ def _text_value(value: object) -> str:
 
 
 @click.command("dump")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@PATHS
 @click.option(
     "--format",
     "form",

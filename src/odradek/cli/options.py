@@ -15,6 +15,9 @@ FORMAT = click.option(
 )
 
 
+PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(readable=False))
+
+
 class Existing(click.Path):
     """A file or a folder that is there: else it is the system's error, which is no wrong usage.
 
@@ -23,7 +26,8 @@ class Existing(click.Path):
     """
 
     def __init__(self, *, folder: bool) -> None:
-        super().__init__(path_type=Path)
+        # Completion asks which of them it is; whether it may be read, whoever reads it says.
+        super().__init__(path_type=Path, file_okay=not folder, dir_okay=folder, readable=False)
         self._folder = folder
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

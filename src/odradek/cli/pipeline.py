@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -17,7 +18,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from odradek.cli.options import Existing
+from odradek.cli.app import ExitCode, describe, fail, printable, report
+from odradek.cli.options import FORMAT, Existing
+from odradek.errors import FormatError
 
 if TYPE_CHECKING:
     from odradek.spark.pipeline import BatchReport, Pipeline
@@ -27,7 +30,39 @@ FOLLOW_INTERVAL_MS = 1000
 
 @click.group()
 def command() -> None:
-    """Run Spark pipelines over topics."""
+    """Check and run Spark pipelines over topics.
+
+    Example: odradek pipeline check examples/wordcount.toml
+    """
+
+
+@command.command()
+@click.argument("file", type=Existing(folder=False))
+@FORMAT
+def check(file: Path, form: str) -> int:
+    """Check the job that FILE describes, within a second or two: no Spark is started.
+
+    Keys, the offset store, topics, SQL, views and columns are looked at; the store and brokers are asked with a short
+    time-out. Findings go to stdout, a line each; the exit code is 1 where there are any.
+
+    Example: odradek pipeline check examples/wordcount.toml
+    """
+    from odradek.spark.pipeline.check import check_job
+
+    try:
+        findings = check_job(file)
+    except FormatError as error:
+        # What is no text at all is no job either.
+        fail(describe(error), ExitCode.INPUT_OUTPUT)
+    for finding in findings:
+        if form == "jsonl":
+            fields = {"file": str(finding.path), "line": finding.line, "key": finding.key, "reason": finding.reason}
+            click.echo(json.dumps(fields, separators=(",", ":")))
+        else:
+            click.echo(printable(str(finding)))
+    if form == "text" and not findings:
+        report(f"{file}: nothing wrong was found")
+    return ExitCode.FINDINGS if findings else ExitCode.CLEAN
 
 
 @command.command()
@@ -35,11 +70,14 @@ def command() -> None:
 @click.option(
     "--follow", type=click.IntRange(min=1), metavar="SECONDS", help="Go on for so long after the first batch."
 )
-def run(file: Path, follow: int | None) -> None:
+@FORMAT
+def run(file: Path, follow: int | None, form: str) -> None:
     """Run the job that FILE describes.
 
     Without a trigger interval in FILE it ends when what is there now is done; --follow goes on with what is added
     meanwhile. Ctrl-C and SIGTERM finish the batch that is being done; a second one does not wait for it.
+
+    Example: odradek pipeline run examples/wordcount.toml --follow 60
     """
     from odradek.spark.pipeline import Job, Pipeline
     from odradek.spark.pipeline.job import ParquetSinkSpec
@@ -114,8 +152,12 @@ def _progress(pipeline: Pipeline, batch: BatchReport) -> Table:
 @command.command(short_help="Merge the small Parquet files of a job.")
 @click.argument("file", type=Existing(folder=False))
 @click.option("--target-mb", type=click.IntRange(min=1), default=128, show_default=True, help="How large files become.")
-def compact(file: Path, target_mb: int) -> None:
-    """Merge the small Parquet files of the job that FILE describes, while it does not run."""
+@FORMAT
+def compact(file: Path, target_mb: int, form: str) -> None:
+    """Merge the small Parquet files of the job that FILE describes, while it does not run.
+
+    Example: odradek pipeline compact examples/wordcount.toml --target-mb 256
+    """
     from odradek.spark.pipeline import Job
     from odradek.spark.pipeline.compaction import compact as merge
     from odradek.spark.pipeline.job import ParquetSinkSpec
@@ -123,4 +165,8 @@ def compact(file: Path, target_mb: int) -> None:
     for sink in Job.read(file).sinks:
         if isinstance(sink, ParquetSinkSpec):
             merged, made = merge(sink.path, target_mb << 20)
-            click.echo(f"{sink.path}: {merged} files merged into {made}")
+            if form == "jsonl":
+                fields = {"path": str(sink.path), "merged": merged, "made": made}
+                click.echo(json.dumps(fields, separators=(",", ":")))
+            else:
+                click.echo(printable(f"{sink.path}: {merged} files merged into {made}"))

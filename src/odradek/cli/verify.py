@@ -7,13 +7,14 @@ import json
 import click
 
 from odradek.cli.app import ExitCode, describe, printable, report
+from odradek.cli.options import PATHS
 from odradek.inspection import Finding, FindingKind, UnknownPathError
 from odradek.inspection.log_files import locate_all
 from odradek.inspection.verification.run import Verification
 
 
 @click.command("verify")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@PATHS
 @click.option(
     "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="How findings are printed."
 )

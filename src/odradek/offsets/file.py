@@ -151,7 +151,7 @@ class FileOffsetStore(OffsetStore):
                 for partition, entry in partitions.items()
             ]
             offsets = [entry["offset"] for _, entry in entries]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OffsetStoreError(f"{self.address}: this is not a file of positions ({error!r})") from error
         if not isinstance(version, str):
             raise OffsetStoreError(f"{self.address}: the version is a string, not {version!r:.100}")

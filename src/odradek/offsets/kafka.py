@@ -199,7 +199,7 @@ def _metadata_of(committed: CommittedOffset) -> dict[str, object]:
     """Return what a store like this one wrote beside an offset; nothing where somebody else wrote."""
     try:
         known = json.loads(committed.metadata)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) and isinstance(known.get("version"), str) else {}
 

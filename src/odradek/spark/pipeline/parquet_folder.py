@@ -169,7 +169,7 @@ def footer_ranges(path: Path) -> list[OffsetRange]:
     try:
         metadata: Mapping[bytes, bytes] = pq.read_metadata(path).metadata or {}
         content = json.loads(metadata[RANGES_KEY])
-    except (OSError, pa.ArrowInvalid, KeyError, ValueError) as error:
+    except (OSError, pa.ArrowInvalid, KeyError, ValueError, RecursionError) as error:
         raise SinkError(f"{path}: this file was not written by a pipeline: put it elsewhere") from error
     return [OffsetRange(TopicPartition(topic, partition), start, end) for topic, partition, start, end in content]
 
