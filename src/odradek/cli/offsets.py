@@ -39,6 +39,8 @@ def command() -> None:
 
     ADDRESS is that of a store: file:///path/offsets.json, kafka://host:port/group, zookeeper://host:port/group or
     redis://host:port/db?group=name.
+
+    Example: odradek offsets show file:offsets.json
     """
 
 
@@ -46,7 +48,10 @@ def command() -> None:
 @click.argument("address")
 @FORMAT
 def show(address: str, form: str) -> None:
-    """List the positions at ADDRESS, a store or the checkpoint of a Spark stream."""
+    """List the positions at ADDRESS, a store or the checkpoint of a Spark stream.
+
+    Example: odradek offsets show redis://localhost:6379/0?group=words
+    """
     _print(_read(address), form)
 
 
@@ -59,6 +64,8 @@ def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], 
 
     A place is the next offset to read: events-0=1200. What runs on the store and commits after that is refused, so
     stop it first. The other partitions keep their positions.
+
+    Example: odradek offsets set file:offsets.json events-0=1200 events-1=900
     """
     from odradek.offsets.store import Position, open_store
 
@@ -80,7 +87,10 @@ def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], 
 @click.option("--overwrite", is_flag=True, help="Also where TO has positions already.")
 @FORMAT
 def copy(source: str, target: str, overwrite: bool, form: str) -> None:
-    """Copy the positions at FROM to the store at TO, and list all that it has then."""
+    """Copy the positions at FROM to the store at TO, and list all that it has then.
+
+    Example: odradek offsets copy file:offsets.json kafka://localhost:9092/words
+    """
     _store(_read(source), target, overwrite, form)
 
 
@@ -93,6 +103,8 @@ def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) 
     """Put how far a Spark stream is, as its CHECKPOINT says, into the store at ADDRESS.
 
     What counts is the last batch that is done.
+
+    Example: odradek offsets from-checkpoint /data/checkpoint file:offsets.json
     """
     from odradek.offsets.spark_checkpoint import read_checkpoint
 
@@ -102,7 +114,10 @@ def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) 
 @command.command("to-starting-offsets", short_help="Print positions as Spark's option startingOffsets.")
 @click.argument("address")
 def to_starting_offsets(address: str) -> None:
-    """Print the positions at ADDRESS, a store or a checkpoint, as Spark's option startingOffsets takes them."""
+    """Print the positions at ADDRESS, a store or a checkpoint, as Spark's option startingOffsets takes them.
+
+    Example: odradek offsets to-starting-offsets file:offsets.json
+    """
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), position in sorted(_read(address).items()):
         topics.setdefault(topic, {})[str(partition)] = position.offset
