@@ -114,6 +114,9 @@ class Application(click.Group):
         except BrokenPipeError as error:
             # As it is, click would make the code 1 of it, which here means findings.
             raise ReaderGoneError from error
+        except KeyboardInterrupt as error:
+            # As it is, click would print an empty line first.
+            raise click.Abort from error
 
     def main(
         self,
@@ -137,6 +140,8 @@ class Application(click.Group):
             code = self._run(args, prog_name, complete_var, windows_expand_args, extra)
             flush_output()
         except (KeyboardInterrupt, click.Abort):
+            # Nobody may take what is left to write.
+            drop_output()
             fail("interrupted", ExitCode.INTERRUPTED)
         except ReaderGoneError:
             # Whoever read our output has gone.

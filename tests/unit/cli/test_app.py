@@ -6,8 +6,10 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -48,6 +50,76 @@ def test_every_command_is_there_and_helps(name: str) -> None:
     result = CliRunner().invoke(main, [name, "--help"])
     assert result.exit_code == 0
     assert result.stdout.startswith(f"Usage: main {name}")
+
+
+def every_command() -> list[str]:
+    found = []
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        found.append(name)
+        if isinstance(command, click.Group):
+            found += [f"{name} {part}" for part in command.commands]
+    return found
+
+
+@pytest.mark.parametrize("name", every_command())
+def test_every_help_has_one_example(name: str) -> None:
+    result = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="odradek", terminal_width=200)
+    assert result.exit_code == 0
+    assert result.stdout.count(f"Example: odradek {name} ") == 1
+
+
+def test_the_help_begins_with_what_it_is_and_the_version_is_one_line() -> None:
+    assert "Odradek reads, verifies and repairs" in CliRunner().invoke(main, ["--help"]).stdout.splitlines()[2]
+    assert CliRunner().invoke(main, ["--version"]).stdout == f"odradek {version('odradek')}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("odradek top", "plain,topics"),
+        ("odradek dump --offsets-d", "plain,--offsets-decoder"),
+        ("odradek pipeline ch", "plain,check"),
+        ("odradek dump da", "file,da"),
+        ("odradek topics da", "dir,da"),
+        ("odradek verify --format js", "plain,jsonl"),
+    ],
+)
+def test_the_shell_completes(words: str, completed: str) -> None:
+    count = str(len(words.split()) - 1)
+    environment = {**os.environ, "_ODRADEK_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count}
+    result = subprocess.run(ODRADEK, capture_output=True, text=True, env=environment, timeout=60)
+    assert (result.returncode, result.stdout.split()) == (0, [completed])
+
+
+def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    path.write_text("0\n100000\n" + "".join(f"t {number} {number}\n" for number in range(100_000)))
+    module = [sys.executable, "-m", "odradek.cli", "dump", path]
+    with subprocess.Popen(module, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        # It is in the middle of its output, which nobody takes.
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b"odradek: interrupted\n"
+        process.stdout.close()
+        assert process.wait(60) == 130
+
+
+def test_positions_nested_too_deeply_are_one_line_and_3(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_text("[" * 100_000)
+    result = CliRunner().invoke(main, ["offsets", "show", f"file://{path}"])
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"odradek: file://{path}: this is not a file of positions")
+    assert result.stderr.count("\n") == 1
+
+
+def test_zookeeper_that_is_not_there_is_one_line_and_3() -> None:
+    address = "zookeeper://127.0.0.1:1/g"
+    result = subprocess.run([*ODRADEK, "offsets", "show", f"{address}?timeout_ms=500"], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (3, f"odradek: {address}: no answer, after 0.5 s\n")
 
 
 @pytest.mark.parametrize(
