@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from odradek.records.timestamps import timestamp_ms
+
 FORMAT = click.option(
     "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines."
 )

@@ -292,8 +292,8 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
         if sink.on_held not in ("error", "skip", "replay"):
             raise JobError(f"error, skip or replay, not {sink.on_held!r}", f"{key}.on_held")
         if sink.partition_by not in ("source", "key"):
+            raise JobError(f"source or key, not {sink.partition_by!r}", f"{key}.partition_by")
         if sink.compression not in CODECS:
-            raise JobError(f"one of Kafka's codecs, not {sink.compression!r}", f"{key}.compression")
             raise JobError(f"one of Kafka's codecs, not {sink.compression!r}", f"{key}.compression")
         return
     if sink.on_held not in ("error", "skip"):
