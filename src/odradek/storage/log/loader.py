@@ -100,7 +100,7 @@ class LogLoader:
         is_clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
-        index_interval_bytes: int = 4096,
+        index_interval_bytes: int,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         files: FileSystem = FILES,
         clock: Callable[[], int] = now_ms,

@@ -337,7 +337,7 @@ def test_a_compacted_segment_without_records_takes_its_place_whole(fixture_4_3_1
     with ReadOnlyLog(folder) as log:
         assert [segment.path.name for segment in log.segments[:2]] == [f"{first.name}.swap", second.name]
         assert [record.offset for record in log.read()] == rest
-    LogLoader(folder, OpenSegments(), recovery_point=second_base).load()
+    LogLoader(folder, OpenSegments(), recovery_point=second_base, index_interval_bytes=4096).load()
     with ReadOnlyLog(folder) as log:
         assert [record.offset for record in log.read()] == rest
         assert log.find_timestamp(0).offset == rest[0]
