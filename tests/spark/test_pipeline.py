@@ -140,8 +140,10 @@ def test_a_driver_that_was_replaced_stores_nothing(
 
 
 def test_two_pipelines_cannot_write_to_one_folder(tmp_path: Path) -> None:
-    # Locks do not exclude their own process: another one asks.
     held = ParquetFolder(tmp_path / "out")
+    with pytest.raises(SinkError, match="another pipeline writes here"):
+        ParquetFolder(tmp_path / "out")
+    # Nor did the refused one give the lock away to another process.
     code = (
         "import sys; from pathlib import Path; "
         "from odradek.spark.pipeline.parquet_folder import ParquetFolder; ParquetFolder(Path(sys.argv[1]))"
