@@ -15,7 +15,7 @@ from odradek.records import BatchHeader, Record, scan_batches
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.formats.checkpoints import read_offset_checkpoint
 from odradek.storage.log.log import Log
-from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.names import TopicPartition
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture

@@ -23,7 +23,7 @@ from odradek.inspection.log_files import QUORUM_STATE, PartitionFolder
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.inspection.salvaging.copies import copy_files
 from odradek.inspection.salvaging.report import Loss, SalvagedLog
-from odradek.inspection.salvaging.segment_writer import SegmentWriter
+from odradek.inspection.salvaging.salvaged_segment import SalvagedSegment
 from odradek.inspection.surroundings import Surroundings
 from odradek.records import BatchHeader
 from odradek.records.control import ControlRecordType
@@ -135,7 +135,7 @@ class PartitionSalvage:
 
     def _end_at(self, base_offset: int) -> None:
         """Write an empty last segment: it says where the log goes on, even when nothing is left in it."""
-        SegmentWriter(self._directory, base_offset, 0, self._files).finish()
+        SalvagedSegment(self._directory, base_offset, 0, self._files).finish()
 
     def _segment(self, path: Path, base_offset: int, following: int | None) -> None:
         place = SegmentPlace(path, base_offset, following, self._expected, self._after_loss, self._is_dense, self._ends)
@@ -148,7 +148,7 @@ class PartitionSalvage:
                 if following is None
                 else batches_and_damage(path, data)
             )
-            writer: SegmentWriter | None = None
+            writer: SalvagedSegment | None = None
             told: Finding | None = None
             try:
                 for item in order.batches(items):
@@ -165,7 +165,7 @@ class PartitionSalvage:
                             if not self._is_misplaced(path, item, base_offset, following):
                                 self._lost_before(item.base_offset)
                                 if writer is None:
-                                    writer = SegmentWriter(self._directory, base_offset, len(data), self._files)
+                                    writer = SalvagedSegment(self._directory, base_offset, len(data), self._files)
                                 self._write(writer, view, item, told)
                             told = None
                 if writer is not None:
@@ -190,7 +190,7 @@ class PartitionSalvage:
             self._pending.append(Damage(path, header.position, header.size_bytes, reason))
         return reason is not None
 
-    def _write(self, writer: SegmentWriter, view: memoryview, header: BatchHeader, told: Finding | None) -> None:
+    def _write(self, writer: SalvagedSegment, view: memoryview, header: BatchHeader, told: Finding | None) -> None:
         batch: Buffer = view[header.position : header.end_position]
         offset = header.base_offset.to_bytes(8, "big")
         if batch[:8] != offset:
@@ -210,7 +210,7 @@ class PartitionSalvage:
             )
         self._pending.clear()
 
-    def _follow_transactions(self, data: Buffer, header: BatchHeader, writer: SegmentWriter) -> None:
+    def _follow_transactions(self, data: Buffer, header: BatchHeader, writer: SalvagedSegment) -> None:
         if not header.is_transactional:
             return
         if not header.is_control:

@@ -10,7 +10,7 @@ from odradek.errors import CorruptRecordError
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.log.log import Log
-from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import LOG_SUFFIX, segment_file_name
 from odradek.storage.topic_config import TopicConfig

@@ -28,7 +28,7 @@ from odradek.messages.uuids import random_uuid
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch
 from odradek.storage.formats.metadata_snapshot import format_snapshot, read_snapshot, write_snapshot
-from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, append_metadata, load_metadata

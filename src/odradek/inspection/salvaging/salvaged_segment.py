@@ -22,7 +22,7 @@ from odradek.storage.topic_config import TopicConfig
 _INDEX_INTERVAL_BYTES = TopicConfig().index_interval_bytes
 
 
-class SegmentWriter:
+class SalvagedSegment:
     """A segment that is made again.
 
     Args:
