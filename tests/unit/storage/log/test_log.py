@@ -21,7 +21,6 @@ from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.formats.checkpoints import write_offset_checkpoint
-from odradek.storage.log.loader import LogLoader
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.segment.open_segments import OpenSegments
 
@@ -322,28 +321,6 @@ def test_a_compaction_that_a_crash_cut_short(fixture_4_3_1, tmp_path: Path) -> N
     with ReadOnlyLog(folder) as log:
         assert [record.offset for record in log.read()] == offsets
         assert log.segments[0].path == first
-
-
-def test_a_compacted_segment_without_records_takes_its_place_whole(fixture_4_3_1, tmp_path: Path) -> None:
-    folder = tmp_path / "v2-none-0"
-    shutil.copytree(fixture_4_3_1.log_dir / "v2-none-0", folder)
-    with ReadOnlyLog(folder) as log:
-        first, second = (segment.path for segment in log.segments[:2])
-        second_base = log.segments[1].base_offset
-        rest = [record.offset for record in log.read(second_base)]
-        assert first.with_suffix(".timeindex").stat().st_size
-    # A power cut may leave of its files the `.log` alone: the old indexes are still there then.
-    (folder / f"{first.name}.swap").touch()
-    with ReadOnlyLog(folder) as log:
-        assert [segment.path.name for segment in log.segments[:2]] == [f"{first.name}.swap", second.name]
-        assert [record.offset for record in log.read()] == rest
-    LogLoader(folder, OpenSegments(), recovery_point=second_base, index_interval_bytes=4096).load()
-    with ReadOnlyLog(folder) as log:
-        assert [record.offset for record in log.read()] == rest
-        assert log.find_timestamp(0).offset == rest[0]
-        assert not first.stat().st_size
-        assert not first.with_suffix(".timeindex").stat().st_size
-        assert not first.with_suffix(".index").stat().st_size
 
 
 def test_a_running_kafka_deletes_the_head(copy) -> None:
