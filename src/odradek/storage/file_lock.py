@@ -24,7 +24,7 @@ class _Register:
 
     def __init__(self) -> None:
         self.lock = create_lock(Rank.REGISTER)
-        self.files: WeakValueDictionary[tuple[int, int], io.FileIO] = WeakValueDictionary()
+        self.locked: WeakValueDictionary[tuple[int, int], io.FileIO] = WeakValueDictionary()
 
 
 _register = _Register()
@@ -54,7 +54,7 @@ class FileLock:
             self._file = file = self._open_locked()
             if file is None:
                 return False
-            _register.files[_identity(os.fstat(file.fileno()))] = file
+            _register.locked[_identity(os.fstat(file.fileno()))] = file
             return True
 
     def _open_locked(self) -> io.FileIO | None:
@@ -80,7 +80,7 @@ class FileLock:
             status = self.path.stat()
         except FileNotFoundError:
             return None
-        file = _register.files.get(_identity(status))
+        file = _register.locked.get(_identity(status))
         return None if file is None or file.closed else file
 
     @property

@@ -141,9 +141,9 @@ class ActiveSegment(Segment):
         self.written = written
         self.created_ms = created_ms
         self._limits = limits
-        self._disk = files
+        self._files = files
         self._jitter_ms = jitter_ms
-        self._open_files: _SegmentFiles | None = None
+        self._opened_files: _SegmentFiles | None = None
 
     @classmethod
     def create(
@@ -217,13 +217,13 @@ class ActiveSegment(Segment):
 
     # -- writing
 
-    def _files(self) -> _SegmentFiles:
-        opened = self._open_files
+    def _writable(self) -> _SegmentFiles:
+        opened = self._opened_files
         if opened is None:
             limits = self._limits
-            opened = self._opened.open(lambda: _SegmentFiles(self.directory, self.base_offset, limits, self._disk))
+            opened = self._opened.open(lambda: _SegmentFiles(self.directory, self.base_offset, limits, self._files))
             opened.go_back(self.written)
-            self._open_files = opened
+            self._opened_files = opened
         return opened
 
     def must_roll(self, size: int, max_timestamp: int, last_offset: int, limits: SegmentLimits, now_ms: int) -> bool:
@@ -241,7 +241,7 @@ class ActiveSegment(Segment):
             return True
         if position and self._waited_ms(max_timestamp, now_ms) > limits.segment_ms - self._jitter_ms:
             return True
-        opened = self._files()
+        opened = self._writable()
         return (
             opened.offset_index.is_full
             or opened.time_index.is_full
@@ -275,7 +275,7 @@ class ActiveSegment(Segment):
         Raises:
             LogOfflineError: The disk failed. What of the batches is in the file is unknown.
         """
-        opened = self._files()
+        opened = self._writable()
         before = self.written
         if self._limits.preallocate and before.position == 0:
             opened.log.truncate(self._limits.segment_bytes)
@@ -318,7 +318,7 @@ class ActiveSegment(Segment):
         Returns:
             What is to be published, where the file holds all of the batches; else the file ends as before, and None.
         """
-        opened, position = self._files(), self.written.position
+        opened, position = self._writable(), self.written.position
         end = position + sum(header.size_bytes for header in headers)
         window = self.contents.window(position, end - position)
         stop = min(end, window.end)
@@ -333,7 +333,7 @@ class ActiveSegment(Segment):
 
     def sync(self) -> None:
         """Return when what was written is on the disk."""
-        opened = self._files()
+        opened = self._writable()
         opened.log.sync()
         opened.offset_index.sync()
         opened.time_index.sync()
@@ -341,7 +341,7 @@ class ActiveSegment(Segment):
 
     def park(self) -> None:
         """Close the files as they are, to be opened again at the next append."""
-        opened, self._open_files = self._open_files, None
+        opened, self._opened_files = self._opened_files, None
         if opened is not None:
             opened.abandon()
 
@@ -354,14 +354,14 @@ class ActiveSegment(Segment):
         Returns:
             The same segment, as one that is only read.
         """
-        opened, written = self._files(), self.written
+        opened, written = self._writable(), self.written
         opened.go_back(written)
         opened.builder.finish()
         written = written._replace(time_entries=opened.time_index.count)
         if opened.log.size != written.position:
             opened.log.truncate(written.position)
         self.written = written
-        self._open_files = None
+        self._opened_files = None
         opened.offset_index.close()
         opened.time_index.close()
         opened.transaction_index.close()
@@ -381,7 +381,7 @@ class ActiveSegment(Segment):
     def offset_index(self) -> OffsetIndex:
         """The offset index, up to the published entries."""
         count = self.written.offset_entries
-        opened = self._open_files
+        opened = self._opened_files
         if opened is not None:
             return OffsetIndex.of(opened.offset_index.path, self.base_offset, opened.offset_index.entries, count)
         index = OffsetIndex(self._sibling(INDEX_SUFFIX), self.base_offset, is_own=False)
@@ -392,7 +392,7 @@ class ActiveSegment(Segment):
     def time_index(self) -> TimeIndex:
         """The time index, up to the published entries."""
         count = self.written.time_entries
-        opened = self._open_files
+        opened = self._opened_files
         if opened is not None:
             return TimeIndex.of(opened.time_index.path, self.base_offset, opened.time_index.entries, count)
         index = TimeIndex(self._sibling(TIME_INDEX_SUFFIX), self.base_offset, is_own=False)
