@@ -14,17 +14,16 @@ import fcntl
 import io
 import os
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 from odradek.storage.locks import Rank, create_lock
 
 
 class _Register:
-    """The files that this process has locked: while they are open, and somebody refers to them."""
+    """The files that this process has locked."""
 
     def __init__(self) -> None:
         self.lock = create_lock(Rank.REGISTER)
-        self.locked: WeakValueDictionary[tuple[int, int], io.FileIO] = WeakValueDictionary()
+        self.locked: dict[tuple[int, int], io.FileIO] = {}
 
 
 _register = _Register()
@@ -34,6 +33,8 @@ os.register_at_fork(after_in_child=_register.__init__)  # type: ignore[misc]
 
 class FileLock:
     """The lock of a file, taken by `acquire` and held until `release`. Any thread may release it.
+
+    A lock that is forgotten stays taken: whoever has one gives it back.
 
     Args:
         path: The file, made where it is missing; its folder is there.
@@ -109,6 +110,7 @@ class FileLock:
                     if removes and self._holder() is file:
                         self.path.unlink(missing_ok=True)
                 finally:
+                    _register.locked.pop(_identity(os.fstat(file.fileno())), None)
                     file.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 
 from odradek.storage.file_lock import FileLock
@@ -39,17 +38,6 @@ def test_a_lock_goes_with_its_file_and_not_with_a_name(tmp_path: Path) -> None:
     assert new.is_taken_here
     assert again.acquire()
     new.release()
-    again.release()
-
-
-def test_a_forgotten_lock_is_free(tmp_path: Path) -> None:
-    lock = FileLock(tmp_path / "lock")
-    assert lock.acquire()
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        del lock
-    again = FileLock(tmp_path / "lock")
-    assert not again.is_taken_here
-    assert again.acquire()
     again.release()
 
 

@@ -58,9 +58,9 @@ class ParquetFolder:
         self._commit = self._state / "commit.json"
         self._state.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(self._state / "lock")
-        if not self._lock.acquire():
-            raise SinkError(f"{path}: another pipeline writes here")
         try:
+            if not self._lock.acquire():
+                raise SinkError(f"{path}: another pipeline writes here")
             self.positions = self._recovered()
         except BaseException:
             self._lock.release()
