@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
 from odradek.storage.config_def import MAX_INT32
@@ -164,7 +165,7 @@ class LogDirectory:
             log.close()
         self._logs = {}
 
-    def __enter__(self) -> LogDirectory:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
