@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,7 +50,8 @@ def plan(options: SourceOptions, ranges: list[OffsetRange] | None = None) -> lis
         splits = topics.splits(plan_batch(topics, options) if ranges is None else ranges, options)
     finally:
         topics.close()
-    return pickle.loads(pickle.dumps(splits))
+    found: list[BrokerSplit] = pickle.loads(pickle.dumps(splits))
+    return found
 
 
 def read(splits: list[BrokerSplit]) -> dict[str, list[dict[str, object]]]:
@@ -135,6 +136,7 @@ def test_reader_that_stops_early_leaves_nothing_behind(
     options = source_options(fixture_broker, subscribe="v2-none", **{"kafka.max.partition.fetch.bytes": "1"})
     (split,) = plan(options)
     batches = split.read(SCHEMA)
+    assert isinstance(batches, Generator)
     next(batches)
     batches.close()
     assert offsets(read([split])["v2-none-0"]) == [record.offset for record in fixture_4_3_1.records("v2-none-0")]

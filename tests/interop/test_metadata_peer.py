@@ -15,6 +15,7 @@ from odradek.records.builder import build_batch
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
+from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.names import TopicPartition, partition_directory_name, segment_file_name
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
@@ -35,6 +36,12 @@ def _write_partitions(metadata: ClusterMetadata, topic: str, values: list[bytes]
         write_partition_metadata(folder / PARTITION_METADATA, image.topic_id)
         records = [Record(b"%d" % number, value, timestamp=TIMESTAMP_MS) for value in values]
         (folder / segment_file_name(0, ".log")).write_bytes(build_batch(records, partition_leader_epoch=0))
+
+
+def id_of(image: MetadataImage, topic: str) -> str:
+    found = image.topics[topic].topic_id
+    assert found is not None
+    return format_uuid(found)
 
 
 def _described(tools: KafkaTools, servers: str, topic: str) -> dict[str, str]:
@@ -90,7 +97,7 @@ def test_kafka_starts_on_a_folder_that_we_formatted(kafka_tools: KafkaTools, tmp
         for topic, partitions in (("plain", 3), ("compacted", 1)):
             described = _described(kafka_tools, servers, topic)
             assert (described["TopicId"], described["PartitionCount"]) == (
-                format_uuid(ours.topics[topic].topic_id),
+                id_of(ours, topic),
                 str(partitions),
             )
             assert _settings(kafka_tools, servers, topic) == ours.topic_config(topic)
@@ -126,9 +133,7 @@ def test_topics_of_ours_join_those_of_kafka(
     broker = kafka_broker(log_dir)
     for _ in range(2):
         servers = broker.bootstrap_servers
-        assert _described(kafka_tools, servers, "added")["TopicId"] == format_uuid(
-            metadata.image.topics["added"].topic_id
-        )
+        assert _described(kafka_tools, servers, "added")["TopicId"] == id_of(metadata.image, "added")
         assert _described(kafka_tools, servers, "v2-none")["PartitionCount"] == "2"
         assert _settings(kafka_tools, servers, "added") == {"retention.ms": "-1", "segment.bytes": "2097152"}
         assert _settings(kafka_tools, servers, "keyed")["max.message.bytes"] == "4711"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def _old_messages(segment: Segment) -> None:
 
 
 def _batches(segment: Segment) -> None:
-    def add(records: list[Record] = CONTENTS, read: list[Record] | None = None, **fields: object) -> None:
+    def add(records: list[Record] = CONTENTS, read: list[Record] | None = None, **fields: Any) -> None:
         stamp = str(fields.get("timestamp_type", "CreateTime"))
         fields = {"base_offset": segment.next_offset, "partition_leader_epoch": 0, **fields}
         segment.add(build_batch(records, **fields), records if read is None else read, stamp)

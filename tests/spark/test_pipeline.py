@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from odradek.errors import CommitConflictError
 from odradek.offsets.store import Position, open_store
 from odradek.records import scan_batches
-from odradek.spark.pipeline import Job, JobError, Pipeline
+from odradek.spark.pipeline import BatchReport, Job, JobError, Pipeline
 from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
@@ -43,8 +43,9 @@ def stored(path: Path) -> Counter[tuple[str, int, int]]:
         return Counter()
     rows = pq.read_table(path, columns=["topic", "partition", "offset"]).to_pylist()
     found = Counter((row["topic"], row["partition"], row["offset"]) for row in rows)
-    again = duckdb.sql(f"SELECT topic, partition, \"offset\" FROM '{path}/**/*.parquet'").fetchall()
-    assert Counter(again) == found
+    again = duckdb.sql(f"SELECT topic, partition, \"offset\" FROM '{path}/**/*.parquet'")
+    assert again is not None
+    assert Counter(again.fetchall()) == found
     return found
 
 
@@ -82,7 +83,7 @@ def test_reads_only_what_was_added(spark: SparkSession, fixture_4_3_1: KafkaFixt
     assert max(offset for _, _, offset in stored(tmp_path / "out")) == border - 1
     for segment in segments[3:]:
         shutil.copy(segment, log_dir / "v2-none-0")
-    reports = []
+    reports: list[BatchReport] = []
     assert Pipeline(work, spark).run(reports.append) == 1
     assert [part.start_offset for part in reports[0].ranges] == [border]
     assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "v2-none-0")
@@ -90,7 +91,7 @@ def test_reads_only_what_was_added(spark: SparkSession, fixture_4_3_1: KafkaFixt
 
 def test_batches_are_bounded(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=500)
-    reports = []
+    reports: list[BatchReport] = []
     batches = Pipeline(work, spark).run(reports.append)
     assert batches == 3
     assert all(report.offsets <= 500 for report in reports)

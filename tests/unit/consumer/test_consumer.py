@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from conftest import KafkaFixture
 from odradek.consumer.consumer import consume
+from odradek.consumer.fetched import ConsumedRecord
 from odradek.errors import (
     CommitConflictError,
     FormatError,
@@ -28,6 +29,8 @@ from odradek.offsets.file import FileOffsetStore
 from odradek.offsets.store import Position, Positions
 from odradek.records import scan_batches
 from odradek.storage.names import TopicPartition
+from peers.kafka_fixture import KafkaFixture
+from placed import offset_of
 
 SEGMENT = "00000000000000000000.log"
 
@@ -156,7 +159,7 @@ def test_a_record_whose_treatment_fails_comes_again(growing: GrowingLog, group: 
     growing.append(2)
     consumer = consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest")
     with pytest.raises(ZeroDivisionError), consumer:
-        all(1 / (2 - consumed.record.offset) for consumed in consumer)
+        all(1 / (2 - offset_of(consumed.record)) for consumed in consumer)
     with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none") as consumer:
         assert next(consumer).record.offset == 2
 
@@ -323,12 +326,12 @@ def test_corruption_hides_no_record_before_it(source: Path, group: str, tmp_path
     segment.write_bytes(data)
     seen: dict[int, list[int]] = {0: [], 1: []}
 
-    def see(partition: int, offset: int) -> None:
-        seen[partition].append(offset)
+    def see(consumed: ConsumedRecord) -> None:
+        seen[consumed.partition].append(offset_of(consumed.record))
 
     consumer = consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest", follow=False)
     with pytest.raises(FormatError) as caught, consumer:
-        any(see(consumed.partition, consumed.record.offset) for consumed in consumer)
+        deque(map(see, consumer), maxlen=0)
     assert caught.value.position == broken.position
     assert seen[0] == list(range(broken.base_offset))
     assert seen[1] == list(range(len(seen[1])))

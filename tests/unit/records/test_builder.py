@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.records import Record, read_records, scan_batches
@@ -182,14 +184,17 @@ def test_the_largest_offset_delta() -> None:
         ([], {}, "without records"),
     ],
 )
-def test_what_is_refused(records: list[Record], options: dict[str, object], reason: str) -> None:
+def test_what_is_refused(records: list[Record], options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         build_batch(records, **options)
 
 
-@pytest.mark.parametrize(
-    "record", [Record(key="text"), Record(value="text"), Record(headers=[(b"name", b"")]), Record(value=1), (b"", b"")]
-)
-def test_wrong_types_are_refused(record: Record) -> None:
+@pytest.mark.parametrize("fields", [{"key": "text"}, {"value": "text"}, {"headers": [(b"name", b"")]}, {"value": 1}])
+def test_wrong_types_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
-        build_batch([record])
+        build_batch([Record(**fields)])
+
+
+def test_a_pair_is_no_record() -> None:
+    with pytest.raises(TypeError):
+        build_batch([(b"", b"")])  # type: ignore[list-item]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.records import Record, read_records, scan_batches
@@ -129,6 +131,6 @@ def test_snappy_as_one_bare_block(magic: int) -> None:
         ([Record()], {"magic": 0, "timestamp_type": "LogAppendTime", "append_time_ms": 1}, "LogAppendTime"),
     ],
 )
-def test_what_is_refused(records: list[Record], options: dict[str, object], reason: str) -> None:
+def test_what_is_refused(records: list[Record], options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         build_message_set(records, **options)

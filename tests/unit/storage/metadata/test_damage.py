@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -373,7 +374,7 @@ def test_more_partitions_than_kafka_creates_at_a_time(tmp_path: Path, kafka_meta
             logs.create_partitions("one", 10_002)
         assert "many" not in logs.topics()
     metadata = ClusterMetadata(path)
-    for change in (lambda: metadata.create_topic("many", 10_001), lambda: metadata.create_partitions("one", 10_002)):
+    for change in (partial(metadata.create_topic, "many", 10_001), partial(metadata.create_partitions, "one", 10_002)):
         with pytest.raises(PolicyViolationError):
             change()
     if where == "log":
