@@ -18,6 +18,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import odradek.spark
 from odradek.cli.app import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
@@ -86,9 +87,7 @@ def test_examples(page: Path) -> None:
     ids=lambda page: page.name,
 )
 def test_examples_with_spark(page: Path) -> None:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = odradek.spark.session(master="local[1]")
     try:
         run_page(page, {"__name__": "example", "spark": spark})
     finally:
