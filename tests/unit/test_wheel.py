@@ -65,7 +65,7 @@ def test_it_holds_the_modules_the_kernels_and_no_more(wheel: Path) -> None:
     assert modules <= names
     kernels = {path.stem for path in (ROOT / "src/odradek/records/kernels").glob("[!_]*.py")}
     assert {Path(name).name.partition(".")[0] for name in names if name.endswith(".so")} == kernels
-    kinds = {Path(name).suffix for name in names if ".dist-info/" not in name}
+    kinds = {Path(name).suffix for name in names if ".dist-info/" not in name and not name.endswith("/")}
     assert kinds == {".py", ".pyi", ".pxd", ".so", ".typed", ".properties"}
     assert wheel.stat().st_size < LARGEST_BYTES
 
@@ -78,7 +78,7 @@ def test_it_says_what_it_is(wheel: Path) -> None:
     assert license_text == (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert (said["Name"], said["License-Expression"]) == ("odradek", "Apache-2.0")
     assert said["Description-Content-Type"] == "text/markdown"
-    assert said.get_payload().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+    assert str(said.get_payload()).strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
     assert {"Typing :: Typed", "Programming Language :: Python :: 3.11"} <= set(said.get_all("Classifier", []))
     # The core installs without any of them.
     needed = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line]
