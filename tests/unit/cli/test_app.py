@@ -95,7 +95,7 @@ def test_the_shell_completes(words: str, completed: str) -> None:
 def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
     path = tmp_path / "recovery-point-offset-checkpoint"
     path.write_text("0\n100000\n" + "".join(f"t {number} {number}\n" for number in range(100_000)))
-    module = [sys.executable, "-m", "odradek.cli", "dump", path]
+    module = [sys.executable, "-m", "odradek.cli", "dump", str(path)]
     with subprocess.Popen(module, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -6,8 +6,9 @@ import pytest
 
 from odradek.spark.pipeline.sql_check import Query
 
+RECORDS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 VIEWS = {
-    "records": ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
+    "records": RECORDS,
     "words": ("topic", "word"),
     "anything": None,
 }
@@ -17,7 +18,7 @@ VIEWS = {
     ("sql", "columns"),
     [
         ("SELECT Topic, `OFFSET` AS o, offset + 1 AS p FROM records", ("topic", "o", "p")),
-        ("SELECT *, explode(split(CAST(value AS STRING), ' ')) AS word FROM records", (*VIEWS["records"], "word")),
+        ("SELECT *, explode(split(CAST(value AS STRING), ' ')) AS word FROM records", (*RECORDS, "word")),
         ("SELECT * FROM words", ("topic", "word")),
         ("SELECT w FROM records LATERAL VIEW explode(split(string(value), ' ')) AS w", ("w",)),
         ("WITH a AS (SELECT topic t FROM records), b AS (SELECT t FROM a) SELECT t FROM b", ("t",)),
