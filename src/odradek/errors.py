@@ -254,20 +254,6 @@ class RecordListTooLargeError(BrokerError):
     error_name = "RECORD_LIST_TOO_LARGE"
 
 
-class UnsupportedForMessageFormatError(BrokerError):
-    """Something that the message format does not have, such as transactions before v2."""
-
-    error_code = 43
-    error_name = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
-
-
-class UnsupportedCompressionTypeError(BrokerError):
-    """A codec that the message format, or the client, does not have."""
-
-    error_code = 76
-    error_name = "UNSUPPORTED_COMPRESSION_TYPE"
-
-
 class RecordRefusedError(BrokerError):
     """Records that a topic does not take: nothing of their batch was appended.
 
@@ -327,13 +313,6 @@ class TransactionCoordinatorFencedError(BrokerError):
 
     error_code = 52
     error_name = "TRANSACTION_COORDINATOR_FENCED"
-
-
-class UnknownProducerIdError(BrokerError):
-    """A producer whose state is no longer known, with a sequence number above 0."""
-
-    error_code = 59
-    error_name = "UNKNOWN_PRODUCER_ID"
 
 
 class InvalidTopicError(BrokerError):
@@ -437,7 +416,17 @@ class PipelineError(OdradekError):
 
 
 class JobError(PipelineError):
-    """A job that cannot be done as it is written; the text names the key."""
+    """A job that cannot be done as it is written; the text names the key.
+
+    Attributes:
+        reason: What is wrong.
+        key: The key of the file that is wrong, such as `sink[0].path`; None where it is none, or not known.
+    """
+
+    def __init__(self, reason: str, key: str | None = None) -> None:
+        self.reason = reason
+        self.key = key
+        super().__init__(f"{key}: {reason}" if key else reason)
 
 
 class SinkError(PipelineError):

@@ -115,6 +115,7 @@ def test_every_error_has_a_family_and_a_name_in_odradek() -> None:
             continue
 
     def below(kind: type) -> Iterator[type]:
+        one: type
         for one in kind.__subclasses__():
             yield one
             yield from below(one)

@@ -1,7 +1,8 @@
 """Runs every example of the documentation, and holds the list of commands against it.
 
 `python` blocks of a page run one after the other in one namespace; `console` blocks run their `$ odradek` lines and
-compare what is printed, where a line of `...` stands for any lines. `data` is a log directory that Kafka 4.3.1 wrote.
+compare what is printed, where a line of `...` stands for any lines. A `toml` block whose first line is a comment with a
+name becomes the file of that name. `data` is a log directory that Kafka 4.3.1 wrote.
 A block whose first line says `python spark` is given a Spark session, and run where those are.
 """
 
@@ -17,6 +18,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import odradek.spark
 from odradek.cli.app import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +63,9 @@ def run_page(page: Path, namespace: dict[str, object]) -> None:
             run_console(block.text)
         elif block.language == "toml":
             assert tomllib.loads(block.text)
+            name = re.match(r"# (\w+\.toml)\n", block.text)
+            if name:
+                Path(name[1]).write_text(block.text, encoding="utf-8")
 
 
 @pytest.fixture
@@ -82,9 +87,7 @@ def test_examples(page: Path) -> None:
     ids=lambda page: page.name,
 )
 def test_examples_with_spark(page: Path) -> None:
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = odradek.spark.session(master="local[1]")
     try:
         run_page(page, {"__name__": "example", "spark": spark})
     finally:

@@ -11,7 +11,6 @@ Kafka: LegacyRecord, AbstractLegacyRecordBatch.
 from __future__ import annotations
 
 import struct
-import zlib
 
 from typing_extensions import Buffer
 
@@ -107,8 +106,3 @@ def read_inner_messages(payload: Buffer, wrapper: BatchHeader, *, check_crc: boo
         timestamp = _timestamp(wrapper if append_time else header)
         records.append(unchecked_record(key, value, (), timestamp, base + header.last_offset, wrapper.timestamp_type))
     return records
-
-
-def message_crc(message: Buffer) -> int:
-    """Return the CRC-32 that belongs into a message: over its magic up to the end of its value."""
-    return zlib.crc32(memoryview(message)[LOG_OVERHEAD + 4 :])

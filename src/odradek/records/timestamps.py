@@ -95,6 +95,11 @@ def iso_text(timestamp: int) -> str:
         return f"{timestamp} ms"
 
 
+def floor_ms(moment: datetime) -> int:
+    """Return the millisecond that a point in time lies within; it names its zone."""
+    return (moment - _EPOCH) // _MILLISECOND
+
+
 def now_ms() -> int:
     """Return the time of the system's clock."""
     return time_ns() // 1_000_000

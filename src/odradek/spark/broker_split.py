@@ -29,8 +29,8 @@ from odradek.kafka.client import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     BrokerClient,
-    check,
 )
+from odradek.kafka.cluster import check
 from odradek.kafka.connection import BareConnection
 from odradek.kafka.fetch import FetchAnswer, aborted_ranges, fetch_request, parse_response, whole_batches
 from odradek.kafka.settings import BrokerSettings

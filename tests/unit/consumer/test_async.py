@@ -54,7 +54,7 @@ def test_it_opens_by_itself_where_it_is_only_iterated_over(data: Path) -> None:
     async def run() -> int:
         count = 0
         async for topic, _, record in start(data):
-            assert (topic, record.value) == ("t", b"%d" % record.offset)
+            assert (topic, record.value) == ("t", str(record.offset).encode())
             count += 1
         return count
 

@@ -51,7 +51,8 @@ def test_wrong_types_are_told_where_a_record_is_made(parts: dict[str, Any], expe
 
 
 def test_bytes_of_any_kind_are_kept_as_bytes() -> None:
-    record = Record(bytearray(b"k"), memoryview(b"v"), [["a", bytearray(b"1")], ("a", None)])
+    headers: list[Any] = [["a", bytearray(b"1")], ("a", None)]
+    record = Record(bytearray(b"k"), memoryview(b"v"), headers)
     assert record == Record(b"k", b"v", (("a", b"1"), ("a", None)))
     assert {type(record.key), type(record.value), type(record.headers[0][1])} == {bytes}
     assert pickle.loads(pickle.dumps(record)) == record

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
 from odradek.records.html_table import html_table
@@ -213,7 +213,7 @@ class LogDirectory:
             log.close()
         self._logs = {}
 
-    def __enter__(self) -> LogDirectory:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

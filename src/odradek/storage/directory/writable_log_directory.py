@@ -38,7 +38,7 @@ from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 from odradek.storage.log.open_writers import OpenWriters
-from odradek.storage.log.recovery import RecoveryKind, RecoveryReport, lost_records
+from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition

@@ -22,7 +22,7 @@ from odradek.storage.formats.checkpoints import (
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.listing import Listing
 from odradek.storage.log.log import Log
-from odradek.storage.log.recovery import lost_records
+from odradek.storage.log.recovery_report import lost_records
 from odradek.storage.log.refused import Refused
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.log.transactions import Transactions

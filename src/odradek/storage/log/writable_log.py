@@ -58,7 +58,8 @@ from odradek.storage.log.log import Log
 from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.log.new_segments import NewSegments
 from odradek.storage.log.open_writers import OpenWriters
-from odradek.storage.log.recovery import RecoveryReport, write_transaction_index
+from odradek.storage.log.recovery import write_transaction_index
+from odradek.storage.log.recovery_report import RecoveryReport
 from odradek.storage.log.retention import Deletion, deletable_segments
 from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.process import WritingProcess

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import odradek
-from conftest import KafkaFixture
 from odradek import InvalidRecordError, LogError, Record, TopicPartition, UnknownTopicOrPartitionError
+from peers.kafka_fixture import KafkaFixture
 
 T0 = 1_700_000_000_000
 

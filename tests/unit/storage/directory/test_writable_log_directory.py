@@ -252,7 +252,11 @@ def test_settings_may_be_numbers_and_bools_and_are_kept_as_text(tmp_path: Path) 
 def test_settings_of_a_broker_that_are_not_used_here_are_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = {"listeners": "PLAINTEXT://:9092", "num.partitions": 3, "zookeeper.connect": "localhost:2181"}
+    config: dict[str, odradek.ConfigValue] = {
+        "listeners": "PLAINTEXT://:9092",
+        "num.partitions": 3,
+        "zookeeper.connect": "localhost:2181",
+    }
     with odradek.open(tmp_path / "data", config=config):
         pass
     # The last one is of another version.
@@ -313,8 +317,9 @@ def test_what_is_no_folder_and_what_is_no_log(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("t")
     for mode in ("a", "r"):
-        with odradek.open(tmp_path / "data", mode=mode) as logs:  # type: ignore[call-overload]
-            for key in ("t", ("t",), ("t", "0"), (0, "t")):
+        with odradek.open(tmp_path / "data", mode=mode) as logs:
+            wrong: list[Any] = ["t", ("t",), ("t", "0"), (0, "t")]
+            for key in wrong:
                 with pytest.raises(TypeError, match="a log goes by its topic and the number of its partition"):
                     logs[key]
             for key in (("t", 1), ("other", 0), ("../data/t", 0)):
@@ -332,11 +337,11 @@ def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
         assert len(opened) < 20
         for log in logs:
             assert values(log) == [b"0"] * 5 + [b"1"] * 5 + [b"2"] * 5
-    with odradek.open(tmp_path, mode="r") as logs:
-        for log in logs:
-            assert not log.damage
-            assert len(values(log)) == 15
-            for segment in log.segments:
+    with odradek.open(tmp_path, mode="r") as reader:
+        for written in reader:
+            assert not written.damage
+            assert len(values(written)) == 15
+            for segment in written.segments:
                 segment.offset_index.check()
                 segment.time_index.check()
                 assert segment.offset_index.count == 2

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import odradek
-from conftest import KafkaFixture
 from odradek import (
     InvalidRecordError,
     LogError,
@@ -20,6 +19,7 @@ from odradek import (
     Record,
     WritableLog,
 )
+from peers.kafka_fixture import KafkaFixture
 
 T0 = 1_700_000_000_000
 
@@ -144,9 +144,10 @@ def test_read_and_scan_agree_on_times_where_there_are_none(fixture_2_8_2: KafkaF
     with odradek.open(fixture_2_8_2.log_dir, mode="r") as logs:
         for log in logs:
             topic, partition = log.topic_partition
-            for arguments in ({"until": T0}, {"since": 0}, {"since": -1}):
+            times: list[dict[str, Any]] = [{"until": T0}, {"since": 0}, {"since": -1}]
+            for arguments in times:
                 scanned = odradek.scan(logs.path, topic, partitions=partition, columns=["offset"], **arguments)
-                read = [record.offset for record in log.read(**arguments)]  # type: ignore[arg-type]
+                read = [record.offset for record in log.read(**arguments)]
                 assert read == scanned.read_all()["offset"].to_pylist(), (topic, arguments)
 
 
