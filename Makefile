@@ -5,14 +5,16 @@
 # make bench     what it measures on this machine
 # make docs      the API reference, in build/docs
 # make lint      lint, format, types, the import contract
+# make wheel     a wheel in dist/ that needs no compiler where it is installed
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null && echo "$$python" && break; done)
 BIN := .venv/bin
+PIP = PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
 STAMP := .venv/.installed
 KERNELS := $(wildcard src/odradek/records/kernels/*.py src/odradek/records/kernels/*.pxd)
 
-.PHONY: install test test-interop test-all demo bench docs lint check-java clean
+.PHONY: install test test-interop test-all demo bench docs lint wheel check-java clean
 
 install: $(STAMP)
 
@@ -21,8 +23,13 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(KERNELS)
 	@cc=$$("$(PYTHON)" -c 'import os, sysconfig; print((os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0])'); \
 	command -v "$$cc" > /dev/null || { echo "Odradek compiles its kernels and needs a C compiler ($$cc): install gcc or clang." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2> /dev/null || { echo "$(PYTHON) lacks its venv module: install it (Debian: python3-venv)." >&2; exit 1; }
-	"$(PYTHON)" -m venv .venv
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo "Making .venv with $$("$(PYTHON)" --version) ..."
+	@"$(PYTHON)" -m venv .venv
+	@echo "Compiling the kernels, a minute or two ..."
+	@$(PIP) install --editable .
+	@echo "Installing what Spark, the tests and the checks need, about a gigabyte ..."
+	@$(PIP) install 'odradek[dev]'
+	@echo "Odradek is installed: $(BIN)/odradek --help"
 	@touch $(STAMP)
 
 test: install
@@ -43,6 +50,15 @@ docs: install
 	$(BIN)/python docs/reference.py build/docs
 	@echo "Open build/docs/index.html."
 
+# Whatever an earlier build left in build/ would be in the wheel, too.
+wheel: install
+	@rm -rf build/wheel build/lib* build/bdist* dist
+	@echo "Building the wheel: compiling the kernels, a minute or two ..."
+	@$(PIP) wheel --no-deps --wheel-dir build/wheel .
+	@echo "Checking which systems it runs on ..."
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	@ls dist/*.whl
+
 check-java:
 	@found=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
 	[ "$${found:-0}" -ge 17 ] || { echo "The demo runs Spark, which needs Java 17 or later: install it, or set JAVA_HOME." >&2; exit 1; }
@@ -57,4 +73,4 @@ bench: install
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
 
 clean:
-	rm -rf .venv build demo src/odradek/records/kernels/*.so src/odradek/records/kernels/*.c
+	rm -rf .venv build demo dist src/odradek/records/kernels/*.so src/odradek/records/kernels/*.c

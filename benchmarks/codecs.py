@@ -80,9 +80,9 @@ def gzip_encoders(data: bytes) -> Candidates:
         deflater = zlib.compressobj(level, zlib.DEFLATED, 31)
         return deflater.compress(data) + deflater.flush()
 
-    found: Candidates = {f"zlib of Python, level {n}": lambda n=n: deflate(n) for n in (1, 6, 9)}
+    found: Candidates = {f"zlib of Python, level {n}": partial(deflate, n) for n in (1, 6, 9)}
     if isal_zlib:
-        found |= {f"isal, level {n}": lambda n=n: isal_zlib.compress(data, n, 31) for n in (1, 2, 3)}
+        found |= {f"isal, level {n}": partial(isal_zlib.compress, data, n, 31) for n in (1, 2, 3)}
     if cramjam:
         found["cramjam, level 6"] = lambda: cramjam.gzip.compress(data, level=6)
     return found
@@ -171,7 +171,8 @@ def zstd_encoders(data: bytes) -> Candidates:
 
         def stream() -> bytes:
             writer = zstandard.ZstdCompressor(level=3, write_content_size=False).compressobj()
-            return writer.compress(data) + writer.flush()
+            stored: bytes = writer.compress(data) + writer.flush()
+            return stored
 
         found["zstandard, new stream"] = stream
         found["zstandard, at once"] = lambda: encoder.compress(data)
@@ -213,10 +214,10 @@ def lines(seconds: float) -> Iterator[str]:
             data = records(size)
             block = compress(codec, data)
             reading = decoders(block, size, scratch)
-            reading["**Odradek, Decompressor**"] = lambda c=codec, b=block: decompressor.decompress(c, b)
-            reading["**Odradek, decompress**"] = lambda c=codec, b=block: decompress(c, b)
+            reading["**Odradek, Decompressor**"] = partial(decompressor.decompress, codec, block)
+            reading["**Odradek, decompress**"] = partial(decompress, codec, block)
             writing = encoders(data)
-            writing["**Odradek, compress**"] = lambda c=codec, d=data: compress(c, d)
+            writing["**Odradek, compress**"] = partial(compress, codec, data)
             for way, candidates in (("decompress", reading), ("compress", writing)):
                 times = best_seconds(candidates, seconds)
                 fastest = min(times.values())

@@ -27,11 +27,13 @@ from odradek.records.compression import Codec
 from odradek.records.kernels.objects import Record
 from odradek.storage.cleaning.cleanable import CleaningRange
 from odradek.storage.cleaning.cleaner import Cleaner
+from odradek.storage.formats.transaction_index import AbortedTransaction
+from odradek.storage.log.cleaning_turn import CleaningTurn
 from odradek.storage.names import TopicPartition, segment_file_name
 from odradek.storage.producers.producer_state_manager import LastRecord
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
-from odradek.storage.segment.segment_swap import swap_segments
+from odradek.storage.segment.segment_swap import SegmentSwap
 from odradek.storage.topic_config import TopicConfig
 
 SEGMENT_BYTES = 64 << 20
@@ -47,6 +49,7 @@ class Folder:
         self.config = TopicConfig(cleanup_policy=("compact",))
         self.log_start_offset = 0
         self.log_end_offset = self.last_stable_offset = end_offset
+        self.cleaning = CleaningTurn()
         self._opened = OpenSegments()
 
     @property
@@ -58,9 +61,15 @@ class Folder:
         """No producers."""
         return {}
 
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """No transactions."""
+        return []
+
     def replace_segments(self, new_base_offset: int, old: Sequence[Segment]) -> None:
         """Swap a cleaned segment in and unlink what it replaces."""
-        for path in swap_segments(self.path, [new_base_offset], [segment.base_offset for segment in old]):
+        swap = SegmentSwap(self.path, [new_base_offset], [segment.base_offset for segment in old])
+        swap.run()
+        for path in swap.deleted:
             path.unlink()
 
 

@@ -90,6 +90,7 @@ class Segment:
     records_count: int
     uncompressed_bytes: int
     origin: int = 0
+    next_offset: int | None = None
 
 
 def text(size: int, source: random.Random, words: list[bytes]) -> bytes:

@@ -25,12 +25,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StructType
 
 import odradek
@@ -70,7 +71,7 @@ class _FloorReader(DataSourceReader):
         self._source = OdradekDataSource({"path": path, "subscribe": "bench"}).reader(schema)
 
     def partitions(self) -> list[InputPartition]:
-        return self._source.partitions()
+        return list(self._source.partitions())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FolderSplit)
@@ -160,6 +161,10 @@ def measure(folder: Path, size_bytes: int, value_bytes: int, rounds: int, server
         reader = spark.read.format("odradek").option("subscribe", "bench").option("minPartitions", "2")
         return (reader.schema(schema) if schema else reader).option("kafka.bootstrap.servers", servers).load()
 
+    def parquet_rows(*columns: str) -> DataFrame:
+        frame = spark.read.parquet(str(parquet))
+        return frame.select(*columns) if columns else frame
+
     def floor(schema: str | None = None) -> DataFrame:
         reader = spark.read.format("floor")
         return (reader.schema(schema) if schema else reader).load(str(log_dir))
@@ -182,18 +187,18 @@ def measure(folder: Path, size_bytes: int, value_bytes: int, rounds: int, server
     for job, (schema, run) in jobs.items():
         columns = [part.split()[0] for part in schema.split(", ")]
         sources: dict[str, Callable[[], DataFrame]] = {
-            "parquet": lambda: spark.read.parquet(str(parquet)),
+            "parquet": parquet_rows,
             "odradek": log,
             "floor": floor,
-            "odradek, narrowed": lambda schema=schema: log(schema),
-            "floor, narrowed": lambda schema=schema: floor(schema),
+            "odradek, narrowed": partial(log, schema),
+            "floor, narrowed": partial(floor, schema),
         }
         if job == "write to Parquet":
             # The other jobs are narrowed by Spark itself.
-            sources["parquet, narrowed"] = lambda columns=columns: spark.read.parquet(str(parquet)).select(*columns)
+            sources["parquet, narrowed"] = partial(parquet_rows, *columns)
         if servers is not None:
             sources["kafka"] = broker
-            sources["kafka, narrowed"] = lambda schema=schema: broker(schema)
+            sources["kafka, narrowed"] = partial(broker, schema)
         best: dict[str, float] = {}
         for _ in range(rounds):
             for name, source in sources.items():

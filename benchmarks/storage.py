@@ -28,7 +28,7 @@ from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.owned_log import OwnedLog
+from odradek.storage.log.writable_log import WritableLog
 
 SETTINGS = {"retention.ms": "-1"}
 VALUE_BYTES = 200
@@ -96,7 +96,7 @@ def write_plainly(directory: Path, batches: list[bytes]) -> float:
 
 
 @contextmanager
-def new_log(directory: Path) -> Iterator[OwnedLog]:
+def new_log(directory: Path) -> Iterator[WritableLog]:
     with WritableLogDirectory(directory / "log") as logs:
         logs.create_topic("t", config=SETTINGS)
         yield logs["t", 0]

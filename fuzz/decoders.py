@@ -31,6 +31,7 @@ class Slice:
     path: Path = PATH
     position: int = 0
     origin: int = 0
+    next_offset: int | None = None
 
     @property
     def end_position(self) -> int:
@@ -67,7 +68,7 @@ def sums_hold(data: memoryview, header: BatchHeader) -> bool:
 def by_objects(data: memoryview, *, check_crc: bool = True) -> tuple[list[Row], str | None, list[BatchHeader]]:
     """Read all records as objects, up to what cannot be read."""
     rows: list[Row] = []
-    headers = []
+    headers: list[BatchHeader] = []
     scan = scan_batches(data, check_crc=check_crc)
     position = 0
     for header in scan:

@@ -12,7 +12,7 @@ from odradek.records.builder import build_batch, build_control_batch, build_empt
 from odradek.records.compression import Codec
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 
 VECTORS = Path(__file__).parent.parent / "tests" / "vectors"
 CORRUPT = VECTORS / "corrupt"

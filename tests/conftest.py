@@ -56,7 +56,8 @@ def fixture_2_8_2(tmp_path_factory: pytest.TempPathFactory) -> KafkaFixture:
 def kafka_fixture(request: pytest.FixtureRequest) -> KafkaFixture:
     """Each fixture in turn."""
     name = f"fixture_{request.param.replace('.', '_')}"
-    return request.getfixturevalue(name)
+    found: KafkaFixture = request.getfixturevalue(name)
+    return found
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def _map(view: memoryview, start_offset: int) -> tuple[OffsetMap, int]:
     while status == Status.OK:
         status, position = offsets.add_batches(view, position, len(view), start_offset)
         if status == Status.COMPRESSED:
-            header = BatchHeader._make(offsets.batch)
+            header = offsets.batch
             position = header.end_position
             status = int(Status.OK)
             if header.magic == 2 and not header.is_control and header.last_offset >= start_offset:
@@ -55,7 +55,7 @@ def _filter(view: memoryview, batches: BatchFilter, discard: bool, keep_empty: b
         status, position = batches.run(view, position, len(view), 1 << 62)
         if status != Status.COMPRESSED:
             return status
-        header = BatchHeader._make(batches.batch)
+        header = batches.batch
         position = header.end_position
         if header.magic < 2:
             return status

@@ -62,17 +62,20 @@ def _gzip(data: bytes, size: int) -> bytes:
 
 
 def _lz4(data: bytes, size: int) -> bytes:
-    return lz4.frame.decompress(data)
+    found: bytes = lz4.frame.decompress(data)
+    return found
 
 
 def _snappy(data: bytes, size: int) -> bytes:
     if data.startswith(b"\x82SNAPPY\0"):
         raise ValueError("a stream, which this implementation does not know")
-    return pa.Codec("snappy").decompress(data, size, asbytes=True)
+    found: bytes = pa.Codec("snappy").decompress(data, size, asbytes=True)
+    return found
 
 
 def _zstd(data: bytes, size: int) -> bytes:
-    return pa.Codec("zstd").decompress(data, size, asbytes=True)
+    found: bytes = pa.Codec("zstd").decompress(data, size, asbytes=True)
+    return found
 
 
 _OTHERS: dict[Codec, Callable[[bytes, int], bytes]] = {

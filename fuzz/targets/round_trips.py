@@ -1,4 +1,4 @@
-"""What is read is written again, and read again: by the builders, by columns, by a leader's check, and downwards."""
+"""What is read is written again, and read again: by the builders, by columns, and by a leader's check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from decoders import LIMIT, by_columns, by_objects, sums_hold
+from decoders import LIMIT, sums_hold
 from guard import GuardedMemory
 from mutation import MAX_INPUT, mutate_batches
 from odradek.columnar.encode import encode_batches
@@ -18,7 +18,6 @@ from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.append.validator import AppendOrigin, AppendRules, validate_append
 from odradek.records.builder import BatchOptions, build_batch
 from odradek.records.compression import Codec, Decompressor
-from odradek.records.conversion import down_convert
 from seeds import messages, v2_batches
 from targets import Target, dice
 
@@ -111,20 +110,7 @@ def _append(data: memoryview, rng: Any, headers: list[BatchHeader]) -> str:
         wanted, appended = ([(*row[:3], None, row[4]) for row in rows] for rows in (wanted, appended))
     assert appended == wanted, f"what the leader appends differs from what it was sent: {appended!r}, {wanted!r}"
     assert validated.header.next_offset == base_offset + len(given), "offsets of other number than records"
-    for magic in (0, 1):
-        _down(batch, magic, kept)
     return "appended"
-
-
-def _down(data: memoryview, magic: int, records: list[Record]) -> None:
-    old = _attempt(lambda: down_convert(data, magic, limit=LIMIT), BrokerError, FormatError)
-    if isinstance(old, bytes) and old:
-        view = memoryview(old)
-        rows, error, headers = by_objects(view)
-        assert error is None, error
-        assert {header.magic for header in headers} == {magic}
-        assert [(*row[3:5], row[0]) for row in rows] == [(r.key, r.value, r.offset) for r in records], "downwards"
-        assert by_columns(view) == (rows, None)
 
 
 def _check(data: bytes) -> Hashable:
@@ -139,8 +125,6 @@ def _check(data: bytes) -> Hashable:
         headers.append(header)
         if records and not header.is_control:
             _rebuild(records, rng.choice(list(Codec)))
-    for magic in (0, 1):
-        _attempt(lambda magic=magic: down_convert(view, magic, limit=LIMIT), BrokerError, FormatError)
     return _NUMBER.sub("#", _append(view, rng, headers)), len(headers)
 
 

@@ -3,69 +3,293 @@
 with odradek.open("data") as logs:             # a Kafka log directory, made if it is missing; mode="r" only reads
     logs.create_topic("events", partitions=3)
     logs["events", 0].append([odradek.Record(key=b"tech", value=b"for good")])
-    for record in logs["events", 0].read():
+    for record in logs["events", 0]:
         ...
 odradek.scan("data", topics="events")          # a pyarrow.RecordBatchReader
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from odradek.consumer.consumer import Consumer, consume
-from odradek.consumer.fetched import ConsumedRecord
-from odradek.errors import (
-    BrokerError,
-    FormatError,
-    LogError,
-    OdradekError,
-    OffsetStoreError,
-    ProtocolError,
-)
-from odradek.records import Record
-from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.directory.opening import open_log_directory
-from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.log.log import Log
-from odradek.storage.log.writable_log import WritableLog
-from odradek.storage.names import TopicPartition
-
+TYPE_CHECKING = False  # as type checkers know it; typing itself takes longer to import than all of this
 if TYPE_CHECKING:
-    from odradek.columnar.scan import scan
+    from typing import Any
 
-open = open_log_directory  # noqa: A001 - odradek.open is the name that the interface promises
+    from odradek.columnar.scan import scan
+    from odradek.consumer.async_consumer import AsyncConsumer, consume_async
+    from odradek.consumer.consumer import Consumer, Topics, consume
+    from odradek.consumer.partition_reader import ResetPolicy
+    from odradek.errors import (
+        BrokerError,
+        BrokerUnavailableError,
+        CheckpointError,
+        CommitConflictError,
+        CompressionError,
+        CorruptIndexError,
+        CorruptMessageError,
+        CorruptRecordError,
+        DuplicateSequenceNumberError,
+        ForeignDirectoryError,
+        FormatError,
+        InvalidConfigError,
+        InvalidPartitionsError,
+        InvalidProducerEpochError,
+        InvalidRecordError,
+        InvalidTimestampError,
+        InvalidTopicError,
+        InvalidTransactionStateError,
+        JobError,
+        LogDirectoryLockedError,
+        LogError,
+        LogOfflineError,
+        MissingRecordsError,
+        NoOffsetForPartitionError,
+        OdradekError,
+        OffsetOutOfRangeError,
+        OffsetStoreError,
+        OptionError,
+        OutOfOrderSequenceNumberError,
+        PipelineError,
+        PolicyViolationError,
+        ProtocolError,
+        ReadOnlyError,
+        RecordListTooLargeError,
+        RecordRefusedError,
+        RecordTooLargeError,
+        SinkError,
+        TimestampWarning,
+        TopicExistsError,
+        TransactionCoordinatorFencedError,
+        TruncatedBatchError,
+        UnknownTopicOrPartitionError,
+        UnsupportedMagicError,
+    )
+    from odradek.offsets.store import OffsetStore, Position, Positions, open_store
+    from odradek.records import Record
+    from odradek.records.append.batching import AppendResult
+    from odradek.records.append.given import Headers
+    from odradek.records.append.validator import AppendOrigin
+    from odradek.records.isolation import Isolation
+    from odradek.records.timestamps import Time
+    from odradek.storage.config_def import ConfigValue
+    from odradek.storage.directory.consumed_record import ConsumedRecord
+    from odradek.storage.directory.log_directory import LogDirectory
+    from odradek.storage.directory.opening import open_log_directory as open  # noqa: A004 - the name that the interface promises
+    from odradek.storage.directory.topic import Topic, WritableTopic
+    from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+    from odradek.storage.files import FileSystem
+    from odradek.storage.formats.checkpoints import EpochEntry
+    from odradek.storage.formats.meta_properties import MetaProperties
+    from odradek.storage.formats.transaction_index import AbortedTransaction
+    from odradek.storage.log.log import Log
+    from odradek.storage.log.recovery_report import RecoveryAction, RecoveryKind, RecoveryReport
+    from odradek.storage.log.retention import Deletion, DeletionReason
+    from odradek.storage.log.writable_log import WritableLog
+    from odradek.storage.metadata.metadata_image import TopicImage
+    from odradek.storage.names import TopicPartition
+    from odradek.storage.segment.log_slice import LogSlice
+    from odradek.storage.segment.segment import Segment, TimestampedOffset
+    from odradek.storage.topic_config import TopicConfig
+
+    __version__: str
 
 __all__ = [
+    "AbortedTransaction",
+    "AppendOrigin",
+    "AppendResult",
+    "AsyncConsumer",
     "BrokerError",
+    "BrokerUnavailableError",
+    "CheckpointError",
+    "CommitConflictError",
+    "CompressionError",
+    "ConfigValue",
     "ConsumedRecord",
     "Consumer",
+    "CorruptIndexError",
+    "CorruptMessageError",
+    "CorruptRecordError",
+    "Deletion",
+    "DeletionReason",
+    "DuplicateSequenceNumberError",
+    "EpochEntry",
+    "FileSystem",
+    "ForeignDirectoryError",
     "FormatError",
+    "Headers",
+    "InvalidConfigError",
+    "InvalidPartitionsError",
+    "InvalidProducerEpochError",
+    "InvalidRecordError",
+    "InvalidTimestampError",
+    "InvalidTopicError",
+    "InvalidTransactionStateError",
+    "Isolation",
+    "JobError",
     "Log",
     "LogDirectory",
+    "LogDirectoryLockedError",
     "LogError",
+    "LogOfflineError",
+    "LogSlice",
+    "MetaProperties",
+    "MissingRecordsError",
+    "NoOffsetForPartitionError",
     "OdradekError",
+    "OffsetOutOfRangeError",
+    "OffsetStore",
     "OffsetStoreError",
+    "OptionError",
+    "OutOfOrderSequenceNumberError",
+    "PipelineError",
+    "PolicyViolationError",
+    "Position",
+    "Positions",
     "ProtocolError",
+    "ReadOnlyError",
     "Record",
+    "RecordListTooLargeError",
+    "RecordRefusedError",
+    "RecordTooLargeError",
+    "RecoveryAction",
+    "RecoveryKind",
+    "RecoveryReport",
+    "ResetPolicy",
+    "Segment",
+    "SinkError",
+    "Time",
+    "TimestampWarning",
+    "TimestampedOffset",
+    "Topic",
+    "TopicConfig",
+    "TopicExistsError",
+    "TopicImage",
     "TopicPartition",
+    "Topics",
+    "TransactionCoordinatorFencedError",
+    "TruncatedBatchError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedMagicError",
     "WritableLog",
     "WritableLogDirectory",
+    "WritableTopic",
+    "__version__",
     "consume",
+    "consume_async",
     "open",
+    "open_store",
     "scan",
 ]
 
+# Imported when they are asked for: `import odradek` takes no time, and the core installs without pyarrow.
+_LATER = {
+    "AbortedTransaction": "odradek.storage.formats.transaction_index",
+    "AppendOrigin": "odradek.records.append.validator",
+    "AppendResult": "odradek.records.append.batching",
+    "AsyncConsumer": "odradek.consumer.async_consumer",
+    "BrokerError": "odradek.errors",
+    "BrokerUnavailableError": "odradek.errors",
+    "CheckpointError": "odradek.errors",
+    "CommitConflictError": "odradek.errors",
+    "CompressionError": "odradek.errors",
+    "ConfigValue": "odradek.storage.config_def",
+    "ConsumedRecord": "odradek.storage.directory.consumed_record",
+    "Consumer": "odradek.consumer.consumer",
+    "CorruptIndexError": "odradek.errors",
+    "CorruptMessageError": "odradek.errors",
+    "CorruptRecordError": "odradek.errors",
+    "Deletion": "odradek.storage.log.retention",
+    "DeletionReason": "odradek.storage.log.retention",
+    "DuplicateSequenceNumberError": "odradek.errors",
+    "EpochEntry": "odradek.storage.formats.checkpoints",
+    "FileSystem": "odradek.storage.files",
+    "ForeignDirectoryError": "odradek.errors",
+    "FormatError": "odradek.errors",
+    "Headers": "odradek.records.append.given",
+    "InvalidConfigError": "odradek.errors",
+    "InvalidPartitionsError": "odradek.errors",
+    "InvalidProducerEpochError": "odradek.errors",
+    "InvalidRecordError": "odradek.errors",
+    "InvalidTimestampError": "odradek.errors",
+    "InvalidTopicError": "odradek.errors",
+    "InvalidTransactionStateError": "odradek.errors",
+    "Isolation": "odradek.records.isolation",
+    "JobError": "odradek.errors",
+    "Log": "odradek.storage.log.log",
+    "LogDirectory": "odradek.storage.directory.log_directory",
+    "LogDirectoryLockedError": "odradek.errors",
+    "LogError": "odradek.errors",
+    "LogOfflineError": "odradek.errors",
+    "LogSlice": "odradek.storage.segment.log_slice",
+    "MetaProperties": "odradek.storage.formats.meta_properties",
+    "MissingRecordsError": "odradek.errors",
+    "NoOffsetForPartitionError": "odradek.errors",
+    "OdradekError": "odradek.errors",
+    "OffsetOutOfRangeError": "odradek.errors",
+    "OffsetStore": "odradek.offsets.store",
+    "OffsetStoreError": "odradek.errors",
+    "OptionError": "odradek.errors",
+    "OutOfOrderSequenceNumberError": "odradek.errors",
+    "PipelineError": "odradek.errors",
+    "PolicyViolationError": "odradek.errors",
+    "Position": "odradek.offsets.store",
+    "Positions": "odradek.offsets.store",
+    "ProtocolError": "odradek.errors",
+    "ReadOnlyError": "odradek.errors",
+    "Record": "odradek.records",
+    "RecordListTooLargeError": "odradek.errors",
+    "RecordRefusedError": "odradek.errors",
+    "RecordTooLargeError": "odradek.errors",
+    "RecoveryAction": "odradek.storage.log.recovery_report",
+    "RecoveryKind": "odradek.storage.log.recovery_report",
+    "RecoveryReport": "odradek.storage.log.recovery_report",
+    "ResetPolicy": "odradek.consumer.partition_reader",
+    "Segment": "odradek.storage.segment.segment",
+    "SinkError": "odradek.errors",
+    "Time": "odradek.records.timestamps",
+    "TimestampWarning": "odradek.errors",
+    "TimestampedOffset": "odradek.storage.segment.segment",
+    "Topic": "odradek.storage.directory.topic",
+    "TopicConfig": "odradek.storage.topic_config",
+    "TopicExistsError": "odradek.errors",
+    "TopicImage": "odradek.storage.metadata.metadata_image",
+    "TopicPartition": "odradek.storage.names",
+    "Topics": "odradek.consumer.consumer",
+    "TransactionCoordinatorFencedError": "odradek.errors",
+    "TruncatedBatchError": "odradek.errors",
+    "UnknownTopicOrPartitionError": "odradek.errors",
+    "UnsupportedMagicError": "odradek.errors",
+    "WritableLog": "odradek.storage.log.writable_log",
+    "WritableLogDirectory": "odradek.storage.directory.writable_log_directory",
+    "WritableTopic": "odradek.storage.directory.topic",
+    "consume": "odradek.consumer.consumer",
+    "consume_async": "odradek.consumer.async_consumer",
+    "open": "odradek.storage.directory.opening",
+    "open_store": "odradek.offsets.store",
+    "scan": "odradek.columnar.scan",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # The core installs without pyarrow: only who scans needs it.
-    if name == "scan":
-        try:
-            from odradek.columnar.scan import scan
-        except ModuleNotFoundError as error:
-            if error.name != "pyarrow":
-                raise
-            raise ModuleNotFoundError(
-                'odradek.scan needs pyarrow: pip install "odradek[arrow]"', name="pyarrow"
-            ) from None
-        return scan
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("odradek")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        value = getattr(import_module(_LATER[name]), "open_log_directory" if name == "open" else name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise ModuleNotFoundError(
+            f'odradek.{name} needs pyarrow: pip install "odradek[arrow]"', name="pyarrow"
+        ) from None
+    # From now on it is found without this function.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,8 +2,8 @@
 
 A family says what the caller can do about it: `FormatError` (these bytes are not what they should be, and where),
 `LogError` (the log cannot do what was asked), `ProtocolError` (a peer speaks otherwise), `BrokerError` (a Kafka
-error code), `OffsetStoreError` and `OptionError` (a setting makes no sense). Attributes come first; the text is built
-from them.
+error code), `OffsetStoreError`, `OptionError` (an argument or a setting makes no sense) and `PipelineError` (a job that
+cannot be done). Attributes come first; the text is built from them. All of them can be imported from `odradek`.
 """
 
 from __future__ import annotations
@@ -128,6 +128,23 @@ class ForeignDirectoryError(LogError):
         return f"{self.path} {self.reason}"
 
 
+class ReadOnlyError(LogError, AttributeError):
+    """A change that was asked of what is open for reading: there is no such method.
+
+    Attributes:
+        path: The log, or the log directory.
+        name: The method.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str) -> None:
+        self.path = os.fspath(path)
+        super().__init__(path, name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f'{self.path} is open for reading (mode="r"), so nothing can {self.name}: open it without mode="r"'
+
+
 class LogDirectoryLockedError(LogError):
     """A log directory that another program, or this one already, writes in."""
 
@@ -209,6 +226,13 @@ class BrokerError(OdradekError):
         return f"{self.error_name} ({self.error_code}): {self.reason}"
 
 
+class BrokerUnavailableError(BrokerError):
+    """A broker that did not do what was asked of it in time, or that refused."""
+
+    error_code = 8
+    error_name = "BROKER_NOT_AVAILABLE"
+
+
 class CorruptMessageError(BrokerError):
     """A batch to be appended whose checksum or size does not fit its bytes."""
 
@@ -228,20 +252,6 @@ class RecordListTooLargeError(BrokerError):
 
     error_code = 18
     error_name = "RECORD_LIST_TOO_LARGE"
-
-
-class UnsupportedForMessageFormatError(BrokerError):
-    """Something that the message format does not have, such as transactions before v2."""
-
-    error_code = 43
-    error_name = "UNSUPPORTED_FOR_MESSAGE_FORMAT"
-
-
-class UnsupportedCompressionTypeError(BrokerError):
-    """A codec that the message format, or the client, does not have."""
-
-    error_code = 76
-    error_name = "UNSUPPORTED_COMPRESSION_TYPE"
 
 
 class RecordRefusedError(BrokerError):
@@ -303,13 +313,6 @@ class TransactionCoordinatorFencedError(BrokerError):
 
     error_code = 52
     error_name = "TRANSACTION_COORDINATOR_FENCED"
-
-
-class UnknownProducerIdError(BrokerError):
-    """A producer whose state is no longer known, with a sequence number above 0."""
-
-    error_code = 59
-    error_name = "UNKNOWN_PRODUCER_ID"
 
 
 class InvalidTopicError(BrokerError):
@@ -400,5 +403,31 @@ class NoOffsetForPartitionError(OffsetStoreError):
         return f"{self.topic_partition}: {self.reason}, and auto_offset_reset is none"
 
 
-class OptionError(OdradekError):
-    """An option or a setting that is unknown, missing or wrong; the text names it."""
+class OptionError(OdradekError, ValueError):
+    """An argument, an option or a setting that is unknown, missing or wrong; the text names it."""
+
+
+class TimestampWarning(UserWarning):
+    """A timestamp in seconds where Kafka has milliseconds, by the looks of it."""
+
+
+class PipelineError(OdradekError):
+    """A pipeline that cannot do its work."""
+
+
+class JobError(PipelineError):
+    """A job that cannot be done as it is written; the text names the key.
+
+    Attributes:
+        reason: What is wrong.
+        key: The key of the file that is wrong, such as `sink[0].path`; None where it is none, or not known.
+    """
+
+    def __init__(self, reason: str, key: str | None = None) -> None:
+        self.reason = reason
+        self.key = key
+        super().__init__(f"{key}: {reason}" if key else reason)
+
+
+class SinkError(PipelineError):
+    """A sink that cannot take a batch, or that does not hold what it should."""

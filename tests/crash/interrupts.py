@@ -100,6 +100,7 @@ class InterruptedWorkload(Workload):
     """Random work that is interrupted, and goes on."""
 
     file_system = InterruptibleFileSystem
+    files: InterruptibleFileSystem
 
     def __init__(self, root: Path, seed: int) -> None:
         super().__init__(root, seed)

@@ -10,7 +10,7 @@ from odradek.errors import LogError
 from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import FileSystem
-from odradek.storage.log.recovery import RecoveryReport
+from odradek.storage.log.recovery_report import RecoveryReport
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 from odradek.testing.faults import FaultyFileSystem, read_tree

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from click.testing import CliRunner
 
@@ -22,7 +22,8 @@ from odradek.records.isolation import Isolation
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition
 
-MODES = "ra"
+Mode = Literal["r", "a"]
+MODES: tuple[Mode, ...] = ("r", "a")
 
 
 class Verdict(NamedTuple):
@@ -226,7 +227,7 @@ class Examination:
         changed = {damage.path: damage.applied(data)}
         return {mode: self._judge(damage, changed, mode) for mode in MODES}
 
-    def _judge(self, damage: Damage, changed: dict[str, bytes | None], mode: str) -> Verdict:
+    def _judge(self, damage: Damage, changed: dict[str, bytes | None], mode: Mode) -> Verdict:
         truths = self.folder.truths
         if damage.partition in truths:
             truths = {damage.partition: truths[damage.partition]}
@@ -261,9 +262,9 @@ class Examination:
         return asked(logs, root, truths)
 
     @contextmanager
-    def _opened(self, mode: str, changed: dict[str, bytes | None]) -> Iterator[tuple[Any, Path]]:
+    def _opened(self, mode: Mode, changed: dict[str, bytes | None]) -> Iterator[tuple[Any, Path]]:
         with self._damaged(changed) if mode == "r" else self._copied(changed) as root:
-            logs = _ask(lambda: odradek.open(root, mode=mode))
+            logs: Any = _ask(lambda: odradek.open(root, mode=mode))
             try:
                 yield logs, root
             finally:

@@ -124,8 +124,8 @@ def make(name: str, path: Path, fixture_4_3_1: KafkaFixture, fixture_2_8_2: Kafk
     (crashed / ".lock").unlink()
     truths = _truths(logs, hidden)
     logs.close()
-    with max((crashed / "plain-0").glob("*.log")).open("ab") as file:
-        file.write(build_batch([Record(b"torn", b"torn" * 20, timestamp=START_MS)], base_offset=26)[:90])
+    with max((crashed / "plain-0").glob("*.log")).open("ab") as segment:
+        segment.write(build_batch([Record(b"torn", b"torn" * 20, timestamp=START_MS)], base_offset=26)[:90])
     return [Folder(name, state, tree_of(folder), truths) for state, folder in (("clean", root), ("crashed", crashed))]
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import gc
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from odradek.kafka.client import BrokerUnavailableError
+from odradek.errors import BrokerUnavailableError
 from odradek.spark.broker_split import BrokerSplit, close_kept_clients
 from odradek.spark.options import SourceOptions
-from odradek.spark.ranges import DataLossError, Loss, OffsetRange, plan_batch
+from odradek.spark.ranges import DataLossError, LossCause, OffsetRange, plan_batch
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.storage.names import TopicPartition
@@ -50,7 +50,8 @@ def plan(options: SourceOptions, ranges: list[OffsetRange] | None = None) -> lis
         splits = topics.splits(plan_batch(topics, options) if ranges is None else ranges, options)
     finally:
         topics.close()
-    return pickle.loads(pickle.dumps(splits))
+    found: list[BrokerSplit] = pickle.loads(pickle.dumps(splits))
+    return found
 
 
 def read(splits: list[BrokerSplit]) -> dict[str, list[dict[str, object]]]:
@@ -135,6 +136,7 @@ def test_reader_that_stops_early_leaves_nothing_behind(
     options = source_options(fixture_broker, subscribe="v2-none", **{"kafka.max.partition.fetch.bytes": "1"})
     (split,) = plan(options)
     batches = split.read(SCHEMA)
+    assert isinstance(batches, Generator)
     next(batches)
     batches.close()
     assert offsets(read([split])["v2-none-0"]) == [record.offset for record in fixture_4_3_1.records("v2-none-0")]
@@ -158,7 +160,7 @@ def test_head_deleted_after_planning(
     ).check()
     with pytest.raises(DataLossError) as lost:
         read(splits)
-    assert (lost.value.loss, lost.value.held) == (Loss.RETENTION, (1000, 1200, None))
+    assert (lost.value.cause, lost.value.held) == (LossCause.RETENTION, (1000, 1200, None))
     assert offsets(read(kept)["v2-none-0"]) == list(range(1000, 1200))
 
 
@@ -172,14 +174,14 @@ def test_topic_made_anew_after_planning(
     kafka_tools.topics(broker.bootstrap_servers, *create).check()
     with pytest.raises(DataLossError) as lost:
         read(splits)
-    assert lost.value.loss is Loss.NEW_TOPIC
+    assert lost.value.cause is LossCause.NEW_TOPIC
 
 
 def test_end_behind_the_log_end(fixture_broker: KafkaBroker) -> None:
     options = source_options(fixture_broker, subscribe="v2-none", **{"kafka.default.api.timeout.ms": "1000"})
     with pytest.raises(DataLossError) as lost:
         read(plan(options, [OffsetRange(NONE, 2000, 3000)]))
-    assert lost.value.loss is Loss.TRUNCATION
+    assert lost.value.cause is LossCause.TRUNCATION
     with pytest.raises(BrokerUnavailableError, match="readable up to 1200"):
         read(plan(options, [OffsetRange(NONE, 1100, 3000)]))
 

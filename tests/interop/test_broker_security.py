@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from odradek.errors import OffsetStoreError
-from odradek.kafka.client import BrokerUnavailableError
+from odradek.errors import BrokerUnavailableError, OffsetStoreError
 from odradek.offsets.store import Position, open_store
 from odradek.spark.options import SourceOptions
 from odradek.spark.source import BatchReader

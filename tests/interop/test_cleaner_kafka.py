@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,9 @@ def random_batches(seed: int, codecs: list[Codec], count: int) -> Iterator[bytes
         transactional = pid > 10
         if transactional:
             undecided.add(pid)
-        producer = {"producer_id": pid, "producer_epoch": 0, "base_sequence": sequences.get(pid, 0)} if pid > 0 else {}
+        producer: dict[str, Any] = (
+            {"producer_id": pid, "producer_epoch": 0, "base_sequence": sequences.get(pid, 0)} if pid > 0 else {}
+        )
         sequences[pid] = sequences.get(pid, 0) + len(records)
         yield build_batch(
             records,

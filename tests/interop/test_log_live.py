@@ -14,6 +14,7 @@ from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 from peers.process import wait_for
+from placed import timestamps_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -81,9 +82,9 @@ def test_what_kafka_appends_rolls_and_deletes_is_followed(kafka_broker: BrokerFa
         assert deleted > 0
         consumed = kafka_tools.consume(broker.bootstrap_servers, ["events"])["events-0"]
         assert [as_consumed(record) for record in events.read()] == consumed["records"]
-        times = [record.timestamp for record in events.read()]
+        times = timestamps_of(events.read())
         for timestamp in sorted(set(times))[::20]:
-            assert events.offset_for_time(timestamp or 0) == times.index(timestamp)
+            assert events.offset_for_time(timestamp) == times.index(timestamp)
     broker.kill()
     with LogDirectory(broker.log_dir) as logs:
         assert [as_consumed(record) for record in logs["events", 0].read()] == consumed["records"]

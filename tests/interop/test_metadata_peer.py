@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from odradek.messages.metadata.control_records import Voter, VoterEndpoint
 from odradek.messages.uuids import format_uuid
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.metadata.cluster import ClusterMetadata
-from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties, sole_voter
+from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
+from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.names import TopicPartition, partition_directory_name, segment_file_name
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
@@ -34,6 +36,12 @@ def _write_partitions(metadata: ClusterMetadata, topic: str, values: list[bytes]
         write_partition_metadata(folder / PARTITION_METADATA, image.topic_id)
         records = [Record(b"%d" % number, value, timestamp=TIMESTAMP_MS) for value in values]
         (folder / segment_file_name(0, ".log")).write_bytes(build_batch(records, partition_leader_epoch=0))
+
+
+def id_of(image: MetadataImage, topic: str) -> str:
+    found = image.topics[topic].topic_id
+    assert found is not None
+    return format_uuid(found)
 
 
 def _described(tools: KafkaTools, servers: str, topic: str) -> dict[str, str]:
@@ -61,7 +69,9 @@ def test_kafka_starts_on_a_folder_that_we_formatted(kafka_tools: KafkaTools, tmp
     log_dir = tmp_path / "log-dir"
     meta = new_meta_properties(node_id=7)
     controller_port = free_port()
-    voters = [sole_voter(meta, "127.0.0.1", controller_port)] if quorum == "dynamic" else []
+    assert meta.directory_id is not None
+    endpoint = VoterEndpoint("CONTROLLER", "127.0.0.1", controller_port)
+    voters = [Voter(meta.node_id, meta.directory_id, (endpoint,))] if quorum == "dynamic" else []
     format_log_directory(log_dir, meta, voters=voters)
     metadata = ClusterMetadata(log_dir)
     metadata.create_topic("plain", 2, {"retention.ms": "-1", "compression.type": "zstd"})
@@ -87,7 +97,7 @@ def test_kafka_starts_on_a_folder_that_we_formatted(kafka_tools: KafkaTools, tmp
         for topic, partitions in (("plain", 3), ("compacted", 1)):
             described = _described(kafka_tools, servers, topic)
             assert (described["TopicId"], described["PartitionCount"]) == (
-                format_uuid(ours.topics[topic].topic_id),
+                id_of(ours, topic),
                 str(partitions),
             )
             assert _settings(kafka_tools, servers, topic) == ours.topic_config(topic)
@@ -123,9 +133,7 @@ def test_topics_of_ours_join_those_of_kafka(
     broker = kafka_broker(log_dir)
     for _ in range(2):
         servers = broker.bootstrap_servers
-        assert _described(kafka_tools, servers, "added")["TopicId"] == format_uuid(
-            metadata.image.topics["added"].topic_id
-        )
+        assert _described(kafka_tools, servers, "added")["TopicId"] == id_of(metadata.image, "added")
         assert _described(kafka_tools, servers, "v2-none")["PartitionCount"] == "2"
         assert _settings(kafka_tools, servers, "added") == {"retention.ms": "-1", "segment.bytes": "2097152"}
         assert _settings(kafka_tools, servers, "keyed")["max.message.bytes"] == "4711"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,11 @@ from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch, build_control_batch, build_empty_batch
 from odradek.records.compression import LEVELS, Codec
 from odradek.records.control import ControlRecordType, EndTransactionMarker
-from odradek.records.message_builder import build_message_set
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.names import TopicPartition, partition_directory_name, segment_file_name
+from odradek.testing.message_builder import build_message_set
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 
@@ -79,7 +80,7 @@ def _old_messages(segment: Segment) -> None:
 
 
 def _batches(segment: Segment) -> None:
-    def add(records: list[Record] = CONTENTS, read: list[Record] | None = None, **fields: object) -> None:
+    def add(records: list[Record] = CONTENTS, read: list[Record] | None = None, **fields: Any) -> None:
         stamp = str(fields.get("timestamp_type", "CreateTime"))
         fields = {"base_offset": segment.next_offset, "partition_leader_epoch": 0, **fields}
         segment.add(build_batch(records, **fields), records if read is None else read, stamp)

@@ -15,7 +15,7 @@ from odradek.records import BatchHeader, Record, scan_batches
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.formats.checkpoints import read_offset_checkpoint
 from odradek.storage.log.log import Log
-from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.names import TopicPartition
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
@@ -112,7 +112,8 @@ def batches_of(log: Log) -> list[BatchHeader]:
 
 def records_of(log: Log) -> list[Record]:
     """Read a log, also where offsets are out of reach of those before them and Kafka split the segment."""
-    records, start_offset = [], log.log_start_offset
+    records: list[Record] = []
+    start_offset = log.log_start_offset
     while True:
         try:
             records.extend(log.read(start_offset))
@@ -159,6 +160,6 @@ def test_kafka_and_we_recover_the_same(
     with LogDirectory(ours) as logs, LogDirectory(kafkas) as theirs:
         for name in done:
             place = TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2]))
-            found, expected = ([*batches_of(log), *records_of(log)] for log in (logs[place], theirs[place]))
-            assert found == expected
+            contents = [[*batches_of(log), *records_of(log)] for log in (logs[place], theirs[place])]
+            assert contents[0] == contents[1]
             assert points[place] == logs[place].log_end_offset

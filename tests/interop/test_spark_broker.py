@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import odradek
-from odradek.errors import OptionError
-from odradek.kafka.client import BrokerUnavailableError
+from odradek.errors import BrokerUnavailableError, OptionError
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import DataLossError
 from odradek.spark.source import BatchReader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,9 @@ def test_redis_keeps_what_it_acknowledged(redis_server: RedisServer) -> None:
 
 
 def test_zookeeper_keeps_what_it_acknowledged(zookeeper_server: ZooKeeperServer) -> None:
-    def value(client):
-        return client.get("/consumers/g/offsets/t/0")[0]
+    def value(client: Any) -> bytes:
+        found: bytes = client.get("/consumers/g/offsets/t/0")[0]
+        return found
 
     client = kazoo_client.KazooClient(zookeeper_server.hosts, timeout=5)
     client.start(timeout=20)

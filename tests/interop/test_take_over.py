@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -32,6 +33,7 @@ from peers.ledger import ISOLATIONS, READ_COMMITTED, Ledger
 from peers.log_writer import TOPICS, now_ms, open_transaction, sequence_batch, some_records, with_offsets, write_round
 from peers.process import wait_for
 from peers.produce import produce_batch
+from placed import offset_of, timestamp_of
 
 ROUNDS = 5
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -87,20 +89,24 @@ def by_librdkafka(broker: KafkaBroker, isolation: str) -> dict[TopicPartition, l
             message = consumer.poll(1)
             if message is None:
                 continue
-            place = TopicPartition(message.topic(), message.partition())
-            if message.error() is None:
+            topic, partition, error = message.topic(), message.partition(), message.error()
+            assert topic is not None
+            assert partition is not None
+            place = TopicPartition(topic, partition)
+            if error is None:
                 found[place].append(as_record(message))
-            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 ended.add(place)
             else:
-                raise AssertionError(message.error())
+                raise AssertionError(error)
     return found
 
 
 def as_record(message: confluent_kafka.Message) -> Record:
     kind, timestamp = message.timestamp()
     given = (timestamp, message.offset(), TIMESTAMP_TYPES[kind])
-    return Record(message.key(), message.value(), message.headers() or (), *given)
+    headers: Any = message.headers() or ()
+    return Record(message.key(), message.value(), headers, *given)
 
 
 def check_reader(ledger: Ledger, isolation: str, found: dict[TopicPartition, list[Record]]) -> None:
@@ -142,17 +148,19 @@ def check_topics(tools: KafkaTools, broker: KafkaBroker, ids: dict[str, str]) ->
         name: (ids[name], partitions) for name, (partitions, _) in TOPICS.items()
     }
     settings: dict[str, dict[str, str]] = {}
+    current: dict[str, str] = {}
     for line in tools.configs(servers, "--describe", "--entity-type", "topics").check().stdout.splitlines():
         if line.startswith("Dynamic configs for topic "):
-            settings[line.split()[4]] = current = {}
+            current = settings.setdefault(line.split()[4], {})
         elif "=" in line:
-            current.update([line.split()[0].split("=", 1)])
+            name, _, value = line.split()[0].partition("=")
+            current[name] = value
     assert {name: settings.get(name, {}) for name in TOPICS} == {name: config for name, (_, config) in TOPICS.items()}
 
 
 def send(producer: confluent_kafka.Producer, topic: str, partition: int, records: Sequence[Record]) -> list[Record]:
     """Send records, and return them with the offsets that the broker gave them."""
-    delivered_at: list[tuple[int, int, str]] = []
+    delivered_at: list[tuple[int, int | None, str]] = []
 
     def delivered(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
         assert error is None, error
@@ -166,7 +174,7 @@ def send(producer: confluent_kafka.Producer, topic: str, partition: int, records
             record.key,
             partition,
             on_delivery=delivered,
-            timestamp=record.timestamp,
+            timestamp=timestamp_of(record),
             headers=list(record.headers),
         )
     assert producer.flush(60) == 0
@@ -241,7 +249,7 @@ def check_group(broker: KafkaBroker, number: int) -> None:
 
 def delete_by_kafka(tools: KafkaTools, broker: KafkaBroker, ledger: Ledger, folder: Path) -> None:
     place = TopicPartition("headless", 0)
-    offset = ledger.expected(place, READ_COMMITTED)[-30].offset
+    offset = offset_of(ledger.expected(place, READ_COMMITTED)[-30])
     wish = {"version": 1, "partitions": [{"topic": place.topic, "partition": 0, "offset": offset}]}
     path = folder / "delete-records.json"
     path.write_text(json.dumps(wish), encoding="utf-8")
@@ -349,7 +357,7 @@ def test_five_rounds_on_one_folder(kafka_tools: KafkaTools, broker: KafkaBroker,
     with odradek.open(log_dir) as logs:
         for topic, (partitions, config) in TOPICS.items():
             logs.create_topic(topic, partitions, config)
-        ids = {topic: format_uuid(logs.topic_id(topic)) for topic in TOPICS}
+        ids = {topic: format_uuid(found) for topic in TOPICS if (found := logs.topic_id(topic)) is not None}
 
     for number in range(ROUNDS):
         if number % 2:

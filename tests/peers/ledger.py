@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from odradek.records import Record
+from odradek.records.isolation import Isolation
 from odradek.storage.names import TopicPartition
 
-READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
+READ_UNCOMMITTED: Isolation = "read_uncommitted"
+READ_COMMITTED: Isolation = "read_committed"
 ISOLATIONS = (READ_UNCOMMITTED, READ_COMMITTED)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 
 record_module = pytest.importorskip("kafka.record")
 pytest.importorskip("snappy")
@@ -27,7 +27,7 @@ old_codecs = st.sampled_from(list(Codec)[:4])
 
 def _theirs(data: bytes) -> list[tuple[object, ...]]:
     batches = record_module.MemoryRecords(data)
-    found = []
+    found: list[tuple[object, ...]] = []
     while (batch := batches.next_batch()) is not None:
         assert batch.validate_crc()
         found += [
@@ -38,7 +38,7 @@ def _theirs(data: bytes) -> list[tuple[object, ...]]:
 
 def _ours(data: bytes) -> list[tuple[object, ...]]:
     scan = scan_batches(data)
-    found = [
+    found: list[tuple[object, ...]] = [
         (record.offset, record.timestamp, record.key, record.value, record.headers)
         for header in scan
         for record in read_records(data, header)

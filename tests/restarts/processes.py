@@ -37,7 +37,7 @@ def tear(folder: Path, topics: Mapping[str, int], rng: random.Random) -> None:
 def _line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     readable, _, _ = select.select([process.stdout], [], [], LONGEST_WAIT_S)
-    assert readable, f"{process.args} says nothing"
+    assert readable, f"{process.args!r} says nothing"
     return process.stdout.readline()
 
 

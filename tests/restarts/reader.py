@@ -23,6 +23,7 @@ import pyarrow as pa
 
 import odradek
 from odradek.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from odradek.records.isolation import Isolation
 from odradek.storage.log.log import Log
 from odradek.storage.names import TopicPartition
 from peers.load_writer import FIRST_TIMESTAMP
@@ -133,7 +134,7 @@ class Reader:
         log, offset = self._log(place), self._some(place)
         if offset is None or not log.log_start_offset <= offset < log.log_end_offset:
             return
-        isolation = "read_committed" if self._rng.random() < 0.3 else "read_uncommitted"
+        isolation: Isolation = "read_committed" if self._rng.random() < 0.3 else "read_uncommitted"
         last = offset - 1
         for record in log.read(offset, min(offset + RANGE, log.log_end_offset), isolation=isolation):
             is_next = record.offset == last + 1 if place.topic != "transactions" else (record.offset or 0) > last

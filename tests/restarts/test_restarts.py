@@ -49,8 +49,8 @@ def restart(path: Path, restarts: int, readers: int, seed: int, batches: int) ->
                 for number in range(batches):
                     log.append([numbered(number)])
         logs.create_topic(PASSING, config=LONG)
-    partitions = {topic: partitions for topic, (partitions, _) in TOPICS.items()} | {PASSING: 0}
-    with Writers(path) as writers, Readers(readers, path, folder, told, seed, partitions) as read:
+    sizes = {topic: partitions for topic, (partitions, _) in TOPICS.items()} | {PASSING: 0}
+    with Writers(path) as writers, Readers(readers, path, folder, told, seed, sizes) as read:
         read.wait()
         for number in range(restarts):
             writers.run(folder, told, seed + number + 1, rng.randrange(LONGEST_LIFE_BYTES))

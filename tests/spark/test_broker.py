@@ -47,7 +47,7 @@ def test_offsets_and_times(spark: SparkSession, fixture_broker: KafkaBroker, fix
         if asked["topic"] == "v2-none" and asked["offset"] not in (-1, 0)
     )
     since = read(spark, fixture_broker, subscribe="v2-none", startingTimestamp=str(asked["timestamp"]))
-    assert since.agg({"offset": "min"}).first()[0] == asked["offset"]
+    assert since.agg({"offset": "min"}).collect()[0][0] == asked["offset"]
 
 
 def test_topic_that_does_not_exist(spark: SparkSession, fixture_broker: KafkaBroker) -> None:

@@ -269,7 +269,9 @@ def count(tools: KafkaTools, broker: KafkaBroker, folder: Path) -> None:
     )
     assert len(went_in) == sum(went_in.values())
     query = f"""SELECT partition, "offset", to_base64(value) FROM '{folder}/**/*.parquet'"""
-    by_duckdb = Counter(duckdb.sql(query).fetchall())
+    stored = duckdb.sql(query)
+    assert stored is not None
+    by_duckdb = Counter(stored.fetchall())
     assert by_duckdb == went_in
     by_pyarrow = pyarrow.dataset.dataset(folder, format="parquet").to_table(columns=["partition", "offset"])
     assert Counter(zip(*(column.to_pylist() for column in by_pyarrow.columns), strict=True)) == Counter(

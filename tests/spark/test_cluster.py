@@ -171,7 +171,9 @@ def test_a_cluster_does_the_same_job_and_kafka_sees_its_lag_fall(
 
     query = f"""SELECT decode(value) FROM '{tmp_path}/out/**/*.parquet'"""
     expected = Counter(f"value {number:06d}" for number in range(RECORDS))
-    assert Counter(value for (value,) in duckdb.sql(query).fetchall()) == expected
+    stored = duckdb.sql(query)
+    assert stored is not None
+    assert Counter(value for (value,) in stored.fetchall()) == expected
     forwarded = kafka_tools.consume(servers, "out", isolation="read_committed")
     assert sum(len(partition["records"]) for partition in forwarded.values()) == RECORDS
     assert len({record["value"] for partition in forwarded.values() for record in partition["records"]}) == RECORDS

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import odradek
+from odradek.errors import SinkError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.producer import CommittedPosition, Transaction
 from odradek.kafka.settings import BrokerSettings
@@ -22,7 +23,6 @@ from odradek.records.compression import Codec
 from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline import Job, JobError, Pipeline
 from odradek.spark.pipeline.job import TopicSinkSpec, Transform
-from odradek.spark.pipeline.sink import SinkError
 from odradek.spark.source import BatchReader
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.storage.names import TopicPartition

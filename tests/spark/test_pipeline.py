@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from odradek.errors import CommitConflictError
+from odradek.errors import CommitConflictError, SinkError
 from odradek.offsets.store import Position, open_store
 from odradek.records import scan_batches
-from odradek.spark.pipeline import Job, JobError, Pipeline
+from odradek.spark.pipeline import BatchReport, Job, JobError, Pipeline
 from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
-from odradek.spark.pipeline.sink import Held, SinkError
-from odradek.spark.ranges import DataLossError, Loss
+from odradek.spark.pipeline.sink import Held
+from odradek.spark.ranges import DataLossError, LossCause
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
 
@@ -43,8 +43,9 @@ def stored(path: Path) -> Counter[tuple[str, int, int]]:
         return Counter()
     rows = pq.read_table(path, columns=["topic", "partition", "offset"]).to_pylist()
     found = Counter((row["topic"], row["partition"], row["offset"]) for row in rows)
-    again = duckdb.sql(f"SELECT topic, partition, \"offset\" FROM '{path}/**/*.parquet'").fetchall()
-    assert Counter(again) == found
+    again = duckdb.sql(f"SELECT topic, partition, \"offset\" FROM '{path}/**/*.parquet'")
+    assert again is not None
+    assert Counter(again.fetchall()) == found
     return found
 
 
@@ -82,7 +83,7 @@ def test_reads_only_what_was_added(spark: SparkSession, fixture_4_3_1: KafkaFixt
     assert max(offset for _, _, offset in stored(tmp_path / "out")) == border - 1
     for segment in segments[3:]:
         shutil.copy(segment, log_dir / "v2-none-0")
-    reports = []
+    reports: list[BatchReport] = []
     assert Pipeline(work, spark).run(reports.append) == 1
     assert [part.start_offset for part in reports[0].ranges] == [border]
     assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "v2-none-0")
@@ -90,7 +91,7 @@ def test_reads_only_what_was_added(spark: SparkSession, fixture_4_3_1: KafkaFixt
 
 def test_batches_are_bounded(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=500)
-    reports = []
+    reports: list[BatchReport] = []
     batches = Pipeline(work, spark).run(reports.append)
     assert batches == 3
     assert all(report.offsets <= 500 for report in reports)
@@ -140,8 +141,10 @@ def test_a_driver_that_was_replaced_stores_nothing(
 
 
 def test_two_pipelines_cannot_write_to_one_folder(tmp_path: Path) -> None:
-    # Locks do not exclude their own process: another one asks.
     held = ParquetFolder(tmp_path / "out")
+    with pytest.raises(SinkError, match="another pipeline writes here"):
+        ParquetFolder(tmp_path / "out")
+    # Nor did the refused one give the lock away to another process.
     code = (
         "import sys; from pathlib import Path; "
         "from odradek.spark.pipeline.parquet_folder import ParquetFolder; ParquetFolder(Path(sys.argv[1]))"
@@ -334,7 +337,7 @@ def test_a_topic_made_anew_is_not_gone_on_with(
     metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAEQ")
     with pytest.raises(DataLossError, match="made again under the same name") as caught:
         Pipeline(work, spark).run()
-    assert caught.value.loss is Loss.NEW_TOPIC
+    assert caught.value.cause is LossCause.NEW_TOPIC
 
 
 def test_a_deleted_head_fails_unless_told_otherwise(
@@ -346,7 +349,7 @@ def test_a_deleted_head_fails_unless_told_otherwise(
         store.commit({TopicPartition("truncated-head", 0): Position(700)}, expected=store.load())
     with pytest.raises(DataLossError, match=r"\[777, 1200\)") as caught:
         Pipeline(work, spark).run()
-    assert caught.value.loss is Loss.RETENTION
+    assert caught.value.cause is LossCause.RETENTION
     Pipeline(job(tmp_path, fixture_4_3_1.log_dir, source={**source, "failOnDataLoss": "false"}), spark).run()
     assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "truncated-head-0")
 
@@ -365,7 +368,7 @@ def test_a_tail_or_a_partition_that_is_gone_is_named_for_what_it_is(
     os.truncate(segment, last.position)
     with pytest.raises(DataLossError, match=r"keyed-0: .*\): truncated \(failOnDataLoss") as caught:
         Pipeline(work, spark).run()
-    assert caught.value.loss is Loss.TRUNCATION
+    assert caught.value.cause is LossCause.TRUNCATION
     assert Pipeline(lenient, spark).run() == 0
     for deleted, left in (("keyed-1", 2), ("keyed-*", 0)):
         for path in log_dir.glob(deleted):

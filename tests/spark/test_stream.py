@@ -21,7 +21,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Run:
 
     def run(log_dir: Path, rows: list[tuple[str, int, int]], *, trigger: str = "availableNow", **options: str) -> Any:
         def keep(frame: DataFrame, batch: int) -> None:
-            rows.extend(tuple(row) for row in frame.select("topic", "partition", "offset").collect())  # type: ignore[misc]
+            rows.extend(tuple(row) for row in frame.select("topic", "partition", "offset").collect())
 
         query = (
             spark.readStream.format("odradek")

@@ -1,6 +1,30 @@
-"""`python -m odradek.cli` is `odradek`."""
+"""`python -m odradek.cli` is `odradek`.
 
-from odradek.cli.app import main
+Ctrl-C ends the program from its first moment to its last without a traceback: while there is nobody yet to catch it,
+and when there is nobody any more, by the signal itself; in between as the command says (exit code 130).
+"""
+
+from __future__ import annotations
+
+import signal
+
+_is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell may have it ignored
+if __name__ == "__main__" and _is_ours:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from odradek.cli.app import main  # noqa: E402 - takes a tenth of a second, in which Ctrl-C may come
+
+
+def run() -> None:
+    """Run the command, and end the program."""
+    try:
+        if _is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        main(prog_name="odradek")
+    finally:
+        if _is_ours:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 
 if __name__ == "__main__":
-    main(prog_name="odradek")
+    run()

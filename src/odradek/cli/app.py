@@ -9,6 +9,7 @@ line on stderr and a code. Nothing that a user can pass in ends in a traceback.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -18,12 +19,13 @@ from typing import Any, NoReturn
 
 import click
 
+from odradek.cli.streams import OutputError, ReaderGoneError, drop_output, flush_output, open_output
 from odradek.errors import FormatError, OdradekError
 
 COMMANDS = {
     "dump": "Show what the files of a log hold.",
     "offsets": "Show and set where readers keep their place.",
-    "pipeline": "Run Spark pipelines over topics.",
+    "pipeline": "Check and run Spark pipelines over topics.",
     "salvage": "Write what is sound in a damaged log into a new one.",
     "topics": "List the partitions of a log directory.",
     "verify": "Verify the files of a log.",
@@ -38,6 +40,7 @@ EXTRAS = {
     "pyarrow": "arrow",
     "pyspark": "spark",
     "redis": "redis",
+    "sqlglot": "spark",
 }
 """Which of the optional dependencies brings a package."""
 
@@ -79,11 +82,9 @@ def describe(error: BaseException) -> str:
         package = (error.name or "").partition(".")[0]
         advice = f': pip install "odradek[{EXTRAS[package]}]"' if package in EXTRAS else ""
         return f"this needs the package {package}, which is not installed{advice}"
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply to be read"
     return str(error) or type(error).__name__
-
-
-class _ReaderGoneError(Exception):
-    """Nobody reads our output any more."""
 
 
 class Application(click.Group):
@@ -112,7 +113,10 @@ class Application(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             # As it is, click would make the code 1 of it, which here means findings.
-            raise _ReaderGoneError from error
+            raise ReaderGoneError from error
+        except KeyboardInterrupt as error:
+            # As it is, click would print an empty line first.
+            raise click.Abort from error
 
     def main(
         self,
@@ -128,34 +132,63 @@ class Application(click.Group):
             sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (until the program ends)
         if sys.stdout is None:
             fail("stdout is closed", ExitCode.INPUT_OUTPUT)
+        open_output()
+        if not logging.getLogger().handlers:
+            # Client libraries log every attempt; what came of it is told in one line of our own.
+            logging.getLogger().addHandler(logging.NullHandler())
+        try:
+            code = self._run(args, prog_name, complete_var, windows_expand_args, extra)
+            flush_output()
+        except (KeyboardInterrupt, click.Abort):
+            # Nobody may take what is left to write.
+            drop_output()
+            fail("interrupted", ExitCode.INTERRUPTED)
+        except ReaderGoneError:
+            # Whoever read our output has gone.
+            drop_output()
+            code = ExitCode.INPUT_OUTPUT
+        except OutputError as error:
+            drop_output()
+            fail(str(error), ExitCode.INPUT_OUTPUT)
+        sys.exit(code)
+
+    def _run(
+        self,
+        args: Sequence[str] | None,
+        prog_name: str | None,
+        complete_var: str | None,
+        windows_expand_args: bool,
+        extra: dict[str, Any],
+    ) -> int:
+        """Run the command, say what went wrong, and return the exit code."""
         try:
             code = super().main(
                 args, prog_name, complete_var, standalone_mode=False, windows_expand_args=windows_expand_args, **extra
             )
-            sys.stdout.flush()
-        except click.ClickException as error:
-            if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Path):
-                # The command line is as it should be; what it names is not there.
-                fail(error.message, ExitCode.INPUT_OUTPUT)
+        except click.exceptions.NoArgsIsHelpError as error:
             error.show()
-            sys.exit(ExitCode.USAGE if isinstance(error, click.UsageError) else ExitCode.INPUT_OUTPUT)
-        except (KeyboardInterrupt, click.Abort):
-            fail("interrupted", ExitCode.INTERRUPTED)
-        except (BrokenPipeError, _ReaderGoneError):
-            # Whoever read our output has gone. What is still in its buffer must not be tried again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            sys.exit(ExitCode.INPUT_OUTPUT)
+            return ExitCode.USAGE
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "odradek"
+            click.echo(f"{path}: {printable(error.format_message())} See {path} --help", err=True)
+            return ExitCode.USAGE
+        except BrokenPipeError as error:
+            raise ReaderGoneError from error
         except FormatError as error:
-            fail(describe(error), ExitCode.FINDINGS)
-        except (OdradekError, OSError, ModuleNotFoundError) as error:
-            fail(describe(error), ExitCode.INPUT_OUTPUT)
-        sys.exit(code if isinstance(code, int) else ExitCode.CLEAN)
+            report(describe(error))
+            return ExitCode.FINDINGS
+        except (OdradekError, OSError, ModuleNotFoundError, RecursionError) as error:
+            report(describe(error))
+            return ExitCode.INPUT_OUTPUT
+        return code if isinstance(code, int) else ExitCode.CLEAN
 
 
 @click.group(cls=Application, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="odradek", prog_name="odradek")
+@click.version_option(package_name="odradek", prog_name="odradek", message="%(prog)s %(version)s")
 def main() -> None:
-    """Kafka's commit log as a library and a folder: the tools.
+    """Odradek reads, verifies and repairs the log directories of Apache Kafka, without a broker.
 
     Exit codes: 0 clean, 1 findings (damage, gaps), 2 usage, 3 input or output, 130 interrupted.
+
+    Example: odradek topics /var/lib/kafka/data
     """

@@ -12,13 +12,14 @@ from typing_extensions import Buffer
 
 from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.kafka_dump import Decoder, KafkaDump, KafkaDumpOptions
-from odradek.cli.options import OffsetRange, Timestamp
+from odradek.cli.options import PATHS, OffsetRange, Timestamp
+from odradek.cli.progress import is_file, progress, total_size
 from odradek.cli.record_json import batch_fields, json_line, quote, text_line
 from odradek.errors import FormatError
 from odradek.inspection.entry_listing import entries_of
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError, expand
 from odradek.inspection.selection import Selection, start_position
-from odradek.records import Record, read_records
+from odradek.records import read_records
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 
@@ -39,6 +40,12 @@ class Dump:
         self._control = control
         self._batches = batches
         self.code = ExitCode.CLEAN
+        self._done_bytes = 0
+        self._position = 0
+
+    def done(self) -> int:
+        """Return how many bytes of files were gone through."""
+        return self._done_bytes + self._position
 
     def damaged(self, damage: Damage) -> None:
         """Note bytes that cannot be read."""
@@ -59,6 +66,9 @@ class Dump:
         except FormatError as error:
             report(describe(error))
             self.code = max(self.code, ExitCode.FINDINGS)
+        if isinstance(file, LogFile):
+            self._position = 0
+            self._done_bytes += total_size([file.path])
 
     def file(self, file: LogFile) -> None:
         """Dump one file."""
@@ -76,6 +86,7 @@ class Dump:
         owner = file.topic_partition
         head = {"topic": owner.topic, "partition": owner.partition} if owner else {"topic": None, "partition": None}
         for header in reader:
+            self._position = header.end_position
             if self._selection.skips_batch(header) or (header.is_control and not self._control):
                 continue
             fields = batch_fields(header)
@@ -89,8 +100,10 @@ class Dump:
     def _dump_records(self, file: LogFile, reader: BatchReader, data: Buffer) -> None:
         selection = self._selection
         make_line = json_line if self._jsonl else text_line
-        line: Callable[[Record], str] = make_line(file, base64=self._base64)
+        data_line = make_line(file, base64=self._base64)
+        control_line = make_line(file, base64=self._base64, control=True)
         for header in reader:
+            self._position = header.end_position
             if selection.skips_batch(header) or (header.is_control and not self._control):
                 continue
             try:
@@ -98,6 +111,7 @@ class Dump:
             except FormatError as error:
                 self.damaged(damage_of(file.path, header, error))
                 continue
+            line = control_line if header.is_control else data_line
             lines = [line(record) for record in records if selection.takes(record)]
             self._out.write("".join(lines).encode("utf-8", "surrogatepass"))
 
@@ -115,7 +129,7 @@ def _text_value(value: object) -> str:
 
 
 @click.command("dump")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@PATHS
 @click.option(
     "--format",
     "form",
@@ -130,7 +144,7 @@ def _text_value(value: object) -> str:
     default="auto",
     help="Keys, values and header values as text where they are UTF-8, or always as base64.",
 )
-@click.option("--control", is_flag=True, help="Also the broker's own control records (transaction markers).")
+@click.option("--control", is_flag=True, help="Also the broker's own control records, such as transaction markers.")
 @click.option("--batches", is_flag=True, help="One line a batch: its header.")
 @click.option("--offsets", type=OffsetRange(), help="Only offsets from A to below B; either may be left out.")
 @click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
@@ -165,6 +179,8 @@ def command(
     partition, a log directory, or a pattern. Of a folder the records are shown, in the order of partitions and offsets:
     all that the files hold, also below the log start offset. Damage is reported on stderr with its place, and the dump
     goes on after it; the exit code is then 1.
+
+    Example: odradek dump /var/lib/kafka/data/events-0 --since 2026-11-01 --format jsonl
     """
     out = sys.stdout.buffer
     decoder = Decoder.of(
@@ -189,8 +205,19 @@ def command(
         show = KafkaDump(out, detail, dump.damaged).file
     else:
         show = dump.file
-    for file in expand(paths):
-        # Of a folder a dump shows the records; Kafka's tool is given each file by its name.
-        if isinstance(file, UnknownPathError) or kafka_compat or file.is_named or file.is_segment:
+    # Of a folder a dump shows the records; Kafka's tool is given each file by its name.
+    files = (
+        file
+        for file in expand(paths)
+        if isinstance(file, UnknownPathError) or kafka_compat or file.is_named or file.is_segment
+    )
+    if not is_file(sys.stdout):
+        # On a terminal what is dumped shows itself how far it is.
+        for file in files:
+            dump.attempt(file, show)
+        return dump.code
+    listed = list(files)
+    with progress("dump", lambda: total_size(file.path for file in listed if isinstance(file, LogFile)), dump.done):
+        for file in listed:
             dump.attempt(file, show)
     return dump.code

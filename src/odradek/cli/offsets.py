@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.options import FORMAT, Existing
 from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.offsets.store import Position
 
 _COLUMNS = ("topic", "partition", "offset", "leader_epoch", "topic_id", "batch")
-_FORMAT = click.option(
-    "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines."
-)
 
 
 class _Place(click.ParamType[Any]):
@@ -41,26 +39,33 @@ def command() -> None:
 
     ADDRESS is that of a store: file:///path/offsets.json, kafka://host:port/group, zookeeper://host:port/group or
     redis://host:port/db?group=name.
+
+    Example: odradek offsets show file:offsets.json
     """
 
 
 @command.command(short_help="List positions.")
 @click.argument("address")
-@_FORMAT
+@FORMAT
 def show(address: str, form: str) -> None:
-    """List the positions at ADDRESS, a store or the checkpoint of a Spark stream."""
+    """List the positions at ADDRESS, a store or the checkpoint of a Spark stream.
+
+    Example: odradek offsets show redis://localhost:6379/0?group=words
+    """
     _print(_read(address), form)
 
 
 @command.command("set", short_help="Set positions, forwards or back.")
 @click.argument("address")
 @click.argument("places", metavar="TOPIC-PARTITION=OFFSET...", nargs=-1, required=True, type=_Place())
-@_FORMAT
+@FORMAT
 def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], form: str) -> None:
     """Set positions at ADDRESS, forwards or back, and list all that it has then.
 
     A place is the next offset to read: events-0=1200. What runs on the store and commits after that is refused, so
     stop it first. The other partitions keep their positions.
+
+    Example: odradek offsets set file:offsets.json events-0=1200 events-1=900
     """
     from odradek.offsets.store import Position, open_store
 
@@ -80,21 +85,26 @@ def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], 
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @click.option("--overwrite", is_flag=True, help="Also where TO has positions already.")
-@_FORMAT
+@FORMAT
 def copy(source: str, target: str, overwrite: bool, form: str) -> None:
-    """Copy the positions at FROM to the store at TO, and list all that it has then."""
+    """Copy the positions at FROM to the store at TO, and list all that it has then.
+
+    Example: odradek offsets copy file:offsets.json kafka://localhost:9092/words
+    """
     _store(_read(source), target, overwrite, form)
 
 
 @command.command("from-checkpoint", short_help="Put how far a Spark stream is into a store.")
-@click.argument("checkpoint", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("checkpoint", type=Existing(folder=True))
 @click.argument("address")
 @click.option("--overwrite", is_flag=True, help="Also where ADDRESS has positions already.")
-@_FORMAT
+@FORMAT
 def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) -> None:
     """Put how far a Spark stream is, as its CHECKPOINT says, into the store at ADDRESS.
 
     What counts is the last batch that is done.
+
+    Example: odradek offsets from-checkpoint /data/checkpoint file:offsets.json
     """
     from odradek.offsets.spark_checkpoint import read_checkpoint
 
@@ -104,7 +114,10 @@ def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) 
 @command.command("to-starting-offsets", short_help="Print positions as Spark's option startingOffsets.")
 @click.argument("address")
 def to_starting_offsets(address: str) -> None:
-    """Print the positions at ADDRESS, a store or a checkpoint, as Spark's option startingOffsets takes them."""
+    """Print the positions at ADDRESS, a store or a checkpoint, as Spark's option startingOffsets takes them.
+
+    Example: odradek offsets to-starting-offsets file:offsets.json
+    """
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), position in sorted(_read(address).items()):
         topics.setdefault(topic, {})[str(partition)] = position.offset
@@ -140,7 +153,7 @@ def _print(positions: Mapping[TopicPartition, Position], form: str) -> None:
     ]
     if form == "jsonl":
         for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False, separators=(",", ":")))
+            click.echo(json.dumps(row, separators=(",", ":")))
         return
     # What no position has is no column.
     shown = [name for name in _COLUMNS if name in _COLUMNS[:3] or any(row[name] is not None for row in rows)]

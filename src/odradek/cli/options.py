@@ -2,10 +2,46 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import errno
+import os
+from pathlib import Path
 from typing import Any
 
 import click
+
+from odradek.records.timestamps import timestamp_ms
+
+FORMAT = click.option(
+    "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines."
+)
+
+
+PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(readable=False))
+
+
+class Existing(click.Path):
+    """A file or a folder that is there: else it is the system's error, which is no wrong usage.
+
+    Args:
+        folder: Whether it is a folder.
+    """
+
+    def __init__(self, *, folder: bool) -> None:
+        # Completion asks which of them it is; whether it may be read, whoever reads it says.
+        super().__init__(path_type=Path, file_okay=not folder, dir_okay=folder, readable=False)
+        self._folder = folder
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path.
+
+        Raises:
+            OSError: There is nothing, or something else; it names the path.
+        """
+        is_folder = Path(value).stat() and Path(value).is_dir()
+        if is_folder != self._folder:
+            number = errno.EISDIR if is_folder else errno.ENOTDIR
+            raise OSError(number, os.strerror(number), str(value))
+        return super().convert(value, param, ctx)
 
 
 class OffsetRange(click.ParamType[Any]):
@@ -48,10 +84,6 @@ class Timestamp(click.ParamType[Any]):
         except ValueError:
             pass
         try:
-            moment = datetime.fromisoformat(value)
+            return timestamp_ms(value)
         except ValueError:
             self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-01T12:00:00", param, ctx)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        since_epoch = moment - datetime(1970, 1, 1, tzinfo=UTC)
-        return (since_epoch.days * 86_400 + since_epoch.seconds) * 1000 + since_epoch.microseconds // 1000

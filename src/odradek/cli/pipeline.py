@@ -2,118 +2,123 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import sys
 import threading
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
+
+from odradek.cli.app import ExitCode, describe, fail, printable, report
+from odradek.cli.options import FORMAT, Existing
+from odradek.errors import FormatError
 
 if TYPE_CHECKING:
-    from odradek.spark.pipeline import BatchReport, Pipeline
+    from odradek.spark.pipeline import BatchReport
 
 FOLLOW_INTERVAL_MS = 1000
 
 
 @click.group()
 def command() -> None:
-    """Run Spark pipelines over topics."""
+    """Check and run Spark pipelines over topics.
+
+    Example: odradek pipeline check examples/wordcount.toml
+    """
 
 
 @command.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=Existing(folder=False))
+@FORMAT
+def check(file: Path, form: str) -> int:
+    """Check the job that FILE describes, within a second or two: no Spark is started.
+
+    Keys, the offset store, topics, SQL, views and columns are looked at; the store and brokers are asked with a short
+    time-out. Findings go to stdout, a line each; the exit code is 1 where there are any.
+
+    Example: odradek pipeline check examples/wordcount.toml
+    """
+    from odradek.spark.pipeline.check import check_job
+
+    try:
+        findings = check_job(file)
+    except FormatError as error:
+        # What is no text at all is no job either.
+        fail(describe(error), ExitCode.INPUT_OUTPUT)
+    for finding in findings:
+        if form == "jsonl":
+            fields = {"file": str(finding.path), "line": finding.line, "key": finding.key, "reason": finding.reason}
+            click.echo(json.dumps(fields, separators=(",", ":")))
+        else:
+            click.echo(printable(str(finding)))
+    if form == "text" and not findings:
+        report(f"{file}: nothing wrong was found")
+    return ExitCode.FINDINGS if findings else ExitCode.CLEAN
+
+
+@command.command()
+@click.argument("file", type=Existing(folder=False))
 @click.option(
     "--follow", type=click.IntRange(min=1), metavar="SECONDS", help="Go on for so long after the first batch."
 )
-def run(file: Path, follow: int | None) -> None:
+@FORMAT
+def run(file: Path, follow: int | None, form: str) -> None:
     """Run the job that FILE describes.
 
     Without a trigger interval in FILE it ends when what is there now is done; --follow goes on with what is added
     meanwhile. Ctrl-C and SIGTERM finish the batch that is being done; a second one does not wait for it.
-    """
-    from odradek.spark.pipeline import Job, Pipeline
-    from odradek.spark.pipeline.job import ParquetSinkSpec
 
-    console = Console()
+    Example: odradek pipeline run examples/wordcount.toml --follow 60
+    """
+    from odradek.cli.pipeline_report import RunReport
+    from odradek.spark.pipeline import Job
+
     job = Job.read(file)
     if follow is not None:
         job = replace(job, trigger_interval_ms=job.trigger_interval_ms or FOLLOW_INTERVAL_MS)
-    pipeline = Pipeline(job)
-    end = threading.Timer(follow or 0, pipeline.stop)
-    end.daemon = True
+    report = RunReport(job.name, jsonl=form == "jsonl")
+    report.step("loading Spark ...")
+    with report:
+        from odradek.spark.pipeline import Pipeline
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        pipeline.stop()
-        signal.signal(number, signal.SIG_DFL)
-        # The console may be within a print of its own, and a second one there would print that again.
-        os.write(sys.stderr.fileno(), f"{signal.Signals(number).name}: stopping after this batch\n".encode())
+        pipeline = Pipeline(job, on_step=report.step, console=report.sink_console)
+        end = threading.Timer(follow or 0, pipeline.stop)
+        end.daemon = True
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    # Console sinks print to the same terminal, above the live table.
-    live = Live(console=console, transient=True) if console.is_terminal else nullcontext()
+        def stop(number: int, frame: FrameType | None) -> None:
+            pipeline.stop()
+            signal.signal(number, signal.SIG_DFL)
+            # The console may be within a print of its own, and a second one there would print that again.
+            os.write(2, f"{signal.Signals(number).name}: stopping after this batch\n".encode())
 
-    def report(batch: BatchReport) -> None:
-        console.print(
-            f"batch {batch.number}: {batch.offsets:,} offsets of {_ranges(batch)} in {batch.seconds:.1f} s, "
-            f"{batch.offsets / batch.seconds:,.0f}/s, {batch.lag:,} left",
-            soft_wrap=True,
-        )
-        if isinstance(live, Live):
-            live.update(_progress(pipeline, batch))
-        if follow is not None and batch.number == 1:
-            end.start()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
 
-    try:
-        with live:
-            batches = pipeline.run(report)
-    finally:
-        end.cancel()
-    if not batches:
-        console.print("nothing new: every partition is read up to its end")
-    for sink in job.sinks:
-        if isinstance(sink, ParquetSinkSpec):
-            console.print(f"Parquet: {sink.path}", soft_wrap=True)
-    table = Table(title="Offsets reached")
-    for name in ("topic", "partition", "next offset"):
-        table.add_column(name)
-    for (topic, partition), position in sorted(pipeline.positions.items()):
-        table.add_row(topic, str(partition), str(position.offset))
-    console.print(table)
+        def on_batch(batch: BatchReport) -> None:
+            report.batch(batch)
+            if follow is not None and batch.number == 1:
+                end.start()
 
-
-def _ranges(batch: BatchReport) -> str:
-    if len(batch.ranges) > 1:
-        return f"{len(batch.ranges)} partitions"
-    name, start, end = batch.ranges[0]
-    return f"{name} [{start}, {end})"
-
-
-def _progress(pipeline: Pipeline, batch: BatchReport) -> Table:
-    table = Table(title=f"{pipeline.job.name}: batch {batch.number} in {batch.seconds:.1f} s")
-    for column in ("partition", "next offset", "lag", "offsets/s"):
-        table.add_column(column, justify="left" if column == "partition" else "right")
-    spans = {part.topic_partition: part.end_offset - part.start_offset for part in batch.ranges}
-    for name, position in sorted(pipeline.positions.items()):
-        lag = max(0, batch.end_offsets.get(name, position.offset) - position.offset)
-        speed = spans.get(name, 0) / batch.seconds
-        table.add_row(str(name), f"{position.offset:,}", f"{lag:,}", f"{speed:,.0f}")
-    return table
+        try:
+            pipeline.run(on_batch)
+        finally:
+            end.cancel()
+    report.end(job, pipeline.positions)
 
 
 @command.command(short_help="Merge the small Parquet files of a job.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=Existing(folder=False))
 @click.option("--target-mb", type=click.IntRange(min=1), default=128, show_default=True, help="How large files become.")
-def compact(file: Path, target_mb: int) -> None:
-    """Merge the small Parquet files of the job that FILE describes, while it does not run."""
+@FORMAT
+def compact(file: Path, target_mb: int, form: str) -> None:
+    """Merge the small Parquet files of the job that FILE describes, while it does not run.
+
+    Example: odradek pipeline compact examples/wordcount.toml --target-mb 256
+    """
     from odradek.spark.pipeline import Job
     from odradek.spark.pipeline.compaction import compact as merge
     from odradek.spark.pipeline.job import ParquetSinkSpec
@@ -121,4 +126,8 @@ def compact(file: Path, target_mb: int) -> None:
     for sink in Job.read(file).sinks:
         if isinstance(sink, ParquetSinkSpec):
             merged, made = merge(sink.path, target_mb << 20)
-            click.echo(f"{sink.path}: {merged} files merged into {made}")
+            if form == "jsonl":
+                fields = {"path": str(sink.path), "merged": merged, "made": made}
+                click.echo(json.dumps(fields, separators=(",", ":")))
+            else:
+                click.echo(printable(f"{sink.path}: {merged} files merged into {made}"))

@@ -3,6 +3,8 @@
     {"topic":"t","partition":0,"offset":7,"timestamp":1,"timestamp_type":"CreateTime","key":"k","value":null,"headers":[]}
     t-0 offset=7 CreateTime=1 key="k" value=null headers={"h": "v"}
 
+A control record has one field more, at its end: what it is, `"control":"COMMIT"`. A record of data never has it.
+
 A line is a line whatever the record holds: everything that a program or a terminal could take for the end of a line,
 or for a command, is escaped. A byte string is text where it is valid UTF-8, else base64.
 """
@@ -14,9 +16,11 @@ import re
 from collections.abc import Callable
 from json.encoder import encode_basestring
 
+from odradek.errors import CorruptRecordError
 from odradek.inspection.log_files import LogFile
 from odradek.records import BatchHeader, Record
 from odradek.records.compression import Codec
+from odradek.records.control import parse_control_key
 
 # Beyond the control characters that JSON escapes: DEL, C1, the line ends of Unicode, and what turns the writing round.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
@@ -62,8 +66,17 @@ def text_base64(data: bytes | None) -> str:
     return "null" if data is None else f"base64:{binascii.b2a_base64(data, newline=False).decode()}"
 
 
-def json_line(file: LogFile, *, base64: bool) -> Callable[[Record], str]:
-    """Return what makes a record of `file` a line of JSON."""
+def control_type(record: Record) -> str:
+    """Return what a control record is, by Kafka's name; `UNKNOWN` where its key says nothing that is known."""
+    try:
+        kind = parse_control_key(record.key)
+    except CorruptRecordError:
+        kind = None
+    return "UNKNOWN" if kind is None else kind.name
+
+
+def json_line(file: LogFile, *, base64: bool, control: bool = False) -> Callable[[Record], str]:
+    """Return what makes a record of `file`, or a control record, a line of JSON."""
     owner = file.topic_partition
     start = (
         f'{{"topic":{quote(owner.topic)},"partition":{owner.partition}' if owner else '{"topic":null,"partition":null'
@@ -74,16 +87,17 @@ def json_line(file: LogFile, *, base64: bool) -> Callable[[Record], str]:
         headers = ",".join([f"[{quote(name)},{encode(value)}]" for name, value in record.headers])
         timestamp = "null" if record.timestamp is None else record.timestamp
         kind = "null" if record.timestamp_type is None else f'"{record.timestamp_type}"'
+        end = f',"control":"{control_type(record)}"' if control else ""
         return (
             f'{start},"offset":{record.offset},"timestamp":{timestamp},"timestamp_type":{kind},'
-            f'"key":{encode(record.key)},"value":{encode(record.value)},"headers":[{headers}]}}\n'
+            f'"key":{encode(record.key)},"value":{encode(record.value)},"headers":[{headers}]{end}}}\n'
         )
 
     return line
 
 
-def text_line(file: LogFile, *, base64: bool) -> Callable[[Record], str]:
-    """Return what makes a record of `file` a line of text."""
+def text_line(file: LogFile, *, base64: bool, control: bool = False) -> Callable[[Record], str]:
+    """Return what makes a record of `file`, or a control record, a line of text."""
     start = f"{file.topic_partition} " if file.topic_partition else ""
     encode = text_base64 if base64 else text_bytes
 
@@ -91,6 +105,8 @@ def text_line(file: LogFile, *, base64: bool) -> Callable[[Record], str]:
         time = "no timestamp" if record.timestamp is None else f"{record.timestamp_type}={record.timestamp}"
         headers = ", ".join([f"{quote(name)}: {encode(value)}" for name, value in record.headers])
         tail = f" headers={{{headers}}}" if headers else ""
+        if control:
+            tail += f" control={control_type(record)}"
         return f"{start}offset={record.offset} {time} key={encode(record.key)} value={encode(record.value)}{tail}\n"
 
     return line

@@ -9,12 +9,15 @@ from pathlib import Path
 import click
 
 from odradek.cli.app import ExitCode, printable, report
-from odradek.inspection import Loss, SalvageReport, salvage
+from odradek.cli.options import Existing
+from odradek.cli.progress import progress, total_size
+from odradek.inspection import Loss, SalvagedLog, SalvageReport, salvage
+from odradek.inspection.log_files import LogFile, expand
 from odradek.inspection.salvaging.run import incomplete_path
 
 
 @click.command("salvage")
-@click.argument("source", metavar="SRC", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("source", metavar="SRC", type=Existing(folder=True))
 @click.argument("target", metavar="DST", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="How losses are printed.")
 def command(source: Path, target: Path, form: str) -> int:
@@ -25,11 +28,15 @@ def command(source: Path, target: Path, form: str) -> int:
     file that cannot be read is left out, and named on stderr.
 
     DST.incomplete is written first, and renamed when it is complete.
+
+    Example: odradek salvage /mnt/broken-disk/kafka rescued
     """
     work = incomplete_path(target)
     was_there = os.path.lexists(work)
+    begun: list[SalvagedLog] = []
     try:
-        salvaged = salvage(source, target)
+        with progress("salvage", lambda: _source_size(source), lambda: sum(log.size_bytes for log in begun)):
+            salvaged = salvage(source, target, watch=begun.append)
     except BaseException:
         if not was_there and os.path.lexists(work):
             report(f"{work} is not whole: the salvage has not ended")
@@ -39,6 +46,10 @@ def command(source: Path, target: Path, form: str) -> int:
         count = f"{len(salvaged.logs)} partitions, {salvaged.batches} batches"
         click.echo(f"{count} written to {printable(str(target))}", err=True)
     return ExitCode.CLEAN if salvaged.is_clean else ExitCode.FINDINGS
+
+
+def _source_size(source: Path) -> int:
+    return total_size(file.path for file in expand([str(source)]) if isinstance(file, LogFile) and file.is_segment)
 
 
 def _show(salvaged: SalvageReport, *, jsonl: bool) -> None:

@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from rich.filesize import decimal
 
 from odradek.cli.app import ExitCode, report
+from odradek.cli.options import FORMAT, Existing
 from odradek.inspection.log_files import locate_log_directory
 from odradek.inspection.partitions import PartitionSummary, TopicListing
 
 _COLUMNS = ("topic", "partition", "log_start_offset", "log_end_offset", "segments", "bytes")
+_HEADINGS = ("TOPIC", "PARTITION", "LOG_START", "LOG_END", "SEGMENTS", "SIZE", "LAST_RECORD")
 
 
 @click.command("topics")
-@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines.")
+@click.argument("directory", metavar="DIR", type=Existing(folder=True))
+@FORMAT
 def command(directory: Path, form: str) -> int:
-    """List the partitions of a log directory: offsets, segments and bytes.
+    """List the partitions of a log directory: offsets, segments, size, the time of the last record.
 
     The log start offset is the first one that a consumer may be given, the log end offset the next one to be written.
     What is damaged at the end of a segment, and what cannot be read, is reported on stderr; the exit code is then 1, or
     3 where no segment can be read.
+
+    Example: odradek topics /var/lib/kafka/data
     """
     listing = TopicListing(locate_log_directory(directory))
     summaries = list(listing.partitions())
-    rows = [_row(summary) for summary in summaries]
     problems = [*(problem for summary in summaries for problem in summary.problems), *listing.problems]
     for problem in problems:
         place = "" if problem.position is None else f", position {problem.position}"
         report(f"{problem.path}{place}: {problem.reason}")
     if form == "jsonl":
-        for row in rows:
-            click.echo(json.dumps(row, separators=(",", ":")))
+        for summary in summaries:
+            click.echo(json.dumps(_row(summary), separators=(",", ":")))
     else:
-        _show_table(rows)
+        _show_table(summaries)
     if not problems:
         return ExitCode.CLEAN
     return ExitCode.FINDINGS if any(summary.readable for summary in summaries) else ExitCode.INPUT_OUTPUT
@@ -47,13 +52,36 @@ def _row(summary: PartitionSummary) -> dict[str, object]:
     return dict(zip(_COLUMNS, (topic, partition, *offsets, summary.segments, summary.size_bytes), strict=True))
 
 
-def _show_table(rows: list[dict[str, object]]) -> None:
-    table = [[name.upper() for name in _COLUMNS]]
-    table += [["-" if row[name] is None else str(row[name]) for name in _COLUMNS] for row in rows]
-    widths = [max(len(line[column]) for line in table) for column in range(len(_COLUMNS))]
+def _show_table(summaries: list[PartitionSummary]) -> None:
+    table = [_HEADINGS, *map(_cells, summaries)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
     for line in table:
-        cells = [
-            line[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
-        ]
+        cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
+        cells[0] = line[0].ljust(widths[0])
         click.echo("  ".join(cells))
+    topics = len({summary.topic_partition.topic for summary in summaries})
+    segments = sum(summary.segments for summary in summaries)
+    size = decimal(sum(summary.size_bytes for summary in summaries))
+    total = (_count(topics, "topic"), _count(len(summaries), "partition"), _count(segments, "segment"), size)
+    click.echo(f"\n{', '.join(total)}")
+
+
+def _cells(summary: PartitionSummary) -> tuple[str, ...]:
+    topic, partition = summary.topic_partition
+    offsets = ("-" if offset is None else str(offset) for offset in (summary.log_start_offset, summary.log_end_offset))
+    size = decimal(summary.size_bytes)
+    return (topic, str(partition), *offsets, str(summary.segments), size, _moment(summary.last_timestamp))
+
+
+def _moment(timestamp: int | None) -> str:
+    """Return a time for people, in UTC; the milliseconds themselves where no calendar has them."""
+    if timestamp is None:
+        return "-"
+    try:
+        return f"{datetime.fromtimestamp(timestamp // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

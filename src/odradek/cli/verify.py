@@ -7,13 +7,15 @@ import json
 import click
 
 from odradek.cli.app import ExitCode, describe, printable, report
+from odradek.cli.options import PATHS
+from odradek.cli.progress import progress, total_size
 from odradek.inspection import Finding, FindingKind, UnknownPathError
-from odradek.inspection.log_files import locate_all
+from odradek.inspection.log_files import LogFile, expand, locate_all
 from odradek.inspection.verification.run import Verification
 
 
 @click.command("verify")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@PATHS
 @click.option(
     "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="How findings are printed."
 )
@@ -23,9 +25,24 @@ def command(paths: tuple[str, ...], form: str, records: bool) -> int:
 
     PATH is what it is for dump. Findings go to stdout, a line each; the exit code is 1 where there are any, and 3 where
     something cannot be read.
+
+    Example: odradek verify --records /var/lib/kafka/data
     """
-    code = ExitCode.CLEAN
     verification = Verification(decode=records)
+    with progress("verify", lambda: _size(paths), lambda: verification.read_bytes):
+        code = _verify(paths, verification, jsonl=form == "jsonl")
+    if form == "text":
+        verdict = "clean" if code is ExitCode.CLEAN else "not clean"
+        click.echo(f"{verification.files} files, {verification.batches} batches: {verdict}", err=True)
+    return code
+
+
+def _size(paths: tuple[str, ...]) -> int:
+    return total_size(file.path for file in expand(paths) if isinstance(file, LogFile) and file.is_segment)
+
+
+def _verify(paths: tuple[str, ...], verification: Verification, *, jsonl: bool) -> ExitCode:
+    code = ExitCode.CLEAN
     for located in locate_all(paths):
         if isinstance(located, UnknownPathError):
             report(describe(located))
@@ -36,11 +53,8 @@ def command(paths: tuple[str, ...], form: str, records: bool) -> int:
                 report(f"{finding.path}: {finding.reason}")
                 code = ExitCode.INPUT_OUTPUT
             else:
-                _show(finding, jsonl=form == "jsonl")
+                _show(finding, jsonl=jsonl)
                 code = max(code, ExitCode.FINDINGS)
-    if form == "text":
-        verdict = "clean" if code is ExitCode.CLEAN else "not clean"
-        click.echo(f"{verification.files} files, {verification.batches} batches: {verdict}", err=True)
     return code
 
 

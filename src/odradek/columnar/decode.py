@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.errors import CorruptRecordError, FormatError, MissingRecordsError
+from odradek.records.arrow_layout import BytesColumn, Columns
 from odradek.records.batch import read_records, records_section
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
-from odradek.records.header import BatchHeader
 from odradek.records.kernels.columns import ColumnDecoder
 from odradek.records.scan import Status, damage_at, scan_batches
 
@@ -93,16 +93,16 @@ def _timestamp_types(kind: pa.DataType) -> pa.Array:
 
 
 def _binary(
-    column: tuple[int, Any, Any, Any], kind: pa.DataType, rows: int, mapped: pa.Buffer | None, blocks: Sequence[Any]
+    column: BytesColumn | None, kind: pa.DataType, rows: int, mapped: pa.Buffer | None, blocks: Sequence[Any]
 ) -> pa.Array:
-    nulls, validity, slots, data = column
-    buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(slots)]
+    assert column is not None, "a column that the decoder was not asked for"
+    buffers = [None if column.validity is None else pa.py_buffer(column.validity), pa.py_buffer(column.slots)]
     if pa.types.is_binary_view(kind):
         buffers.append(pa.py_buffer(b"") if mapped is None else mapped)
-    buffers.append(pa.py_buffer(data))
+    buffers.append(pa.py_buffer(column.data))
     if pa.types.is_binary_view(kind):
         buffers += map(pa.py_buffer, blocks)
-    return pa.Array.from_buffers(kind, rows, buffers, nulls)
+    return pa.Array.from_buffers(kind, rows, buffers, column.nulls)
 
 
 def _names(names: pa.Array) -> pa.Array:
@@ -116,9 +116,9 @@ def _names(names: pa.Array) -> pa.Array:
 class _Rows:
     """The columns that a decoder handed out, as arrays."""
 
-    def __init__(self, taken: tuple[Any, ...], topic: str, partition: int, mapped: pa.Buffer | None) -> None:
-        (self.rows, self._offsets, self._timestamps, self._timestamp_nulls, self._types, self._types_met) = taken[:6]
-        (self._key, self._value, self._ends, self._header_count, self._names, self._values, self._blocks) = taken[6:]
+    def __init__(self, taken: Columns, topic: str, partition: int, mapped: pa.Buffer | None) -> None:
+        self.rows = taken.rows
+        self._taken = taken
         self._topic = topic
         self._partition = partition
         self._mapped = mapped
@@ -130,11 +130,11 @@ class _Rows:
         return _constant(self._partition, kind, self.rows)
 
     def offset(self, kind: pa.DataType) -> pa.Array:
-        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(self._offsets)], 0)
+        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(self._taken.offsets)], 0)
 
     def timestamp(self, kind: pa.DataType) -> pa.Array:
-        buffers = [None, pa.py_buffer(self._timestamps)]
-        if self._timestamp_nulls and kind.unit == "ms":
+        buffers = [None, pa.py_buffer(self._taken.timestamps)]
+        if self._taken.timestamp_nulls and kind.unit == "ms":
             raw = pa.Array.from_buffers(pa.int64(), self.rows, buffers, 0)
             return pc.if_else(pc.equal(raw, -1), pa.scalar(None, pa.int64()), raw).cast(kind)
         return pa.Array.from_buffers(kind, self.rows, buffers, 0)
@@ -148,25 +148,26 @@ class _Rows:
 
     def _type(self, types: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
         for number, said in enumerate(types):
-            if self._types_met == 1 << number:
+            if self._taken.types_met == 1 << number:
                 return _constant(said, kind, self.rows)
-        codes = pa.Array.from_buffers(pa.uint8(), self.rows, [None, pa.py_buffer(self._types)], 0)
+        codes = pa.Array.from_buffers(pa.uint8(), self.rows, [None, pa.py_buffer(self._taken.types)], 0)
         return _timestamp_types(kind).take(codes)
 
     def key(self, kind: pa.DataType) -> pa.Array:
-        return _binary(self._key, kind, self.rows, self._mapped, self._blocks)
+        return _binary(self._taken.key, kind, self.rows, self._mapped, self._taken.blocks)
 
     def value(self, kind: pa.DataType) -> pa.Array:
-        return _binary(self._value, kind, self.rows, self._mapped, self._blocks)
+        return _binary(self._taken.value, kind, self.rows, self._mapped, self._taken.blocks)
 
     def headers(self, kind: pa.DataType) -> pa.Array:
-        if self._header_count:
-            names = _names(_binary(self._names, pa.binary(), self._header_count, None, ()))
-            values = _binary(self._values, pa.binary(), self._header_count, None, ())
+        if self._taken.header_count:
+            names = _names(_binary(self._taken.header_names, pa.binary(), self._taken.header_count, None, ()))
+            values = _binary(self._taken.header_values, pa.binary(), self._taken.header_count, None, ())
         else:
             names, values = pa.nulls(0, pa.string()), pa.nulls(0, pa.binary())
         pairs = pa.StructArray.from_arrays([names, values], fields=list(kind.value_type))
-        return pa.Array.from_buffers(kind, self.rows, [None, pa.py_buffer(self._ends)], 0, children=[pairs])
+        ends = pa.py_buffer(self._taken.header_ends)
+        return pa.Array.from_buffers(kind, self.rows, [None, ends], 0, children=[pairs])
 
 
 _COLUMNS: dict[str, Callable[[_Rows, pa.DataType], pa.Array]] = {
@@ -232,7 +233,7 @@ class _Decoding:
             except FormatError as error:
                 yield from self.flush(mapped)
                 error.position = None
-                raise error.at(part.path, part.origin + decoder.batch[0]) from None
+                raise error.at(part.path, part.origin + decoder.batch.position) from None
             if status == Status.GAP and self._may_have_gaps is not None and self._may_have_gaps():
                 decoder.allow_gaps()
             elif status == Status.FULL:
@@ -262,9 +263,7 @@ class _Decoding:
 
     def _wrapper(self, data: memoryview) -> tuple[int, int]:
         """Decode the wrapper message (v0, v1) that the decoder stopped at."""
-        position, size, magic, attributes, last_offset = self._decoder.batch
-        header = BatchHeader(position, size, last_offset, -1, magic, 0, attributes, 0, -1, -1, -1, -1, -1, -1)
-        return self._decoder.decode_payload(records_section(data, header, self._decompressor))
+        return self._decoder.decode_payload(records_section(data, self._decoder.batch, self._decompressor))
 
     def _refusal(self, status: int, part: Slice, position: int) -> FormatError:
         if status != Status.BAD_RECORD:
@@ -290,8 +289,8 @@ class _Decoding:
             except FormatError as error:
                 return error.at(part.path)
             break
-        at, index, reason = self._decoder.error
-        text = f"record {index} at byte {at} of the batch's records: {reason}"
+        defect = self._decoder.error
+        text = f"record {defect.record} at byte {defect.position} of the batch's records: {defect.reason}"
         return CorruptRecordError(text, path=part.path, position=position)
 
 

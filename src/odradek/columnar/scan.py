@@ -18,7 +18,7 @@ import pyarrow as pa
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, decode_slices
 from odradek.columnar.record_schema import select
 from odradek.errors import UnknownTopicOrPartitionError
-from odradek.records.isolation import Isolation
+from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.timestamps import Time, timestamp_ms
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import Log
@@ -95,17 +95,12 @@ class _Scan:
         self._rows = rows
 
     def _partition(self, log: Log) -> Iterator[pa.RecordBatch]:
-        start = log.log_start_offset
-        if self._start_offset is not None:
-            start = max(start, self._start_offset)
+        start, end = log.bounds(self._start_offset, self._end_offset, self._isolation)
         if self._since is not None:
             found = log.offset_for_time(self._since)
             if found is None:
                 return
             start = max(start, found)
-        end = log.end_offset(self._isolation)
-        if self._end_offset is not None:
-            end = min(end, self._end_offset)
         if start >= end:
             return
         aborted = []
@@ -160,9 +155,9 @@ def scan(
         partitions: A partition's number or several; all if None.
         columns: Names out of `odradek.columnar.COLUMNS`, in the order wanted; all if None. What is not asked for is
             not decoded.
-        start_offset: The first offset wanted, in each partition.
-        end_offset: The offset after the last one wanted.
-        since: The first point in time wanted (see `Time`); found through the time index.
+        start_offset: The first offset wanted, in each partition; the log start offset where not given.
+        end_offset: The offset after the last one wanted; the end of the log where not given.
+        since: The first point in time wanted (`odradek.Time`); found through the time index.
         until: The point in time after the last one wanted.
         isolation: `read_uncommitted` or `read_committed`.
         views: Give `key` and `value` as `binary_view`, which point into the mapped segments instead of copying them.
@@ -175,11 +170,12 @@ def scan(
 
     Raises:
         UnknownTopicOrPartitionError: A topic or partition that was named does not exist.
-        ValueError: A column or an isolation level that does not exist.
+        ValueError: A column that does not exist.
+        OptionError: An isolation level that does not exist, or a time without a time zone.
+        OffsetOutOfRangeError: While reading: `start_offset` is not within the log of a partition.
         FormatError: While reading: a corrupt batch before the end of the log. The rows before it were given.
     """
-    if isolation not in ("read_uncommitted", "read_committed"):
-        raise ValueError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")
+    check_isolation(isolation)
     job = _Scan(
         select(columns, views=views), isolation, start_offset, end_offset, since, until, check_crc=check_crc, rows=rows
     )

@@ -23,11 +23,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from odradek.consumer.fetched import ConsumedRecord, Fetched
+from odradek.consumer.fetched import Fetched
 from odradek.consumer.partition_reader import PartitionReader, ResetPolicy
-from odradek.errors import CommitConflictError, LogError, OffsetStoreError, UnknownTopicOrPartitionError
+from odradek.errors import CommitConflictError, LogError, OffsetStoreError, OptionError, UnknownTopicOrPartitionError
 from odradek.offsets.store import OffsetStore, Position, Positions, open_store
-from odradek.records.isolation import Isolation
+from odradek.records.isolation import Isolation, check_isolation
+from odradek.records.timestamps import timestamp_ms
+from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
 
@@ -48,7 +50,7 @@ def consume(
     group: str | OffsetStore | None = None,
     auto_commit: bool = True,
     auto_commit_interval_ms: int = DEFAULT_AUTO_COMMIT_INTERVAL_MS,
-    auto_offset_reset: ResetPolicy = "latest",
+    auto_offset_reset: ResetPolicy | None = None,
     isolation: Isolation = "read_uncommitted",
     follow: bool = True,
     metadata_max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
@@ -62,7 +64,8 @@ def consume(
         auto_commit: Whether what is done is committed at an interval and on close.
         auto_commit_interval_ms: That interval.
         auto_offset_reset: Where to start in a partition without a valid position: `earliest`, `latest`, the first
-            record at a time (milliseconds, or a datetime; UTC if it does not say otherwise), or `none`, an error.
+            record at a time (`odradek.Time`), or `none`, an error. With a group it is `latest` where not given, as in
+            Kafka; without one it has to be given, since every position is missing then.
         isolation: `read_committed` leaves out what is aborted or undecided.
         follow: Whether an iteration waits for more at the end; if not, it ends there.
         metadata_max_age_ms: How often new topics and partitions are looked for. Partitions that appear are read from
@@ -72,7 +75,10 @@ def consume(
         UnknownTopicOrPartitionError: A topic given by name is not in the directory.
         OffsetStoreError: The store cannot be reached.
         NoOffsetForPartitionError: A partition has no valid position, and the policy is `none`.
+        OptionError: Nothing says where to start; or a policy, an isolation level or a time is none.
     """
+    check_isolation(isolation)
+    reset = _reset_policy(auto_offset_reset, has_group=group is not None)
     store = open_store(group) if isinstance(group, str) else group
     directory = LogDirectory(path)
     try:
@@ -81,7 +87,7 @@ def consume(
             topics,
             store,
             auto_commit_interval_ms=auto_commit_interval_ms if auto_commit and store is not None else None,
-            auto_offset_reset=auto_offset_reset,
+            auto_offset_reset=reset,
             isolation=isolation,
             follow=follow,
             metadata_max_age_ms=metadata_max_age_ms,
@@ -92,6 +98,22 @@ def consume(
         if store is not None and isinstance(group, str):
             store.close()
         raise
+
+
+def _reset_policy(reset: ResetPolicy | None, *, has_group: bool) -> ResetPolicy:
+    if reset is None:
+        if not has_group:
+            raise OptionError(
+                "consume: nothing says where to start: give auto_offset_reset='earliest' for all that is there, "
+                "'latest' for what comes from now on, or a time; or a group, which keeps its place"
+            )
+        return "latest"
+    if reset in ("earliest", "latest", "none"):
+        return reset
+    try:
+        return timestamp_ms(reset)
+    except (OptionError, TypeError) as error:
+        raise OptionError(f"auto_offset_reset is earliest, latest, none or a time, not {reset!r}: {error}") from error
 
 
 class Consumer:
@@ -113,8 +135,6 @@ class Consumer:
         metadata_max_age_ms: int,
         close_store: bool,
     ) -> None:
-        if isinstance(auto_offset_reset, str) and auto_offset_reset not in {"earliest", "latest", "none"}:
-            raise LogError(f"auto_offset_reset is earliest, latest, none or a time, not {auto_offset_reset!r}")
         self._directory = directory
         self._topics = topics if isinstance(topics, re.Pattern) else _names(topics)
         self._store = store
@@ -138,24 +158,51 @@ class Consumer:
         self._next_listing = now + self._metadata_max_age_s
         self._next_commit = now + (self._auto_commit_interval_s or 0)
 
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else ", ".join(f"{name} at {place}" for name, place in self._places())
+        return f"<Consumer of {self._directory.path}: {state}>"
+
+    def _places(self) -> list[tuple[TopicPartition, int]]:
+        return [(name, self._fetched.position(name)) for name in sorted(self._readers)]
+
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ConsumedRecord:
         self._check_open()
+        if not self.is_ready:
+            self.prepare(None if self.follows else 0.0)
         records, _, handed_out, positions = self._fetched
-        if handed_out == len(records) or self._is_commit_due():
-            self._finish()
-            if not self._fetched.ahead:
-                self._fetch(DEFAULT_MAX_POLL_RECORDS, None if self._follow else 0.0)
-            self._commit_if_due()
-            records, _, handed_out, positions = self._fetched
-            if handed_out == len(records):
-                raise StopIteration
+        if handed_out == len(records):
+            raise StopIteration
         consumed = records[handed_out]
         # The one before it is done. From here on nothing comes in between: the caller gets it.
         self._fetched = Fetched(records, handed_out, handed_out + 1, positions)
         return consumed
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next record is there, and nothing is to be committed before it is handed out."""
+        return self._closed or (self._fetched.ahead > 0 and not self._is_commit_due())
+
+    @property
+    def follows(self) -> bool:
+        """Whether an iteration waits for more at the end."""
+        return self._follow
+
+    def prepare(self, timeout_s: float | None) -> None:
+        """Do what has to be done before the next record can be handed out: commit, and read ahead.
+
+        What was handed out is done. Nothing is handed out here, so this can be repeated where it ended early.
+
+        Args:
+            timeout_s: How long to wait for a record; for ever if None.
+        """
+        self._check_open()
+        self._finish()
+        if not self._fetched.ahead:
+            self._fetch(DEFAULT_MAX_POLL_RECORDS, timeout_s)
+        self._commit_if_due()
 
     def poll(self, timeout_ms: int = 0, max_records: int = DEFAULT_MAX_POLL_RECORDS) -> list[ConsumedRecord]:
         """Return the next records, at most `max_records`, waiting up to `timeout_ms` for the first.
@@ -272,12 +319,14 @@ class Consumer:
             raise LogError("the consumer is closed")
 
     def _reader(self, topic_partition: TopicPartition) -> PartitionReader:
+        self._check_open()
         reader = self._readers.get(topic_partition)
         if reader is None:
             raise UnknownTopicOrPartitionError(*topic_partition, path=self._directory.path)
         return reader
 
     def _chosen(self, topic_partitions: tuple[TopicPartition, ...]) -> list[PartitionReader]:
+        self._check_open()
         return [self._reader(name) for name in topic_partitions] or list(self._readers.values())
 
     def _subscribed(self, directory: LogDirectory) -> list[TopicPartition]:

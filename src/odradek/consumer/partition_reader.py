@@ -7,9 +7,9 @@ truncated), and where the topic is another one under the same name. Then the res
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator
-from datetime import datetime
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
@@ -18,11 +18,13 @@ from odradek.messages.uuids import format_uuid
 from odradek.offsets.store import Position
 from odradek.records import Record
 from odradek.records.isolation import Isolation
-from odradek.records.timestamps import timestamp_ms
+from odradek.records.timestamps import Time, timestamp_ms
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.log.log import Log
 
-ResetPolicy: TypeAlias = Literal["earliest", "latest", "none"] | int | datetime
+ResetPolicy: TypeAlias = Literal["earliest", "latest", "none"] | Time
+
+_logger = logging.getLogger(__name__)
 
 
 class PartitionReader:
@@ -32,7 +34,7 @@ class PartitionReader:
         log: The log, which may be growing.
         isolation: Which records are given.
         reset: Where to go on from when the place is lost: the start or the end of the log, the first record at a time
-            (in ms, or a datetime; UTC if it does not say otherwise), or nowhere.
+            (`odradek.Time`), or nowhere.
 
     Attributes:
         position: The next offset to be read.
@@ -125,6 +127,8 @@ class PartitionReader:
             self.seek(self.log.log_start_offset)
         elif self._reset == "latest":
             self.seek(self.log.end_offset(self._isolation))
+            name = self.log.topic_partition
+            _logger.info("%s: %s; waits for records from offset %d on (latest)", name, reason, self.position)
         else:
             offset = self.log.offset_for_time(timestamp_ms(self._reset), isolation=self._isolation)
             self.seek(self.log.end_offset(self._isolation) if offset is None else offset)

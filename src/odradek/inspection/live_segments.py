@@ -16,6 +16,7 @@ from odradek.errors import FormatError
 from odradek.inspection.indexes import offset_index_beside
 from odradek.inspection.log_files import PartitionFolder
 from odradek.records import scan_batches
+from odradek.records.header import NO_TIMESTAMP
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import SWAP_SUFFIX
 from odradek.storage.regular_files import file_size
@@ -41,11 +42,13 @@ class LiveEnd(NamedTuple):
         next_offset: The offset after its last whole batch; the base offset where it has none.
         size_bytes: The size of the file.
         damage: What is wrong with the bytes after that batch, if there are any.
+        last_timestamp: The greatest timestamp of that batch, in ms; None where there is none.
     """
 
     next_offset: int
     size_bytes: int
     damage: FormatError | None
+    last_timestamp: int | None = None
 
 
 def live_segments(folder: PartitionFolder) -> list[LiveSegment]:
@@ -73,11 +76,11 @@ def find_end(segment: LiveSegment) -> LiveEnd:
         OSError: It cannot be read.
     """
     with mapped(segment.path) as data:
-        position, next_offset = _last_indexed(segment, data), segment.base_offset
+        position, next_offset, timestamp = _last_indexed(segment, data), segment.base_offset, NO_TIMESTAMP
         scan = scan_batches(data, position, path=segment.path)
         for header in scan:
-            next_offset = header.next_offset
-        return LiveEnd(next_offset, len(data), scan.damage)
+            next_offset, timestamp = header.next_offset, header.max_timestamp
+        return LiveEnd(next_offset, len(data), scan.damage, None if timestamp < 0 else timestamp)
 
 
 def _last_indexed(segment: LiveSegment, data: mmap.mmap | bytes) -> int:

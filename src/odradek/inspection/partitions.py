@@ -34,6 +34,7 @@ class PartitionSummary:
         segments: How many segments it has.
         size_bytes: How many bytes those have that can be read.
         readable: How many of them can be read.
+        last_timestamp: The greatest timestamp of the last batch, in ms; None where there is none.
         problems: What is wrong at the ends of its segments, and what cannot be read.
     """
 
@@ -43,6 +44,7 @@ class PartitionSummary:
     segments: int = 0
     size_bytes: int = 0
     readable: int = 0
+    last_timestamp: int | None = None
     problems: list[Finding] = field(default_factory=list)
 
 
@@ -115,6 +117,8 @@ class TopicListing:
             summary.readable += 1
             summary.size_bytes += end.size_bytes
             summary.log_end_offset = max(end.next_offset, summary.log_start_offset or 0)
+            if end.last_timestamp is not None:
+                summary.last_timestamp = end.last_timestamp
             if end.damage is not None:
                 position, reason = end.damage.position, end.damage.reason
                 summary.problems.append(Finding(segment.path, position, FindingKind.DAMAGE, reason))

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from kafka import errors
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
-from odradek.errors import OdradekError
-from odradek.kafka.connection import BareConnection
+from odradek.errors import BrokerUnavailableError
+from odradek.kafka.cluster import Cluster, check
+from odradek.kafka.connection import MAX_RESPONSE_BYTES, BareConnection
 from odradek.kafka.settings import BrokerSettings
 from odradek.messages.uuids import format_uuid
 from odradek.storage.names import TopicPartition
@@ -44,10 +43,6 @@ _WORTH_WAITING_FOR = (
 T = TypeVar("T")
 
 
-class BrokerUnavailableError(OdradekError):
-    """A broker that did not do what was asked of it in time, or that refused."""
-
-
 class TopicMetadata(NamedTuple):
     """What a cluster says of a topic.
 
@@ -70,8 +65,9 @@ class BrokerClient:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.name = ",".join(settings.bootstrap_servers)
-        self._net: Any = None
-        self._manager: Any = None
+        self._cluster = Cluster(
+            settings.bootstrap_servers, CLIENT_ID, settings.connection, max_response_bytes=MAX_RESPONSE_BYTES
+        )
         self._topics: dict[str, TopicMetadata] = {}
         self._coordinators: dict[tuple[str, CoordinatorType], int] = {}
         self._idle: dict[int, list[BareConnection]] = {}
@@ -100,22 +96,19 @@ class BrokerClient:
 
     def ask(self, request: Any, node_id: int | None = None, *, timeout_ms: float | None = None) -> Any:
         """Send one request, once, and return the answer. Raises kafka-python's errors and OSError."""
-        manager = self._connected()
-
-        async def send() -> Any:
-            return await manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
-
-        return manager.run(send)
+        self._connected()
+        return self._cluster.ask(request, node_id, timeout_ms=timeout_ms)
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Return what the cluster says of topics, or of all; those that do not exist are left out."""
         asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4, max_version=9)
-        if self._connected().broker_version_data.api_version(MetadataRequest) >= 10:
+        manager = self._connected()
+        if manager.broker_version_data.api_version(MetadataRequest) >= 10:
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=10, max_version=12)
         response = self.ask(request)
         # So that nodes that came since can be found.
-        self._manager.cluster.update_metadata(response)
+        manager.cluster.update_metadata(response)
         found = {}
         for topic in response.topics:
             if topic.error_code == errors.UnknownTopicOrPartitionError.errno:
@@ -226,28 +219,7 @@ class BrokerClient:
             for connection in idle:
                 connection.close()
         self._idle.clear()
-        if self._manager is not None:
-            self._manager.close()
-            self._net.close()
-            self._manager = self._net = None
+        self._cluster.close()
 
     def _connected(self) -> Any:
-        if self._manager is None:
-            self._net = NetworkSelector(client_id=CLIENT_ID)
-            settings = {
-                "client_id": CLIENT_ID,
-                "reconnect_backoff_max_ms": 1000,
-                "receive_message_max_bytes": 1 << 30,
-                **self.settings.connection,
-                "bootstrap_servers": list(self.settings.bootstrap_servers),
-            }
-            self._manager = KafkaConnectionManager(self._net, **settings)
-        if not self._manager.bootstrapped:
-            self._manager.bootstrap(timeout_ms=self.settings.timeout_ms)
-        return self._manager
-
-
-def check(error_code: int, what: str) -> None:
-    """Raise the error of a code, if it is one."""
-    if error_code:
-        raise errors.for_code(error_code)(what)
+        return self._cluster.connected(self.settings.timeout_ms)

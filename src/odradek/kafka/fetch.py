@@ -18,8 +18,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from odradek.errors import ProtocolError
 from odradek.records.batch import read_records
-from odradek.records.control import ControlRecordType, parse_control_key
-from odradek.records.header import BatchHeader
+from odradek.records.control import is_abort
 from odradek.records.isolation import ISOLATION_LEVELS, Isolation
 from odradek.records.kernels.batches import walk_batches
 from odradek.records.scan import Status, damage_at, scan_batches
@@ -158,7 +157,7 @@ def whole_batches(data: memoryview, position: int, end: int) -> tuple[int, int]:
     while position < end:
         table = walk_batches(data, position, end, _WALK_BATCHES, False)
         if len(table):
-            next_offset = BatchHeader._make(table.row(len(table) - 1)).next_offset
+            next_offset = table.header(len(table) - 1).next_offset
         stopped = table.stop_position == position
         position = table.stop_position
         if position == start and table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
@@ -180,10 +179,8 @@ def aborted_ranges(
     producers = {producer_id for producer_id, _ in transactions}
     markers: dict[int, list[int]] = {}
     for header in scan_batches(data, position, end, check_crc=False):
-        if header.is_control and header.producer_id in producers:
-            (record,) = read_records(data, header)
-            if parse_control_key(record.key) == ControlRecordType.ABORT:
-                markers.setdefault(header.producer_id, []).append(header.last_offset)
+        if header.is_control and header.producer_id in producers and is_abort(read_records(data, header)):
+            markers.setdefault(header.producer_id, []).append(header.last_offset)
     return tuple(
         (producer_id, first, next((offset for offset in markers.get(producer_id, ()) if offset >= first), MAX_OFFSET))
         for producer_id, first in sorted(transactions, key=lambda entry: entry[1])

@@ -17,8 +17,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kafka import errors
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
 from kafka.protocol.consumer import (
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -29,6 +27,7 @@ from kafka.protocol.consumer import (
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
+from odradek.kafka.cluster import Cluster, check
 from odradek.storage.names import TopicPartition
 
 CLIENT_ID = "odradek"
@@ -40,6 +39,7 @@ SESSION_TIMEOUT_MS = 45_000
 NO_LEADER_EPOCH = -1
 _NO_OFFSET = -1
 _OFFSET_FETCH_OF_GROUPS = 8
+_MAX_RESPONSE_BYTES = 100_000_000
 
 
 class CommittedOffset(NamedTuple):
@@ -55,29 +55,6 @@ class _Member(NamedTuple):
     generation_id: int
 
 
-def client_config(options: Mapping[str, str]) -> dict[str, Any]:
-    """Turn settings by Kafka's names and in text into those of kafka-python's connections.
-
-    Raises:
-        ValueError: There is no such setting, or its value is of another type.
-    """
-    config: dict[str, Any] = {}
-    for name, text in options.items():
-        setting = name.replace(".", "_")
-        if setting not in KafkaConnectionManager.DEFAULT_CONFIG or setting == "bootstrap_servers":
-            raise ValueError(f"unknown option {name}")
-        default = KafkaConnectionManager.DEFAULT_CONFIG[setting]
-        if isinstance(default, bool):
-            if text.lower() not in ("true", "false"):
-                raise ValueError(f"{name} is true or false, not {text!r}")
-            config[setting] = text.lower() == "true"
-        elif isinstance(default, int):
-            config[setting] = int(text)
-        else:
-            config[setting] = text
-    return config
-
-
 class GroupClient:
     """A connection to the coordinator of one group. Every method ends by its deadline, in `time.monotonic` seconds.
 
@@ -86,15 +63,7 @@ class GroupClient:
 
     def __init__(self, bootstrap_servers: list[str], group: str, config: Mapping[str, Any]) -> None:
         self._group = group
-        self._config = {
-            "client_id": CLIENT_ID,
-            "reconnect_backoff_max_ms": 1000,
-            "receive_message_max_bytes": 100_000_000,
-            **config,
-            "bootstrap_servers": bootstrap_servers,
-        }
-        self._net: Any = None
-        self._manager: Any = None
+        self._cluster = Cluster(bootstrap_servers, CLIENT_ID, config, max_response_bytes=_MAX_RESPONSE_BYTES)
         self._coordinator: Any = None
         self._member: _Member | None = None
 
@@ -113,7 +82,7 @@ class GroupClient:
 
     def fetch(self, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """Return all offsets of the group; those that an open transaction is about to set are waited for."""
-        manager = self._connected(deadline)
+        manager = self._cluster.connected(_left_ms(deadline))
         whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self._group, topics=None)
         if manager.broker_version_data.api_version(OffsetFetchRequest) < _OFFSET_FETCH_OF_GROUPS:
             request = OffsetFetchRequest(
@@ -125,11 +94,11 @@ class GroupClient:
             )
         response = self._ask_coordinator(request, deadline)
         group = response.groups[0] if response.API_VERSION >= _OFFSET_FETCH_OF_GROUPS else response
-        _check(group.error_code, "OffsetFetch")
+        check(group.error_code, "OffsetFetch")
         offsets = {}
         for topic in group.topics:
             for partition in topic.partitions:
-                _check(partition.error_code, f"OffsetFetch of {topic.name}-{partition.partition_index}")
+                check(partition.error_code, f"OffsetFetch of {topic.name}-{partition.partition_index}")
                 if partition.committed_offset != _NO_OFFSET:
                     epoch = partition.committed_leader_epoch
                     offsets[TopicPartition(topic.name, partition.partition_index)] = CommittedOffset(
@@ -161,7 +130,7 @@ class GroupClient:
             ),
             deadline,
         )
-        _check(response.error_code, "JoinGroup")
+        check(response.error_code, "JoinGroup")
         member = _Member(response.member_id, response.generation_id)
         assignments = []
         if response.leader == member.member_id and not response.skip_assignment:
@@ -189,7 +158,7 @@ class GroupClient:
             ),
             deadline,
         )
-        _check(synced.error_code, "SyncGroup")
+        check(synced.error_code, "SyncGroup")
         self._member = member
 
     def unknown(self, partitions: Collection[TopicPartition], deadline: float) -> set[TopicPartition]:
@@ -244,19 +213,18 @@ class GroupClient:
         )
         for topic in response.topics:
             for partition in topic.partitions:
-                _check(partition.error_code, f"OffsetCommit of {topic.name}-{partition.partition_index}")
+                check(partition.error_code, f"OffsetCommit of {topic.name}-{partition.partition_index}")
 
     def close(self, deadline: float) -> None:
         """Leave the group and close the connections."""
-        if self._manager is None:
+        if not self._cluster.is_open:
             return
         try:
             if self._member is not None:
                 self._leave(self._member, deadline)
         finally:
-            self._manager.close()
-            self._net.close()
-            self._net = self._manager = self._coordinator = self._member = None
+            self._cluster.close()
+            self._coordinator = self._member = None
 
     def _leave(self, member: _Member, deadline: float) -> None:
         identity = LeaveGroupRequest.MemberIdentity(member_id=member.member_id, group_instance_id=GROUP_INSTANCE_ID)
@@ -264,21 +232,9 @@ class GroupClient:
         with suppress(errors.KafkaError, OSError):
             self._ask_coordinator(LeaveGroupRequest(group_id=self._group, members=[identity], min_version=3), deadline)
 
-    def _connected(self, deadline: float) -> Any:
-        if self._manager is None:
-            self._net = NetworkSelector(client_id=CLIENT_ID)
-            self._manager = KafkaConnectionManager(self._net, **self._config)
-        if not self._manager.bootstrapped:
-            self._manager.bootstrap(timeout_ms=_left_ms(deadline))
-        return self._manager
-
     def _ask(self, request: Any, node_id: Any, deadline: float) -> Any:
-        manager = self._connected(deadline)
-
-        async def send() -> Any:
-            return await manager.send(request, node_id=node_id, request_timeout_ms=_left_ms(deadline))
-
-        return manager.run(send)
+        self._cluster.connected(_left_ms(deadline))
+        return self._cluster.ask(request, node_id, timeout_ms=_left_ms(deadline))
 
     def _ask_coordinator(self, request: Any, deadline: float) -> Any:
         if self._coordinator is None:
@@ -286,15 +242,10 @@ class GroupClient:
         return self._ask(request, self._coordinator, deadline)
 
     def _find_coordinator(self, deadline: float) -> Any:
-        manager = self._connected(deadline)
+        manager = self._cluster.connected(_left_ms(deadline))
         request = FindCoordinatorRequest(key=self._group, key_type=CoordinatorType.GROUP.value, max_version=3)
         response = self._ask(request, None, deadline)
         return manager.cluster.add_coordinator(response, CoordinatorType.GROUP, self._group, synthesize_node_id=False)
-
-
-def _check(error_code: int, what: str) -> None:
-    if error_code:
-        raise errors.for_code(error_code)(what)
 
 
 def _left_ms(deadline: float) -> float:

@@ -31,7 +31,8 @@ from kafka.protocol.producer import (
 )
 
 from odradek.columnar.encode import encode_batches
-from odradek.kafka.client import BrokerClient, check
+from odradek.kafka.client import BrokerClient
+from odradek.kafka.cluster import check
 from odradek.records.builder import BatchOptions
 from odradek.records.compression import Codec
 from odradek.records.header import LOG_OVERHEAD

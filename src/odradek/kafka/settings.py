@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.errors import OptionError
-from odradek.kafka.group import client_config
+from odradek.kafka.cluster import client_config
 
 DEFAULT_FETCH_BYTES = 16 << 20
 _RENAMED = {

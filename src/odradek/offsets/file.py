@@ -4,16 +4,14 @@
 
 A commit writes a new file beside the old one, makes it durable and renames it over, so that a reader (and a crash)
 sees the old positions or the new ones, never a part. Committers exclude each other by a lock on a file beside it,
-`.NAME.lock`: not on the positions file itself, whose inode every commit replaces. The lock is `fcntl.lockf`, which
-works over NFS too and dies with its process.
+`.NAME.lock`: not on the positions file itself, whose inode every commit replaces. The lock is a POSIX one (see
+`FileLock`), which works over NFS too and dies with its process.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +27,8 @@ from odradek.offsets.store import (
     StoreAddress,
     new_version,
 )
+from odradek.storage.file_lock import FileLock
+from odradek.storage.files import write_atomically
 from odradek.storage.names import TopicPartition
 from odradek.storage.regular_files import read_file
 from odradek.storage.system_errors import raise_unless_of_system
@@ -36,21 +36,6 @@ from odradek.storage.system_errors import raise_unless_of_system
 _RETRY_S = 0.005
 _LIMIT_BYTES = 256 << 20
 """No file of positions is as large: 100 bytes each are enough for millions of partitions."""
-
-# POSIX locks belong to the process: they do not exclude its own threads, and closing any descriptor of the file drops
-# them. So the threads of one process take turns here first.
-_turns: dict[str, threading.RLock] = {}
-_turns_guard = threading.Lock()
-
-
-def _renew_turns() -> None:
-    """Forget, in a forked child, the locks that threads of the parent may have held at that moment."""
-    global _turns_guard
-    _turns_guard = threading.Lock()
-    _turns.clear()
-
-
-os.register_at_fork(after_in_child=_renew_turns)
 
 
 class FileOffsetStore(OffsetStore):
@@ -98,7 +83,7 @@ class FileOffsetStore(OffsetStore):
                 if current.version != expected.version:
                     raise CommitConflictError(self.address, expected.version, current.version)
                 committed = current.merged(positions, new_version())
-                self._replace(_format(committed))
+                write_atomically(self.path, _format(committed))
         except OSError as error:
             raise_unless_of_system(error)
             raise OffsetStoreError(f"{self.address}: {error.strerror}") from error
@@ -110,36 +95,16 @@ class FileOffsetStore(OffsetStore):
     @contextmanager
     def _locked(self) -> Iterator[None]:
         deadline = time.monotonic() + self._timeout_s
-        with _turns_guard:
-            turn = _turns.setdefault(os.path.realpath(self._lock_path), threading.RLock())
+        lock = FileLock(self._lock_path)
         try:
-            if not turn.acquire(timeout=self._timeout_s):
-                raise OffsetStoreError(f"{self.address}: another thread has been committing for {self._timeout_s:g} s")
-            with self._lock_path.open("ab") as file:
-                while not _try_lock(file.fileno()):
-                    if time.monotonic() > deadline:
-                        raise OffsetStoreError(
-                            f"{self.address}: another process has held its lock for {self._timeout_s:g} s"
-                        )
-                    time.sleep(_RETRY_S)
-                yield
+            while not lock.acquire():
+                if time.monotonic() > deadline:
+                    holder = "another thread" if lock.is_taken_here else "another process"
+                    raise OffsetStoreError(f"{self.address}: {holder} has held its lock for {self._timeout_s:g} s")
+                time.sleep(_RETRY_S)
+            yield
         finally:
-            # An exception out of a signal's handler may have come before anybody knew that the lock was taken.
-            while turn._is_owned():  # type: ignore[attr-defined]
-                turn.release()
-
-    def _replace(self, data: bytes) -> None:
-        staged = self.path.with_name(f".{self.path.name}.tmp")
-        with staged.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.rename(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            lock.release()
 
     def _parse(self, data: bytes) -> Positions:
         try:
@@ -151,7 +116,7 @@ class FileOffsetStore(OffsetStore):
                 for partition, entry in partitions.items()
             ]
             offsets = [entry["offset"] for _, entry in entries]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OffsetStoreError(f"{self.address}: this is not a file of positions ({error!r})") from error
         if not isinstance(version, str):
             raise OffsetStoreError(f"{self.address}: the version is a string, not {version!r:.100}")
@@ -162,14 +127,6 @@ class FileOffsetStore(OffsetStore):
             },
             version,
         )
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as the system likes
-        return False
-    return True
 
 
 def _format(positions: Positions) -> bytes:

@@ -39,7 +39,8 @@ from typing import Self
 from kafka import errors
 
 from odradek.errors import CommitConflictError, OffsetStoreError
-from odradek.kafka.group import CommittedOffset, GroupClient, client_config
+from odradek.kafka.cluster import client_config
+from odradek.kafka.group import CommittedOffset, GroupClient
 from odradek.offsets.store import (
     DEFAULT_TIMEOUT_MS,
     OffsetStore,
@@ -198,7 +199,7 @@ def _metadata_of(committed: CommittedOffset) -> dict[str, object]:
     """Return what a store like this one wrote beside an offset; nothing where somebody else wrote."""
     try:
         known = json.loads(committed.metadata)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) and isinstance(known.get("version"), str) else {}
 

@@ -193,5 +193,5 @@ class RedisOffsetStore(OffsetStore):
     def _parse_metadata(self, field: str, value: bytes) -> Any:
         try:
             return json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OffsetStoreError(f"{self.address}, {field}: {error}") from error

@@ -69,7 +69,7 @@ def _topic_offsets(line: str, file: Path) -> dict[TopicPartition, int]:
         return {}
     try:
         content = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OffsetStoreError(f"{file}: the offsets of a source are no JSON: {error}") from error
     found: dict[TopicPartition, int] = {}
     for topic, partitions in content.items() if isinstance(content, dict) else ():

@@ -315,4 +315,5 @@ def _split_netloc(parts: SplitResult) -> tuple[str | None, str | None, str]:
 
 def _without_secrets(parts: SplitResult, user: str | None, hosts: str, options: Mapping[str, str]) -> str:
     group = f"?group={options['group']}" if "group" in options else ""
-    return f"{parts.scheme}://{f'{user}@' if user else ''}{hosts}{parts.path}{group}"
+    scheme = f"{parts.scheme}://" if parts.scheme else ""
+    return f"{scheme}{f'{user}@' if user else ''}{hosts}{parts.path}{group}"

@@ -240,7 +240,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         try:
             content = json.loads(state[0])
             version, metadata = content["version"], content["positions"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise OffsetStoreError(f"{self.address}: {self._state} does not hold a version ({error!r})") from error
         if not isinstance(version, str) or not isinstance(metadata, dict):
             raise OffsetStoreError(f"{self.address}: {self._state} does not hold a version")

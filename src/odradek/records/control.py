@@ -10,10 +10,12 @@ only add fields.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from odradek.errors import CorruptRecordError
+from odradek.records.kernels.objects import Record
 
 _KEY = struct.Struct(">hh")
 _MARKER = struct.Struct(">hi")
@@ -61,6 +63,15 @@ def parse_control_key(key: bytes | None) -> ControlRecordType | None:
     if version < 0:
         raise CorruptRecordError(f"a control record's key has version {version}")
     return _TYPES.get(number)
+
+
+def is_abort(records: Sequence[Record]) -> bool:
+    """Whether the records of a control batch are an ABORT marker; one that the cleaner has emptied is none.
+
+    Raises:
+        CorruptRecordError: They are no control record.
+    """
+    return bool(records) and parse_control_key(records[0].key) is ControlRecordType.ABORT
 
 
 def parse_end_transaction_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker:

@@ -11,13 +11,12 @@ Kafka: LegacyRecord, AbstractLegacyRecordBatch.
 from __future__ import annotations
 
 import struct
-import zlib
 
 from typing_extensions import Buffer
 
 from odradek.errors import CorruptRecordError
 from odradek.records.header import LOG_APPEND_TIME_FLAG, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
-from odradek.records.kernels.objects import Record
+from odradek.records.kernels.objects import Record, unchecked_record
 from odradek.records.scan import scan_batches
 
 _LENGTH = struct.Struct(">i")
@@ -66,7 +65,7 @@ def read_message(data: Buffer, header: BatchHeader) -> Record:
         key, value = message_payload(data, header)
     except CorruptRecordError as error:
         raise error.at(position=header.position) from None
-    return Record(key, value, (), _timestamp(header), header.last_offset, header.timestamp_type)
+    return unchecked_record(key, value, (), _timestamp(header), header.last_offset, header.timestamp_type)
 
 
 def read_inner_messages(payload: Buffer, wrapper: BatchHeader, *, check_crc: bool) -> list[Record]:
@@ -105,10 +104,5 @@ def read_inner_messages(payload: Buffer, wrapper: BatchHeader, *, check_crc: boo
         except CorruptRecordError as error:
             raise CorruptRecordError(f"inner message {number}: {error.reason}", position=wrapper.position) from None
         timestamp = _timestamp(wrapper if append_time else header)
-        records.append(Record(key, value, (), timestamp, base + header.last_offset, wrapper.timestamp_type))
+        records.append(unchecked_record(key, value, (), timestamp, base + header.last_offset, wrapper.timestamp_type))
     return records
-
-
-def message_crc(message: Buffer) -> int:
-    """Return the CRC-32 that belongs into a message: over its magic up to the end of its value."""
-    return zlib.crc32(memoryview(message)[LOG_OVERHEAD + 4 :])

@@ -163,7 +163,7 @@ class BatchScan:
                 self._transactional,
             )
             for index in range(len(table)):
-                header = BatchHeader._make(table.row(index))
+                header = table.header(index)
                 self.position = header.end_position
                 yield header
             self.position, self.next_offset = table.stop_position, table.stop_offset

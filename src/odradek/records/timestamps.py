@@ -2,33 +2,102 @@
 
 from __future__ import annotations
 
+import operator
+import sys
+import warnings
 from datetime import UTC, date, datetime, timedelta
 from time import time_ns
 from typing import TypeAlias
 
+from odradek.errors import OptionError, TimestampWarning
+
 Time: TypeAlias = int | str | date | datetime
-"""A point in time: milliseconds since the epoch, ISO 8601 text, a date (its midnight) or a datetime; UTC if it does
-not say otherwise."""
+"""A point in time: milliseconds since the epoch, an aware datetime, ISO 8601 text with a time zone, or a date, as such
+or as text (its midnight, UTC).
+
+A time of day without a time zone is an error everywhere: it would be another point in time on another machine."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+# In seconds: the years 2001 to 2099. In milliseconds: days of 1970, from before there was anything to be logged.
+_SECONDS = range(10**9, 4_102_444_800)
+
+
 def timestamp_ms(time: Time) -> int:
     """Return the first millisecond at or after a point in time.
 
+    A number that looks like seconds is taken as it is, with a `TimestampWarning`: to Kafka it is a valid time, and a
+    log that has such records must still be read, copied and searched.
+
     Raises:
-        ValueError: A text that is not ISO 8601.
+        OptionError: A text that is not ISO 8601, or a time of day without a time zone.
+        TypeError: It is something else, such as a float.
     """
-    if isinstance(time, int):
-        return time
     if isinstance(time, str):
-        time = datetime.fromisoformat(time)
-    elif not isinstance(time, datetime):
-        time = datetime(time.year, time.month, time.day, tzinfo=UTC)
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
+        return _of_text(time)
+    if isinstance(time, datetime):
+        return _of_datetime(time)
+    if isinstance(time, date):
+        return _of_datetime(datetime(time.year, time.month, time.day, tzinfo=UTC))
+    if isinstance(time, bool) or not hasattr(time, "__index__"):
+        raise TypeError(
+            "a time is an int of milliseconds since the epoch, an aware datetime, a date or ISO 8601 text, "
+            f"not {time!r} ({type(time).__name__})"
+        )
+    number: int = operator.index(time)
+    if number in _SECONDS:
+        _warn_of_seconds(number)
+    return number
+
+
+def _of_text(text: str) -> int:
+    try:
+        if len(text) in (8, 10):
+            # Only a date has so few characters.
+            return timestamp_ms(date.fromisoformat(text))
+        return _of_datetime(datetime.fromisoformat(text))
+    except OptionError:
+        raise
+    except ValueError as error:
+        raise OptionError(f"{text!r} is no time in ISO 8601, such as 2026-11-01 or 2026-11-01T12:00:00Z") from error
+
+
+def _of_datetime(time: datetime) -> int:
+    if time.tzinfo is None or time.utcoffset() is None:
+        raise OptionError(
+            f"{time.isoformat()} has no time zone, so it is not known which time it is: give it one, such as "
+            "tzinfo=datetime.UTC, or a Z at the end of a text"
+        )
     return -((_EPOCH - time) // _MILLISECOND)
+
+
+def _warn_of_seconds(number: int) -> None:
+    as_given, meant = datetime.fromtimestamp(number / 1000, UTC), datetime.fromtimestamp(number, UTC)
+    # The line that is to be mended is the caller's, however many of ours are in between.
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "odradek":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        f"timestamp {number} is {as_given:%Y-%m-%d} in milliseconds, as Kafka has them; "
+        f"if these are seconds ({meant:%Y-%m-%d}), multiply by 1000",
+        TimestampWarning,
+        stacklevel=level,
+    )
+
+
+def iso_text(timestamp: int) -> str:
+    """Return a timestamp as text for people: in ISO 8601, or as a number where no calendar has it."""
+    try:
+        return (_EPOCH + timestamp * _MILLISECOND).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"{timestamp} ms"
+
+
+def floor_ms(moment: datetime) -> int:
+    """Return the millisecond that a point in time lies within; it names its zone."""
+    return (moment - _EPOCH) // _MILLISECOND
 
 
 def now_ms() -> int:

@@ -1,19 +1,31 @@
-"""Spark: the data source `odradek`, batch and streaming, and pipelines that keep their place in an offset store."""
+"""Spark: the data source `odradek`, batch and streaming, and pipelines that keep their place in an offset store.
+
+    spark = odradek.spark.session()                          # its workers run this Python, and find the data source
+    spark.read.format("odradek").option("subscribe", "events").load("data")
+
+A session that is started otherwise needs `PYSPARK_PYTHON` in its environment: the Python that Odradek is installed for.
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from odradek.spark.pipeline import Job, Pipeline
+    from odradek.spark.spark_session import session
 
-__all__ = ["Job", "Pipeline"]
+__all__ = ["Job", "Pipeline", "session"]
+
+_MODULES = {
+    "Job": "odradek.spark.pipeline",
+    "Pipeline": "odradek.spark.pipeline",
+    "session": "odradek.spark.spark_session",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Spark imports this package in every planning process, which has no use for pipelines.
-    if name in __all__:
-        from odradek.spark import pipeline
-
-        return getattr(pipeline, name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,15 +23,14 @@ import pyarrow as pa
 from kafka import errors
 
 from odradek.columnar.decode import decode_slices
-from odradek.errors import ProtocolError
+from odradek.errors import BrokerUnavailableError, ProtocolError
 from odradek.kafka.client import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     BrokerClient,
-    BrokerUnavailableError,
-    check,
 )
+from odradek.kafka.cluster import check
 from odradek.kafka.connection import BareConnection
 from odradek.kafka.fetch import FetchAnswer, aborted_ranges, fetch_request, parse_response, whole_batches
 from odradek.kafka.settings import BrokerSettings

@@ -15,9 +15,8 @@ from typing import Any
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from odradek.columnar.decode import MAX_OFFSET, MAX_TIMESTAMP, MIN_TIMESTAMP
+from odradek.records.timestamps import floor_ms
 from odradek.spark.ranges import OffsetRange
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass
@@ -101,5 +100,5 @@ def _number(name: str, value: Any) -> int | None:
     if name == "offset" and isinstance(value, int):
         return value
     if name == "timestamp" and isinstance(value, dt.datetime) and value.tzinfo is not None:
-        return (value - _EPOCH) // dt.timedelta(milliseconds=1)
+        return floor_ms(value)
     return None

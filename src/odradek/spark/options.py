@@ -14,9 +14,10 @@ An option that is not known is an error: one that is misspelt would otherwise ch
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from odradek.errors import OptionError
@@ -116,6 +117,14 @@ _FOR_BROKERS_ONLY = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
+_NAMES = (
+    *("path", "subscribe", "subscribePattern", "assign", "isolation.level", "includeHeaders", "failOnDataLoss"),
+    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+    *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+    *("minPartitions", "maxSplitBytes", "maxRecordsPerPartition", "pushDownFilters"),
+    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+    *_FOR_BROKERS_ONLY,
+)
 _FOR_STREAMS_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _FOR_BATCHES_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
@@ -130,6 +139,11 @@ class _Parser:
         return self._left.pop(name.lower(), None)
 
     def parse(self) -> SourceOptions:
+        known = {name.lower() for name in _NAMES}
+        for name in sorted(self._left):
+            # Before anything is missed that may only be misspelt.
+            if name not in known and not name.startswith("kafka."):
+                raise OptionError(f"unknown option {name}{nearest(name, (*_NAMES, 'kafka.bootstrap.servers'))}")
         path = self._take("path")
         kafka = {name[6:]: self._left.pop(name) for name in list(self._left) if name.startswith("kafka.")}
         servers = kafka.get("bootstrap.servers")
@@ -260,6 +274,13 @@ class _Parser:
         return int(match[1]) * _DURATION_MS[match[2]]
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?` for the known name that is most like a misspelt one, or nothing."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[found[0]]}?" if found else ""
+
+
 def parse_offsets(text: str, name: str, *, least: int = EARLIEST) -> dict[TopicPartition, int]:
     """Read `{"topic": {"0": 23, "1": -2}}`.
 
@@ -274,7 +295,7 @@ def parse_offsets(text: str, name: str, *, least: int = EARLIEST) -> dict[TopicP
     example = '{"topic": {"0": 23, "1": 42}}'
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OptionError(f"{name}: expected earliest, latest or JSON such as {example}: {error}") from error
     offsets: dict[TopicPartition, int] = {}
     if not isinstance(content, dict) or not content:
@@ -309,7 +330,7 @@ def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
         assigned = sorted(
             {TopicPartition(topic, partition) for topic, partitions in content.items() for partition in partitions}
         )
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise OptionError(f"assign: expected JSON such as {example}, not {text!r:.100}") from error
     if not assigned or not all(type(name.partition) is int and name.partition >= 0 for name in assigned):
         raise OptionError(f"assign: expected JSON such as {example}, not {text!r:.100}")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from odradek.columnar.decode import MAX_TIMESTAMP, MIN_TIMESTAMP
-from odradek.errors import OdradekError, OptionError
+from odradek.errors import LogError, OptionError
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptions
 from odradek.storage.names import TopicPartition
 
@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
     topic_id: str | None = None
 
 
-class Loss(Enum):
+class LossCause(Enum):
     """Why records that were to be read are not there.
 
     Offsets without a record inside of what is there are no loss: compaction takes records out, and transaction markers
@@ -57,31 +57,31 @@ class Loss(Enum):
     MISSING = "deleted with its topic"
 
 
-class DataLossError(OdradekError):
+class DataLossError(LogError):
     """Records that were to be read and are not there any more.
 
     Attributes:
-        loss: Why.
+        cause: Why.
         wanted: What was to be read.
         held: What there is; None where there is no such partition.
         topic_id: The id that the topic had when its position was stored; None where that is not known.
     """
 
-    def __init__(self, loss: Loss, wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None) -> None:
-        self.loss = loss
+    def __init__(self, cause: LossCause, wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None) -> None:
+        self.cause = cause
         self.wanted = wanted
         self.held = held
         self.topic_id = topic_id
-        super().__init__(loss, wanted, held, topic_id)
+        super().__init__(cause, wanted, held, topic_id)
 
     def __str__(self) -> str:
         name, start, end = self.wanted
         held = "it is gone" if self.held is None else f"it holds [{self.held.start_offset}, {self.held.end_offset})"
-        reason, advice = self.loss.value, "failOnDataLoss=false goes on with what is left"
-        if self.loss is Loss.TRUNCATION and self.topic_id is None:
+        reason, advice = self.cause.value, "failOnDataLoss=false goes on with what is left"
+        if self.cause is LossCause.TRUNCATION and self.topic_id is None:
             # Only an id tells these two from each other.
-            reason += f", or {Loss.NEW_TOPIC.value}"
-        if self.loss is Loss.NEW_TOPIC:
+            reason += f", or {LossCause.NEW_TOPIC.value}"
+        if self.cause is LossCause.NEW_TOPIC:
             advice = "other records have these offsets now: start over"
         return f"{name}: wanted are offsets [{start}, {end}), and {held}: {reason} ({advice})"
 
@@ -95,13 +95,13 @@ def find_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None = N
         topic_id: The id that the topic had when its position was stored.
     """
     if held is None:
-        return DataLossError(Loss.MISSING, wanted, held, topic_id)
+        return DataLossError(LossCause.MISSING, wanted, held, topic_id)
     if topic_id is not None and held.topic_id is not None and topic_id != held.topic_id:
-        return DataLossError(Loss.NEW_TOPIC, wanted, held, topic_id)
+        return DataLossError(LossCause.NEW_TOPIC, wanted, held, topic_id)
     if wanted.start_offset < held.start_offset and wanted.start_offset < wanted.end_offset:
-        return DataLossError(Loss.RETENTION, wanted, held, topic_id)
+        return DataLossError(LossCause.RETENTION, wanted, held, topic_id)
     if wanted.end_offset > held.end_offset:
-        return DataLossError(Loss.TRUNCATION, wanted, held, topic_id)
+        return DataLossError(LossCause.TRUNCATION, wanted, held, topic_id)
     return None
 
 

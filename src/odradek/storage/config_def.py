@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
+
+from odradek.errors import InvalidConfigError
 
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
@@ -20,6 +22,24 @@ _LIST_SEPARATOR = re.compile(r"\s*,\s*", re.ASCII)
 
 Parser = Callable[[str], Any]
 """Reads a value's text; a ValueError says what is wrong with it."""
+
+ConfigValue: TypeAlias = str | int | float | bool
+"""The value of a setting as a caller gives it; Kafka keeps all of them as text."""
+
+
+def as_text(name: str, value: ConfigValue) -> str:
+    """Return the value of a setting as Kafka keeps it: `true`, `86400000`, `0.5`.
+
+    Raises:
+        InvalidConfigError: It is neither text nor a number nor a bool.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise InvalidConfigError(name, f"{value!r} is neither text nor a number nor a bool")
 
 
 def _integer(low: int | None, high: int) -> Parser:

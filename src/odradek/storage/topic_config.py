@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from odradek.errors import InvalidConfigError
+from odradek.records.compression import LEVELS, Codec
 from odradek.storage.config_def import MAX_INT64, Parser, boolean, int32, int64, number, one_of, words
 
 HOUR_MS = 3_600_000
@@ -24,11 +25,17 @@ INHERITED = -2
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
 
 
-def _gzip_level(text: str) -> int:
-    value: int = int32(None)(text)
-    if value != -1 and not 1 <= value <= 9:
-        raise ValueError("is neither -1 nor within 1 to 9")
-    return value
+def _level(codec: Codec) -> Any:
+    default, lowest, highest = levels = LEVELS[codec]
+    within = f"within {lowest} to {highest}"
+
+    def parse(text: str) -> int:
+        value: int = int32(None)(text)
+        if not levels.allow(value):
+            raise ValueError(f"is not {within}" if lowest <= default else f"is neither {default} nor {within}")
+        return value
+
+    return _setting(default, parse)
 
 
 def _cleanup_policy(text: str) -> tuple[str, ...]:
@@ -61,9 +68,9 @@ class TopicConfig:
 
     cleanup_policy: tuple[str, ...] = _setting(("delete",), _cleanup_policy)
     compression_type: str = _setting("producer", one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
-    compression_gzip_level: int = _setting(-1, _gzip_level)
-    compression_lz4_level: int = _setting(9, int32(1, 17))
-    compression_zstd_level: int = _setting(3, int32(-131072, 22))
+    compression_gzip_level: int = _level(Codec.GZIP)
+    compression_lz4_level: int = _level(Codec.LZ4)
+    compression_zstd_level: int = _level(Codec.ZSTD)
     delete_retention_ms: int = _setting(24 * HOUR_MS, int64(0))
     file_delete_delay_ms: int = _setting(MINUTE_MS, int64(0))
     flush_messages: int = _setting(MAX_INT64, int64(1))
@@ -109,7 +116,7 @@ class TopicConfig:
         """
         for name, value in overrides.items():
             if name not in TOPIC_CONFIGS:
-                raise InvalidConfigError(name, "no such setting of a topic")
+                raise _unknown(name)
             if not isinstance(value, str):
                 raise InvalidConfigError(name, f"{value!r} is no text")
         config = cls.load(overrides, broker_config)
@@ -144,7 +151,7 @@ class TopicConfig:
             InvalidConfigError: There is no such setting.
         """
         if name not in TOPIC_CONFIGS:
-            raise InvalidConfigError(name, "no such setting of a topic")
+            raise _unknown(name)
         return getattr(self, _attribute(name))
 
     @property
@@ -161,6 +168,15 @@ class TopicConfig:
     def max_segment_bytes(self) -> int:
         """How large a segment becomes: `segment.bytes`, or the hidden `internal.segment.bytes` of Kafka's own tests."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
+
+
+def _unknown(name: str) -> InvalidConfigError:
+    from difflib import get_close_matches  # 10 ms that only a mistake costs
+
+    of_broker = (topics for topics, synonyms in BROKER_SYNONYMS.items() if name in dict(synonyms))
+    nearest = next(of_broker, None) or next(iter(get_close_matches(name, TOPIC_CONFIGS, 1)), None)
+    advice = f"; did you mean {nearest}?" if nearest else ""
+    return InvalidConfigError(name, f"no such setting of a topic{advice}")
 
 
 def _attribute(name: str) -> str:

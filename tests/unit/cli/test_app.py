@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -49,6 +52,76 @@ def test_every_command_is_there_and_helps(name: str) -> None:
     assert result.stdout.startswith(f"Usage: main {name}")
 
 
+def every_command() -> list[str]:
+    found = []
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        found.append(name)
+        if isinstance(command, click.Group):
+            found += [f"{name} {part}" for part in command.commands]
+    return found
+
+
+@pytest.mark.parametrize("name", every_command())
+def test_every_help_has_one_example(name: str) -> None:
+    result = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="odradek", terminal_width=200)
+    assert result.exit_code == 0
+    assert result.stdout.count(f"Example: odradek {name} ") == 1
+
+
+def test_the_help_begins_with_what_it_is_and_the_version_is_one_line() -> None:
+    assert "Odradek reads, verifies and repairs" in CliRunner().invoke(main, ["--help"]).stdout.splitlines()[2]
+    assert CliRunner().invoke(main, ["--version"]).stdout == f"odradek {version('odradek')}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("odradek top", "plain,topics"),
+        ("odradek dump --offsets-d", "plain,--offsets-decoder"),
+        ("odradek pipeline ch", "plain,check"),
+        ("odradek dump da", "file,da"),
+        ("odradek topics da", "dir,da"),
+        ("odradek verify --format js", "plain,jsonl"),
+    ],
+)
+def test_the_shell_completes(words: str, completed: str) -> None:
+    count = str(len(words.split()) - 1)
+    environment = {**os.environ, "_ODRADEK_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count}
+    result = subprocess.run(ODRADEK, capture_output=True, text=True, env=environment, timeout=60)
+    assert (result.returncode, result.stdout.split()) == (0, [completed])
+
+
+def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    path.write_text("0\n100000\n" + "".join(f"t {number} {number}\n" for number in range(100_000)))
+    module = [sys.executable, "-m", "odradek.cli", "dump", str(path)]
+    with subprocess.Popen(module, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        # It is in the middle of its output, which nobody takes.
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b"odradek: interrupted\n"
+        process.stdout.close()
+        assert process.wait(60) == 130
+
+
+def test_positions_nested_too_deeply_are_one_line_and_3(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_text("[" * 100_000)
+    result = CliRunner().invoke(main, ["offsets", "show", f"file://{path}"])
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"odradek: file://{path}: this is not a file of positions")
+    assert result.stderr.count("\n") == 1
+
+
+def test_zookeeper_that_is_not_there_is_one_line_and_3() -> None:
+    address = "zookeeper://127.0.0.1:1/g"
+    result = subprocess.run([*ODRADEK, "offsets", "show", f"{address}?timeout_ms=500"], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (3, f"odradek: {address}: no answer, after 0.5 s\n")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
@@ -62,6 +135,7 @@ def test_every_command_is_there_and_helps(name: str) -> None:
         ),
         (KeyboardInterrupt(), 130, "odradek: interrupted\n"),
         (BrokenPipeError(), 3, ""),
+        (RecursionError("maximum recursion depth"), 3, "odradek: the input is nested too deeply to be read\n"),
     ],
 )
 def test_errors_become_codes(error: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +166,50 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["topics"], "odradek topics: Missing argument 'DIR'. See odradek topics --help"),
+        (["salvage", "."], "odradek salvage: Missing argument 'DST'. See odradek salvage --help"),
+        (["dump"], "odradek dump: Missing argument 'PATH...'. See odradek dump --help"),
+        (["pipeline", "run"], "odradek pipeline run: Missing argument 'FILE'. See odradek pipeline run --help"),
+        (["offsets", "set", "file:x"], "odradek offsets set: Missing argument 'TOPIC-PARTITION=OFFSET...'. See "),
+        (["dmup"], "odradek: No such command 'dmup'. See odradek --help"),
+        (["dump", "--control\nx", "."], "odradek dump: No such option '--control\\nx'."),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_it(arguments: list[str], told: str) -> None:
+    result = CliRunner().invoke(main, arguments, prog_name="odradek")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(told)
+    assert result.stderr.count("\n") == 1
+
+
+def test_no_command_is_the_help_and_2() -> None:
+    result = CliRunner().invoke(main, [])
+    assert result.exit_code == 2
+    assert all(name in result.stderr for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["topics", "salvage", "pipeline run", "pipeline compact", "offsets from-checkpoint"])
+def test_what_is_no_such_thing_is_named(name: str, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    (tmp_path / "file").touch()
+    other = tmp_path if name.startswith("pipeline") else tmp_path / "file"
+    reason = "Is a directory" if name.startswith("pipeline") else "Not a directory"
+    rest = ["new"] if name == "salvage" else ["file:x"] if name.startswith("offsets") else []
+    for path, told in ((loop, "Too many levels of symbolic links"), (other, reason)):
+        result = CliRunner().invoke(main, [*name.split(), str(path), *rest])
+        assert (result.exit_code, result.stdout, result.stderr) == (3, "", f"odradek: {path}: {told}\n")
+    result = CliRunner().invoke(main, [*name.split(), str(fifo), *rest])
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"odradek: {fifo}: ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_path_that_is_none_is_3_and_the_others_follow(tmp_path: Path) -> None:
@@ -152,6 +270,34 @@ def test_a_closed_stdout_is_one_line_and_3() -> None:
     command = " ".join(map(shlex.quote, map(str, [*ODRADEK, "--help"])))
     result = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (3, "odradek: stdout is closed\n")
+
+
+@pytest.mark.parametrize("arguments", ["--help", "topics {}", "dump {}", "verify {} --format jsonl"])
+def test_a_full_disk_under_stdout_is_one_line_and_3(arguments: str, kafka_fixture: KafkaFixture) -> None:
+    words = arguments.format(kafka_fixture.log_dir).split()
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run([*ODRADEK, *words], stdout=full, stderr=subprocess.PIPE, text=True)
+    told = "" if words[0] == "verify" else "odradek: stdout: No space left on device\n"
+    assert (result.returncode, result.stderr) == (3 if told else 0, told)
+
+
+def test_a_stderr_that_cannot_be_written_changes_no_code(kafka_fixture: KafkaFixture) -> None:
+    for arguments, code in ((["verify", kafka_fixture.log_dir], 0), (["dump", "/absent"], 3), (["topics"], 2)):
+        with Path("/dev/full").open("wb") as full:
+            result = subprocess.run([*ODRADEK, *arguments], stdout=subprocess.DEVNULL, stderr=full)
+        assert result.returncode == code
+
+
+def test_a_name_that_the_terminal_cannot_print_is_escaped(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
+    folder = tmp_path / "日" / "keyed-0"
+    shutil.copytree(kafka_fixture.log_dir / "keyed-0", folder)
+    next(folder.glob("*.timeindex")).write_bytes(b"12345")
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    result = subprocess.run([*ODRADEK, "verify", folder.parent], capture_output=True, text=True, env=environment)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert "keyed-0/" in result.stdout
+    assert result.stdout.isascii()
 
 
 HOSTILE = [

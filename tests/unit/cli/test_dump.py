@@ -243,3 +243,15 @@ def test_the_dump_goes_on_behind_damage(writable_log_dir: Path) -> None:
     compat = run("dump", "--kafka-compat", "--print-data-log", folder)
     assert compat.exit_code == 1
     assert compat.stdout.count("isvalid: false") == 1
+
+
+def test_control_records_say_what_they_are_and_data_does_not(kafka_fixture: KafkaFixture) -> None:
+    arguments = ["dump", str(kafka_fixture.log_dir / "transactional-0"), "--format", "jsonl"]
+    records = [json.loads(line) for line in CliRunner().invoke(main, [*arguments, "--control"]).stdout.splitlines()]
+    control = [record for record in records if "control" in record]
+    assert {record["control"] for record in control} == {"COMMIT", "ABORT"}
+    data = [json.loads(line) for line in CliRunner().invoke(main, arguments).stdout.splitlines()]
+    assert [record for record in records if "control" not in record] == data
+    keys = ["topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"]
+    assert all(list(record) == keys for record in data)
+    assert all(list(record) == [*keys, "control"] for record in control)

@@ -411,6 +411,8 @@ def test_an_interrupt_at_any_moment(
         finally:
             sys.setprofile(None)
 
+    # What is imported the first time must not count.
+    assert run("salvage", root, tmp_path / "first").exit_code == 0
     monkeypatch.setattr(odradek.cli.salvage, "salvage", interrupted)
     assert run("salvage", root, tmp_path / "whole").exit_code == 0
     whole, total = content(tmp_path / "whole"), calls

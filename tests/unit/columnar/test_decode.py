@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -26,6 +27,7 @@ class Part:
     path: Path = Path("t-0/0.log")
     position: int = 0
     origin: int = 0
+    next_offset: int | None = None
 
     @property
     def end_position(self) -> int:
@@ -52,7 +54,7 @@ def segment(codec: Codec, batches: int, count: int, value_bytes: int) -> bytes:
     )
 
 
-def decoded(data: bytes, *, views: bool, **options: int) -> Iterator[pa.RecordBatch]:
+def decoded(data: bytes, *, views: bool, **options: Any) -> Iterator[pa.RecordBatch]:
     return decode_slices([Part(data)], select(COLUMNS, views=views), topic="t", partition=0, **options)
 
 

@@ -55,7 +55,13 @@ def _batches(blocks: Any) -> tuple[bytes, list[BatchHeader]]:
 def test_columns_and_records_give_the_same_bytes(kind: pa.DataType, codec: Codec) -> None:
     rows = pa.record_batch(_columns(kind))
     options = BatchOptions(codec=codec, producer_id=9, producer_epoch=2, base_sequence=4, partition_leader_epoch=1)
-    fields = {"codec": codec, "producer_id": 9, "producer_epoch": 2, "base_sequence": 4, "partition_leader_epoch": 1}
+    fields: dict[str, Any] = {
+        "codec": codec,
+        "producer_id": 9,
+        "producer_epoch": 2,
+        "base_sequence": 4,
+        "partition_leader_epoch": 1,
+    }
     assert list(encode_batches(rows, options, base_offset=77)) == [build_batch(_expected(), base_offset=77, **fields)]
     assert list(encode_batches(rows, options, keep_offsets=True)) == [
         build_batch(_expected(), keep_offsets=True, **fields)

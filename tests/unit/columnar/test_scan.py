@@ -15,9 +15,11 @@ import pytest
 
 import odradek
 from odradek.columnar.record_schema import COLUMNS, SCHEMA
-from odradek.errors import CorruptRecordError, UnknownTopicOrPartitionError
+from odradek.errors import CorruptRecordError, OffsetOutOfRangeError, OptionError, UnknownTopicOrPartitionError
 from odradek.records import Record, scan_batches
+from odradek.records.isolation import Isolation
 from peers.kafka_fixture import KafkaFixture
+from placed import offset_of, timestamp_of
 
 
 def as_records(table: pa.Table) -> dict[str, list[Record]]:
@@ -33,7 +35,7 @@ def as_records(table: pa.Table) -> dict[str, list[Record]]:
 
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
-def test_a_scan_gives_what_a_consumer_was_given(kafka_fixture: KafkaFixture, isolation: str, views: bool) -> None:
+def test_a_scan_gives_what_a_consumer_was_given(kafka_fixture: KafkaFixture, isolation: Isolation, views: bool) -> None:
     table = odradek.scan(kafka_fixture.log_dir, isolation=isolation, views=views).read_all()
     table.validate(full=True)
     found = as_records(table)
@@ -79,15 +81,17 @@ def test_offsets_and_times_narrow_a_scan(fixture_4_3_1: KafkaFixture) -> None:
         return found
 
     assert offsets(start_offset=17, end_offset=203) == list(range(17, 203))
-    assert offsets(start_offset=10**9) == []
+    with pytest.raises(OffsetOutOfRangeError, match="offset 1000000000 is outside of"):
+        offsets(start_offset=10**9)
     since, until = 1_600_000_500_000, 1_600_000_700_000
-    inside = [record.offset for record in records if since <= record.timestamp < until]
+    inside = [offset_of(record) for record in records if since <= timestamp_of(record) < until]
     first = min(inside)
     assert first > 0
     assert offsets(since=since, until=until) == inside
     assert offsets(since=datetime.fromtimestamp(since / 1000, UTC), until=until) == inside
-    # Without a zone it is UTC, wherever this runs, as everywhere else.
-    assert offsets(since=datetime.fromtimestamp(since / 1000, UTC).replace(tzinfo=None), until=until) == inside
+    # Without a zone it would be another time on another machine.
+    with pytest.raises(OptionError, match="no time zone"):
+        offsets(since=datetime.fromtimestamp(since / 1000, UTC).replace(tzinfo=None), until=until)
     assert offsets(since=datetime.fromtimestamp(since / 1000, UTC).isoformat(), until=until) == inside
     assert offsets(since=date(2020, 9, 13)) == list(range(len(records)))
     assert offsets(since=date(2099, 1, 1)) == []

@@ -7,14 +7,14 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import KafkaFixture
 from odradek.consumer.consumer import consume
 from odradek.errors import (
     CommitConflictError,
@@ -22,12 +22,16 @@ from odradek.errors import (
     LogError,
     NoOffsetForPartitionError,
     OffsetStoreError,
+    OptionError,
     UnknownTopicOrPartitionError,
 )
 from odradek.offsets.file import FileOffsetStore
 from odradek.offsets.store import Position, Positions
 from odradek.records import scan_batches
+from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.names import TopicPartition
+from peers.kafka_fixture import KafkaFixture
+from placed import offset_of
 
 SEGMENT = "00000000000000000000.log"
 
@@ -135,7 +139,7 @@ def test_the_reset_policies(growing: GrowingLog, group: str, tmp_path: Path) -> 
     assert by_time < third.next_offset
     with pytest.raises(NoOffsetForPartitionError, match="no position is stored"):
         position("none")
-    with pytest.raises(LogError, match="sometimes"):
+    with pytest.raises(OptionError, match="sometimes"):
         position("sometimes")
 
 
@@ -156,7 +160,7 @@ def test_a_record_whose_treatment_fails_comes_again(growing: GrowingLog, group: 
     growing.append(2)
     consumer = consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest")
     with pytest.raises(ZeroDivisionError), consumer:
-        all(1 / (2 - consumed.record.offset) for consumed in consumer)
+        all(1 / (2 - offset_of(consumed.record)) for consumed in consumer)
     with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none") as consumer:
         assert next(consumer).record.offset == 2
 
@@ -186,7 +190,10 @@ def test_manual_commit(growing: GrowingLog, group: str, tmp_path: Path) -> None:
         next(consumer)
     with consume(tmp_path / "data", "grow", **arguments) as consumer:
         assert next(consumer).record.offset == 2
-    with consume(tmp_path / "data", "grow") as consumer, pytest.raises(LogError, match="no group"):
+    with (
+        consume(tmp_path / "data", "grow", auto_offset_reset="latest") as consumer,
+        pytest.raises(LogError, match="no group"),
+    ):
         consumer.commit()
 
 
@@ -323,12 +330,12 @@ def test_corruption_hides_no_record_before_it(source: Path, group: str, tmp_path
     segment.write_bytes(data)
     seen: dict[int, list[int]] = {0: [], 1: []}
 
-    def see(partition: int, offset: int) -> None:
-        seen[partition].append(offset)
+    def see(consumed: ConsumedRecord) -> None:
+        seen[consumed.partition].append(offset_of(consumed.record))
 
     consumer = consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest", follow=False)
     with pytest.raises(FormatError) as caught, consumer:
-        any(see(consumed.partition, consumed.record.offset) for consumed in consumer)
+        deque(map(see, consumer), maxlen=0)
     assert caught.value.position == broken.position
     assert seen[0] == list(range(broken.base_offset))
     assert seen[1] == list(range(len(seen[1])))
@@ -379,18 +386,51 @@ def test_an_own_commit_whose_answer_was_lost_is_no_conflict(
 
 def test_what_cannot_be_consumed(growing: GrowingLog, tmp_path: Path) -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
-        consume(tmp_path / "data", ["grow", "nowhere"])
+        consume(tmp_path / "data", ["grow", "nowhere"], auto_offset_reset="latest")
     with pytest.raises(LogError):
-        consume(tmp_path / "nowhere", "grow")
+        consume(tmp_path / "nowhere", "grow", auto_offset_reset="latest")
     with pytest.raises(OffsetStoreError):
         consume(tmp_path / "data", "grow", group="nowhere://")
-    consumer = consume(tmp_path / "data", "grow")
+    with pytest.raises(OptionError, match="auto_offset_reset is earliest, latest, none or a time"):
+        consume(tmp_path / "data", "grow", auto_offset_reset="oldest")
+    with pytest.raises(OptionError, match="no time zone"):
+        consume(tmp_path / "data", "grow", auto_offset_reset=datetime(2026, 11, 1))
+    consumer = consume(tmp_path / "data", "grow", auto_offset_reset="latest")
     consumer.close()
-    for call in (consumer.poll, consumer.commit, lambda: next(consumer)):
+    calls: list[Callable[[], Any]] = [
+        consumer.poll,
+        consumer.commit,
+        lambda: next(consumer),
+        lambda: consumer.position(GROW_0),
+        lambda: consumer.seek(GROW_0, 0),
+        consumer.seek_to_beginning,
+        consumer.seek_to_end,
+        consumer.pause,
+        consumer.resume,
+    ]
+    for call in calls:
         with pytest.raises(LogError, match="closed"):
             _called(call)
 
 
-def _called(call: Callable[[], Any] | Iterator[Any]) -> None:
-    assert callable(call)
+def test_without_a_group_somebody_has_to_say_where_to_start(growing: GrowingLog, group: str, tmp_path: Path) -> None:
+    growing.append(2)
+    with pytest.raises(OptionError, match=r"where to start.*auto_offset_reset='earliest'"):
+        consume(tmp_path / "data", "grow")
+    with consume(tmp_path / "data", "grow", auto_offset_reset="earliest") as consumer:
+        assert consumer.poll()
+
+
+def test_a_consumer_that_waits_says_what_for(
+    growing: GrowingLog, group: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    end_offset = growing.append(2)
+    caplog.set_level("INFO", "odradek")
+    # As in Kafka, a new group begins with what comes from now on.
+    with consume(tmp_path / "data", "grow", group=group) as consumer:
+        assert consumer.poll() == []
+    assert f"grow-0: no position is stored; waits for records from offset {end_offset} on (latest)" in caplog.text
+
+
+def _called(call: Callable[[], Any]) -> None:
     call()

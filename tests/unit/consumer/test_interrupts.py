@@ -10,7 +10,7 @@ import pytest
 import odradek
 from crash.interrupter import count, interrupted
 from odradek.consumer.consumer import Consumer
-from odradek.consumer.fetched import ConsumedRecord
+from odradek.storage.directory.consumed_record import ConsumedRecord
 
 pytestmark = [pytest.mark.usefixtures("real_locks"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

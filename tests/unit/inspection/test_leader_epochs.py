@@ -10,8 +10,13 @@ import pytest
 from odradek.inspection import Finding, FindingKind, verify
 from odradek.records import Record
 from odradek.records.builder import build_batch
-from odradek.records.message_builder import build_message_set
-from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
+from odradek.storage.formats.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    EpochEntry,
+    read_leader_epochs,
+    write_leader_epochs,
+)
+from odradek.testing.message_builder import build_message_set
 
 
 def log_of(folder: Path, epochs: Sequence[int], entries: Sequence[tuple[int, int]] | None) -> Path:
@@ -115,11 +120,10 @@ def test_an_epoch_that_a_writer_adds_while_the_log_is_read(tmp_path: Path, monke
     from odradek.inspection.verification import leader_epochs
 
     folder = log_of(tmp_path / "t-0", [0, 0, 2, 2], [(0, 0)])
-    read = leader_epochs.read_leader_epochs
     seen: list[list[EpochEntry]] = []
 
     def as_time_goes_by(path: Path) -> list[EpochEntry]:
-        seen.append(read(path) if not seen else [EpochEntry(0, 0), EpochEntry(2, 2)])
+        seen.append(read_leader_epochs(path) if not seen else [EpochEntry(0, 0), EpochEntry(2, 2)])
         return seen[-1]
 
     monkeypatch.setattr(leader_epochs, "read_leader_epochs", as_time_goes_by)

@@ -87,7 +87,7 @@ def test_the_last_batch_of_a_log_is_judged_by_what_is_written_beside_it(bit: int
     spans = [*GOOD[:4], (31 | 1 << (bit + 5), 50 + (1 << (bit + 5)))]
     for dense in (True, False):
         for evidence in ({"entries": {4: 49}}, {"ends": [50]}):
-            placed, [finding] = place(spans, dense=dense, **evidence)  # type: ignore[arg-type]
+            placed, [finding] = place(spans, dense=dense, **evidence)
             assert (placed, finding.kind) == (GOOD, FindingKind.ORDER)
     # With nothing beside it a batch that begins too late is one after a gap, where there may be none.
     placed, [finding] = place(spans, dense=True)

@@ -5,9 +5,10 @@ import struct
 import pytest
 
 from odradek.errors import FormatError, ProtocolError
-from odradek.kafka.fetch import fetch_request, parse_response, whole_batches
+from odradek.kafka.fetch import MAX_OFFSET, aborted_ranges, fetch_request, parse_response, whole_batches
 from odradek.records import Record
-from odradek.records.builder import build_batch
+from odradek.records.builder import build_batch, build_control_batch, build_empty_batch
+from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.storage.names import TopicPartition
 
 NAME = TopicPartition("events", 3)
@@ -99,3 +100,22 @@ def test_request_names_one_partition() -> None:
         encoded = request.encode(version=version)
         assert b"events" in encoded
         assert struct.pack(">q", 17) in encoded
+
+
+def _marker(kind: ControlRecordType, offset: int) -> bytes:
+    marker = EndTransactionMarker(kind, 0)
+    return build_control_batch(marker, producer_id=7, producer_epoch=0, timestamp=1, base_offset=offset)
+
+
+def test_aborted_transactions_end_at_their_markers() -> None:
+    emptied = build_empty_batch(
+        3, 3, max_timestamp=1, producer_id=7, producer_epoch=0, is_transactional=True, is_control=True
+    )
+    data = memoryview(
+        _marker(ControlRecordType.COMMIT, 2)
+        + emptied
+        + _marker(ControlRecordType.ABORT, 5)
+        + _marker(ControlRecordType.ABORT, 9)
+    )
+    assert aborted_ranges(data, 0, len(data), [(7, 6), (7, 1), (8, 4)]) == ((7, 1, 5), (8, 4, MAX_OFFSET), (7, 6, 9))
+    assert aborted_ranges(data, 0, len(data), []) == ()

@@ -70,7 +70,7 @@ def test_another_file_is_neither_believed_nor_replaced(path: Path, content: byte
 
 
 def test_a_torn_temporary_file_of_a_crash_is_no_hindrance(path: Path) -> None:
-    path.with_name(".offsets.json.tmp").write_bytes(b'{"versi')
+    path.with_name("offsets.json.tmp").write_bytes(b'{"versi')
     with FileOffsetStore(path) as store:
         store.commit({EVENTS_0: Position(1)}, expected=store.load())
         assert store.load().offset(EVENTS_0) == 1

@@ -52,7 +52,7 @@ def test_it_stops_at_batches_that_are_not_for_it_to_decide() -> None:
     positions = [header.position for header in scan_batches(data)]
     filtered = filter_of({}, kept=(1,), end=3)
     assert filtered.run(data, 0, len(data), NEVER) == (Status.COMPRESSED, positions[1])
-    assert filtered.batch == tuple(list(scan_batches(data))[1])
+    assert filtered.batch == list(scan_batches(data))[1]
     assert filtered.filter_batch(data, None, True, True, False) == Status.OK
     assert filtered.run(data, positions[2], len(data), NEVER) == (Status.COMPRESSED, positions[2])
     assert filtered.filter_batch(data, None, False, True, False) == Status.OK

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.records import Record, read_records, scan_batches
@@ -9,6 +11,7 @@ from odradek.records.builder import build_batch, build_control_batch, build_empt
 from odradek.records.compression import Codec
 from odradek.records.control import ControlRecordType, EndTransactionMarker, parse_end_transaction_marker
 from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import unchecked_record
 
 SEED_DELTAS = (0, 391, 1158, 1964, 3523)
 SEED = bytes.fromhex(
@@ -182,14 +185,20 @@ def test_the_largest_offset_delta() -> None:
         ([], {}, "without records"),
     ],
 )
-def test_what_is_refused(records: list[Record], options: dict[str, object], reason: str) -> None:
+def test_what_is_refused(records: list[Record], options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         build_batch(records, **options)
 
 
 @pytest.mark.parametrize(
-    "record", [Record(key="text"), Record(value="text"), Record(headers=[(b"name", b"")]), Record(value=1), (b"", b"")]
+    "fields", [("text", None, ()), (None, "text", ()), (None, None, ((b"name", b""),)), (None, 1, ())]
 )
-def test_wrong_types_are_refused(record: Record) -> None:
+def test_wrong_types_are_refused(fields: tuple[Any, Any, Any]) -> None:
+    # What was not checked where the record was made is checked here.
     with pytest.raises(TypeError):
-        build_batch([record])
+        build_batch([unchecked_record(*fields, None)])
+
+
+def test_a_pair_is_no_record() -> None:
+    with pytest.raises(TypeError):
+        build_batch([(b"", b"")])  # type: ignore[list-item]

@@ -12,7 +12,7 @@ from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.batch import records_section
 from odradek.records.builder import build_batch, build_empty_batch
 from odradek.records.compression import Decompressor
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 from peers.arrow_records import MemorySlice, decode
 from peers.kafka_fixture import KafkaFixture
 

@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ from odradek.records.builder import build_batch, build_control_batch, build_empt
 from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.encode import seal
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 from peers.arrow_records import MemorySlice, decode
 
 TIME = 1_600_000_000_000
@@ -82,18 +83,18 @@ CASES: dict[str, Case] = {}
 for _codec in Codec:
     CASES[f"v2-{_codec.name}"] = _case(
         _typed(PLAIN, first=40),
-        lambda codec=_codec: build_batch(PLAIN, codec=codec, base_offset=40, partition_leader_epoch=2),
+        partial(build_batch, PLAIN, codec=_codec, base_offset=40, partition_leader_epoch=2),
     )
 for _magic in (0, 1):
     for _codec in (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
         CASES[f"v{_magic}-{_codec.name}"] = _case(
             _typed(BARE, "CreateTime" if _magic else None, first=40),
-            lambda magic=_magic, codec=_codec: build_message_set(BARE, magic=magic, codec=codec, base_offset=40),
+            partial(build_message_set, BARE, magic=_magic, codec=_codec, base_offset=40),
             is_batch=bool(_codec),
         )
     CASES[f"v{_magic}-bare-snappy"] = _case(
         _typed(BARE, "CreateTime" if _magic else None),
-        lambda magic=_magic: build_message_set(BARE, magic=magic, codec=Codec.SNAPPY, bare_snappy=True),
+        partial(build_message_set, BARE, magic=_magic, codec=Codec.SNAPPY, bare_snappy=True),
     )
 CASES |= {
     "v2-latest": _case(_typed(LATEST), lambda: build_batch(LATEST, keep_offsets=True)),

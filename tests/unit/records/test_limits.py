@@ -13,7 +13,7 @@ from odradek.errors import CompressionError, CorruptRecordError
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec, compress
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 
 CODECS = [codec for codec in Codec if codec]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from odradek.records.compression import Codec
 from odradek.records.kernels.objects import Record
 from odradek.records.kernels.offset_map import SLOT_BYTES, OffsetMap, count_records, key_hash
 from odradek.records.scan import Status, scan_batches
+from peers.kafka_fixture import KafkaFixture
 
 KEY = bytes(range(16))
 
@@ -90,13 +92,13 @@ def test_plain_batches_are_walked_over() -> None:
         {"is_control": True, "producer_id": 1, "producer_epoch": 0},
     ],
 )
-def test_it_stops_at_what_it_cannot_decide(special) -> None:
+def test_it_stops_at_what_it_cannot_decide(special: dict[str, Any]) -> None:
     first = batch(0, b"a")
     data = first + batch(1, b"b", **special) + batch(2, b"c")
     offsets = map_of(100)
     assert offsets.add_batches(data, 0, len(data), 0) == (Status.COMPRESSED, len(first))
     headers = list(scan_batches(data))
-    assert offsets.batch == tuple(headers[1])
+    assert offsets.batch == headers[1]
     assert offsets.add_batches(data, headers[2].position, len(data), 0)[0] == Status.END
     assert [offsets.get(key) for key in (b"a", b"b", b"c")] == [0, -1, 2]
 
@@ -128,7 +130,7 @@ def test_damage_is_seen() -> None:
     assert map_of(100).add_records(b"", 1, 0, 0) == Status.BAD_RECORD
 
 
-def test_counting(fixture_2_8_2) -> None:
+def test_counting(fixture_2_8_2: KafkaFixture) -> None:
     data = batch(0, b"a", None, b"b") + batch(3, b"a")
     assert count_records(data, 100) == 4
     assert count_records(data, 3) == 3

@@ -9,8 +9,8 @@ import pytest
 
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch
-from odradek.records.message_builder import build_message_set
 from odradek.records.resync import MAX_OFFSET_STEP, find_batch
+from odradek.testing.message_builder import build_message_set
 
 
 def model(data: bytes, position: int = 0, end: int | None = None, *, minimum_offset: int = 0) -> int | None:

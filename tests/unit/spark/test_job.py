@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, JobError, ParquetSinkSpec, TopicSinkSpec, Transform
+from odradek.errors import JobError
+from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, ParquetSinkSpec, TopicSinkSpec, Transform
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -76,10 +77,10 @@ def test_reads_the_examples(example: Path) -> None:
 @pytest.mark.parametrize(
     ("replaced", "by", "said"),
     [
-        ("name =", "nam =", "unknown key nam"),
-        ("store =", "stor =", "offsets.store is missing"),
+        ("name =", "nam =", "nam: unknown key; did you mean name?"),
+        ("store =", "stor =", "offsets.stor: unknown key; did you mean store"),
         ('"5s"', '"soon"', "trigger.interval"),
-        ("1000", '"many"', "trigger.max_offsets_per_batch: expected int"),
+        ("1000", '"many"', "trigger.max_offsets_per_batch: expected a whole number"),
         ("reset = 1600000000000", 'reset = "now"', "offsets.reset"),
         ('type = "console"', 'type = "printer"', "printer"),
         ('view = "words"\npath', 'view = "wards"\npath', "no view 'wards'"),

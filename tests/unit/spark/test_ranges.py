@@ -13,7 +13,7 @@ from odradek.spark.pipeline.batch import cut, token
 from odradek.spark.ranges import (
     Bounds,
     DataLossError,
-    Loss,
+    LossCause,
     OffsetRange,
     Topics,
     find_loss,
@@ -36,17 +36,17 @@ NOBODY: Topics = None  # type: ignore[assignment]  # only times need somebody to
     [
         (OffsetRange(A, 10, 100), Bounds(10, 100), None, None),
         (OffsetRange(A, 5, 5), Bounds(10, 100), None, None),
-        (OffsetRange(A, 5, 20), Bounds(10, 100), None, Loss.RETENTION),
-        (OffsetRange(A, 50, 101), Bounds(10, 100), None, Loss.TRUNCATION),
+        (OffsetRange(A, 5, 20), Bounds(10, 100), None, LossCause.RETENTION),
+        (OffsetRange(A, 50, 101), Bounds(10, 100), None, LossCause.TRUNCATION),
         (OffsetRange(A, 50, 60), Bounds(10, 100, "x"), "x", None),
-        (OffsetRange(A, 50, 60), Bounds(10, 100, "x"), "y", Loss.NEW_TOPIC),
+        (OffsetRange(A, 50, 60), Bounds(10, 100, "x"), "y", LossCause.NEW_TOPIC),
         (OffsetRange(A, 50, 60), Bounds(10, 100), "y", None),
-        (OffsetRange(A, 50, 60), None, None, Loss.MISSING),
+        (OffsetRange(A, 50, 60), None, None, LossCause.MISSING),
     ],
 )
-def test_names_a_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None, loss: Loss | None) -> None:
+def test_names_a_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None, loss: LossCause | None) -> None:
     found = find_loss(wanted, held, topic_id)
-    assert (found.loss if found else None) is loss
+    assert (found.cause if found else None) is loss
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from odradek.storage.names import (
     raft_snapshot_file_name,
     segment_file_name,
 )
+from peers.kafka_fixture import KafkaFixture
 
 UNIQUE = UUID("0123456789abcdef0123456789abcdef")
 
@@ -105,7 +106,7 @@ def test_topic_names_that_kafka_refuses(topic: str, reason: str) -> None:
     assert reason in str(invalid_topic_name_reason(topic))
 
 
-def test_every_name_of_a_real_log_directory_is_understood(kafka_fixture) -> None:
+def test_every_name_of_a_real_log_directory_is_understood(kafka_fixture: KafkaFixture) -> None:
     for log_dir in (kafka_fixture.log_dir, kafka_fixture.log_dir_unclean):
         folders = [path for path in log_dir.iterdir() if path.is_dir()]
         assert len(folders) > 10

@@ -23,7 +23,7 @@ from odradek.inspection.log_files import QUORUM_STATE, PartitionFolder
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.inspection.salvaging.copies import copy_files
 from odradek.inspection.salvaging.report import Loss, SalvagedLog
-from odradek.inspection.salvaging.segment_writer import SegmentWriter
+from odradek.inspection.salvaging.salvaged_segment import SalvagedSegment
 from odradek.inspection.surroundings import Surroundings
 from odradek.records import BatchHeader
 from odradek.records.control import ControlRecordType
@@ -32,8 +32,8 @@ from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, read_le
 from odradek.storage.formats.metadata_snapshot import read_snapshot
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.formats.quorum_state import read_quorum_state
-from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.names import CHECKPOINT_SUFFIX
+from odradek.storage.producers.open_transactions import OpenTransactions
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.segment.batch_reader import Damage, mapped
 
@@ -91,7 +91,7 @@ class PartitionSalvage:
         self._expected: int | None = None
         self._after_loss = False
         self._pending: list[Damage] = []
-        self._open: dict[int, int] = {}
+        self._open = OpenTransactions()
 
     def run(self) -> None:
         """Write what is sound."""
@@ -105,7 +105,7 @@ class PartitionSalvage:
                 self._unreadable(segment, following, str(error))
         self._lost_before(None)
         if self._result.losses:
-            self._result.open_transactions = dict(self._open)
+            self._result.open_transactions = self._open.first_offsets
         snapshots = [path.name for path in self._folder.path.glob(f"*{CHECKPOINT_SUFFIX}")]
         readers = _READERS | dict.fromkeys(snapshots, read_snapshot)
         self._result.left_out += copy_files(self._folder.path, self._directory, readers, self._files)
@@ -135,7 +135,7 @@ class PartitionSalvage:
 
     def _end_at(self, base_offset: int) -> None:
         """Write an empty last segment: it says where the log goes on, even when nothing is left in it."""
-        SegmentWriter(self._directory, base_offset, 0, self._files).finish()
+        SalvagedSegment(self._directory, base_offset, 0, self._files).finish()
 
     def _segment(self, path: Path, base_offset: int, following: int | None) -> None:
         place = SegmentPlace(path, base_offset, following, self._expected, self._after_loss, self._is_dense, self._ends)
@@ -148,7 +148,7 @@ class PartitionSalvage:
                 if following is None
                 else batches_and_damage(path, data)
             )
-            writer: SegmentWriter | None = None
+            writer: SalvagedSegment | None = None
             told: Finding | None = None
             try:
                 for item in order.batches(items):
@@ -165,7 +165,7 @@ class PartitionSalvage:
                             if not self._is_misplaced(path, item, base_offset, following):
                                 self._lost_before(item.base_offset)
                                 if writer is None:
-                                    writer = SegmentWriter(self._directory, base_offset, len(data), self._files)
+                                    writer = SalvagedSegment(self._directory, base_offset, len(data), self._files)
                                 self._write(writer, view, item, told)
                             told = None
                 if writer is not None:
@@ -190,7 +190,7 @@ class PartitionSalvage:
             self._pending.append(Damage(path, header.position, header.size_bytes, reason))
         return reason is not None
 
-    def _write(self, writer: SegmentWriter, view: memoryview, header: BatchHeader, told: Finding | None) -> None:
+    def _write(self, writer: SalvagedSegment, view: memoryview, header: BatchHeader, told: Finding | None) -> None:
         batch: Buffer = view[header.position : header.end_position]
         offset = header.base_offset.to_bytes(8, "big")
         if batch[:8] != offset:
@@ -210,17 +210,19 @@ class PartitionSalvage:
             )
         self._pending.clear()
 
-    def _follow_transactions(self, data: Buffer, header: BatchHeader, writer: SegmentWriter) -> None:
+    def _follow_transactions(self, data: Buffer, header: BatchHeader, writer: SalvagedSegment) -> None:
         if not header.is_transactional:
             return
         if not header.is_control:
-            self._open.setdefault(header.producer_id, header.base_offset)
+            self._open.data(header)
             return
         try:
             marker = read_marker(data, header)
         except FormatError:
             return
-        first_offset = self._open.pop(header.producer_id, None) if marker is not None else None
-        if marker is not None and first_offset is not None and marker.type is ControlRecordType.ABORT:
-            stable = min(self._open.values(), default=header.next_offset)
-            writer.aborted(AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable))
+        if marker is None:
+            return
+        if marker.type is not ControlRecordType.ABORT:
+            self._open.end(header)
+        elif (transaction := self._open.abort(header)) is not None:
+            writer.aborted(transaction)

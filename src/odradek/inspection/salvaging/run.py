@@ -47,7 +47,13 @@ def incomplete_path(target: Path) -> Path:
     return path.with_name(path.name + INCOMPLETE_SUFFIX)
 
 
-def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], files: FileSystem = FILES) -> SalvageReport:
+def salvage(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    files: FileSystem = FILES,
+    *,
+    watch: Callable[[SalvagedLog], None] | None = None,
+) -> SalvageReport:
     """Write what is sound in a log directory, or in the folder of a partition, into a new log directory.
 
     What cannot be read is left out and told. Whatever ends this before it is complete leaves nothing under the target's
@@ -57,6 +63,7 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], file
         source: It is only read.
         target: It does not exist, or is empty.
         files: The way to the disk.
+        watch: Is given what becomes of each partition as the work on it begins; its counts grow from then on.
 
     Raises:
         UnknownPathError: The source is neither a log directory nor the folder of a partition.
@@ -79,7 +86,7 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], file
         if partition.problem is not None:
             problems = [*problems, partition.problem]
         else:
-            report.logs.append(_salvage_partition(partition, surroundings, work, report.target, files))
+            report.logs.append(_salvage_partition(partition, surroundings, work, report.target, files, watch))
     report.left_out += [
         Finding(Path(problem.path), None, FindingKind.UNREADABLE, problem.reason) for problem in problems
     ]
@@ -98,12 +105,19 @@ def salvage(source: str | os.PathLike[str], target: str | os.PathLike[str], file
 
 
 def _salvage_partition(
-    folder: PartitionFolder, surroundings: Surroundings, work: Path, target: Path, files: FileSystem
+    folder: PartitionFolder,
+    surroundings: Surroundings,
+    work: Path,
+    target: Path,
+    files: FileSystem,
+    watch: Callable[[SalvagedLog], None] | None,
 ) -> SalvagedLog:
     if folder.topic_partition is None:
         raise LogError(f"{folder.path} is not named after a topic and a partition")
     name = partition_directory_name(folder.topic_partition)
     log = SalvagedLog(target / name)
+    if watch is not None:
+        watch(log)
     files.make_directory(work / name)
     PartitionSalvage(folder, surroundings, work / name, log, files).run()
     return log

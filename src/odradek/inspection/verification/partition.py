@@ -62,6 +62,11 @@ class PartitionCheck:
         """How many batches were read."""
         return self._log.batches
 
+    @property
+    def read_bytes(self) -> int:
+        """How many bytes of batches were read; it grows while a segment is read."""
+        return self._log.read_bytes
+
     def run(self) -> Iterator[Finding]:
         """Give what is wrong."""
         if self._is_whole:

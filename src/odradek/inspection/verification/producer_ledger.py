@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from odradek.records import BatchHeader
 from odradek.records.control import ControlRecordType, EndTransactionMarker
+from odradek.storage.producers.open_transactions import OpenTransactions
 
 
 class DataBatch(NamedTuple):
@@ -94,8 +95,7 @@ class ProducerLedger:
         self.producers: dict[int, Producer] = {}
         self.known_from = start_offset
         self.next_offset = start_offset
-        # In the order in which they began.
-        self._open: dict[int, int] = {}
+        self._open = OpenTransactions()
         self.is_after_loss = False
 
     def lost(self) -> None:
@@ -112,9 +112,9 @@ class ProducerLedger:
         if self.is_after_loss or (is_exact and offset > self.next_offset):
             self.known_from = max(offset, self.next_offset)
             # The markers of transactions that were open may be among what is missing.
-            for producer_id in self._open:
+            for producer_id in self._open.first_offsets:
                 self.producers[producer_id].open_since = None
-            self._open.clear()
+            self._open = OpenTransactions()
         self.is_after_loss = False
 
     def batch(self, header: BatchHeader, marker: EndTransactionMarker | None) -> EndedTransaction | None:
@@ -141,20 +141,19 @@ class ProducerLedger:
             header.producer_epoch,
         )
         if header.is_transactional:
-            if producer.open_since is None:
+            if self._open.data(header):
                 producer.open_since, producer.has_records = header.base_offset, False
-                self._open[header.producer_id] = header.base_offset
             producer.has_records = producer.has_records or header.records_count > 0
         return None
 
     def _end(self, header: BatchHeader, marker: EndTransactionMarker) -> EndedTransaction:
         producer = self.producers.setdefault(header.producer_id, Producer())
-        first_offset, has_records = producer.open_since, producer.has_records
+        first_offset, has_records = self._open.end(header), producer.has_records
         producer.open_since, producer.has_records = None, False
         producer.marker = Marker(
             header.base_offset, header.max_timestamp, marker.coordinator_epoch, header.producer_epoch
         )
-        self._open.pop(header.producer_id, None)
-        open_since = next(iter(self._open.values()), None)
         is_abort = marker.type is ControlRecordType.ABORT
-        return EndedTransaction(header.producer_id, header.base_offset, is_abort, first_offset, has_records, open_since)
+        return EndedTransaction(
+            header.producer_id, header.base_offset, is_abort, first_offset, has_records, self._open.since
+        )

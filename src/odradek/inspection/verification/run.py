@@ -59,8 +59,16 @@ class Verification:
     def __init__(self, *, decode: bool = False) -> None:
         self._decode = decode
         self._segments: set[Path] = set()
+        self._check: PartitionCheck | None = None
+        self._read_bytes = 0
         self.files = 0
         self.batches = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """How many bytes of batches in segments were read; another thread may watch it grow."""
+        check = self._check
+        return self._read_bytes + (0 if check is None else check.read_bytes)
 
     def findings(self, located: Located) -> Iterator[Finding]:
         """Give what is wrong with what a path stands for."""
@@ -117,8 +125,7 @@ class Verification:
             return
         self.files += len(folder.files)
         check = PartitionCheck(folder, surroundings, decode=self._decode)
-        yield from check.run()
-        self.batches += check.batches
+        yield from self._run(check)
         if check.extent is not None:
             extents.append(check.extent)
 
@@ -145,7 +152,13 @@ class Verification:
         following = None if known is None else known.next_base_offset
         folder = replace(whole, files=[replace(file, next_base_offset=following)], misnamed=[], problem=None)
         check = PartitionCheck(folder, _surroundings_of(folder.path), decode=self._decode, is_whole=False)
+        yield from self._run(check)
+
+    def _run(self, check: PartitionCheck) -> Iterator[Finding]:
+        self._check = check
         yield from check.run()
+        self._check = None
+        self._read_bytes += check.read_bytes
         self.batches += check.batches
 
     def _file(self, file: LogFile) -> Iterator[Finding]:

@@ -43,6 +43,7 @@ class LogProgress:
         next_offset: The offset after the last batch; None before the first segment.
         after_loss: Whether bytes after it could not be read.
         batches: How many batches were read.
+        read_bytes: How many bytes they had; it grows while a segment is read.
     """
 
     ledger: ProducerLedger
@@ -56,6 +57,7 @@ class LogProgress:
     next_offset: int | None = None
     after_loss: bool = False
     batches: int = 0
+    read_bytes: int = 0
 
 
 class SegmentCheck:
@@ -105,6 +107,7 @@ class SegmentCheck:
             items = batches_and_damage(file.path, data)
         for item in order.batches(items):
             if isinstance(item, BatchHeader):
+                log.read_bytes += item.size_bytes
                 if item.base_offset != log.ledger.next_offset or log.ledger.is_after_loss:
                     log.ledger.reach(item.base_offset, is_exact=not is_wrapper(item))
                     self._transactions.reach(item.base_offset)

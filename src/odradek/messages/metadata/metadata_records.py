@@ -38,7 +38,6 @@ from odradek.messages.field_types import (
 from odradek.messages.schema import Field, Schema, flexible
 
 FRAME_VERSION = 1
-NO_LEADER = -1
 UNCHANGED_LEADER = -2
 UNCHANGED_RECOVERY_STATE = -1
 

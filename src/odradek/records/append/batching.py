@@ -16,16 +16,15 @@ from typing_extensions import Buffer
 from odradek.errors import (
     CorruptMessageError,
     InvalidRecordError,
-    InvalidTimestampError,
     RecordListTooLargeError,
     RecordTooLargeError,
 )
-from odradek.records.append.validator import MAX_RECORD_ERRORS, AppendRules
+from odradek.records.append.validator import AppendRules, check_objects
 from odradek.records.builder import BatchOptions, encode_rows
 from odradek.records.compression import Codec
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.batches import walk_batches
-from odradek.records.kernels.objects import Record
+from odradek.records.kernels.objects import Record, unchecked_record
 from odradek.records.kernels.rows import ObjectRows
 from odradek.records.scan import Status, damage_at
 
@@ -62,30 +61,13 @@ def headers_of(data: Buffer, *, check_crc: bool = True) -> list[BatchHeader]:
     table = walk_batches(data, 0, size, size // _SMALLEST_BATCH_BYTES + 1, check_crc)
     if table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
         raise CorruptMessageError(str(damage_at(table.stop, data, table.stop_position, size)))
-    return [BatchHeader._make(table.row(number)) for number in range(len(table))]
-
-
-def _check_records(records: list[Record], rules: AppendRules, now_ms: int) -> None:
-    lowest, highest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
-    errors = []
-    is_time_wrong = False
-    for number, record in enumerate(records):
-        timestamp = record.timestamp
-        if timestamp is not None and not rules.stamps and not lowest <= timestamp <= highest:
-            errors.append((number, f"timestamp {timestamp} is not within [{lowest}, {highest}]"))
-            is_time_wrong = True
-        if rules.compacted and record.key is None:
-            errors.append((number, "a record of a compacted topic needs a key"))
-    if errors:
-        kind = InvalidTimestampError if is_time_wrong else InvalidRecordError
-        reasons = "; ".join(f"record {number}: {reason}" for number, reason in errors[:3])
-        raise kind(f"{len(errors)} records are refused, {reasons}", errors[:MAX_RECORD_ERRORS])
+    return [table.header(number) for number in range(len(table))]
 
 
 def _with_time(record: Record, now_ms: int) -> Record:
     if record.timestamp is not None:
         return record
-    return Record(record.key, record.value, record.headers, now_ms)
+    return unchecked_record(record.key, record.value, record.headers, now_ms)
 
 
 def build_batches(records: Iterable[Record], rules: AppendRules, *, now_ms: int) -> bytearray:
@@ -106,7 +88,7 @@ def build_batches(records: Iterable[Record], rules: AppendRules, *, now_ms: int)
     given = [_with_time(record, now_ms) for record in records]
     if not given:
         raise InvalidRecordError("there is no record to append")
-    _check_records(given, rules, now_ms)
+    check_objects(given, rules, now_ms)
     limit = rules.max_message_bytes
     codec = Codec.NONE if rules.codec is None else Codec(rules.codec)
     # What cannot be compressed grows a little.

@@ -31,7 +31,7 @@ from odradek.records.builder import build_batch
 from odradek.records.compression import Decompressor, compress
 from odradek.records.header import CODEC_MASK, LOG_APPEND_TIME_FLAG, V2_HEADER_BYTES, BatchHeader
 from odradek.records.kernels.batches import walk_batches
-from odradek.records.kernels.check import check_records
+from odradek.records.kernels.check import BrokenRecords, RefusedRecord, check_records, judge_records
 from odradek.records.kernels.encode import assign, seal
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import Status, damage_at, scan_batches
@@ -39,7 +39,6 @@ from odradek.records.scan import Status, damage_at, scan_batches
 MAX_INT64 = (1 << 63) - 1
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
-MAX_RECORD_ERRORS = 100
 
 _NO_KEY = 1
 _TIMESTAMP_OUT_OF_RANGE = 2
@@ -85,6 +84,11 @@ class AppendRules:
         """Whether records get the time of their append."""
         return self.timestamp_type == "LogAppendTime"
 
+    def timestamp_bounds(self, now_ms: int) -> tuple[int, int]:
+        """Return the smallest and the largest timestamp that a record may have at a time, in ms."""
+        lowest = max(now_ms - self.timestamp_before_max_ms, -MAX_INT64)
+        return lowest, min(now_ms + self.timestamp_after_max_ms, MAX_INT64)
+
 
 class ValidatedAppend(NamedTuple):
     """One v2 batch that is ready to be written.
@@ -125,7 +129,7 @@ def check_headers(data: Buffer, rules: AppendRules, *, origin: AppendOrigin = Ap
     size = memoryview(data).nbytes
     # The smallest message has 26 bytes, so the table cannot outgrow its data much.
     table = walk_batches(data, 0, size, size // 26 + 1, True)
-    headers = [BatchHeader._make(table.row(index)) for index in range(len(table))]
+    headers = [table.header(index) for index in range(len(table))]
     if table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
         damage = damage_at(table.stop, data, table.stop_position, size)
         if table.stop == Status.BAD_HEADER:
@@ -162,19 +166,38 @@ def _check_v2_header(header: BatchHeader, origin: AppendOrigin) -> None:
         raise InvalidRecordError(f"a batch of producer {header.producer_id} with base sequence {header.base_sequence}")
 
 
-def _refusal(errors: Sequence[tuple[int, int, int]], count: int, lowest: int, highest: int) -> BrokerError:
+def check_objects(records: list[Record], rules: AppendRules, now_ms: int, *, is_append_time: bool = False) -> None:
+    """Check records that are objects.
+
+    Args:
+        records: The records of one append.
+        rules: What the topic asks.
+        now_ms: The leader's clock.
+        is_append_time: Whether they come from a batch that is LogAppendTime already.
+
+    Raises:
+        InvalidRecordError: A record lacks its key.
+        InvalidTimestampError: A timestamp is too far from the clock, or may be set only by a leader.
+    """
+    bounds = rules.timestamp_bounds(now_ms)
+    count, refused = judge_records(records, is_append_time, rules.stamps, *bounds, rules.compacted)
+    if count:
+        raise _refusal(refused, count, bounds)
+
+
+def _refusal(refused: Sequence[RefusedRecord], count: int, bounds: tuple[int, int]) -> BrokerError:
     """Put into words why records are refused."""
     words = []
-    for index, kind, timestamp in errors:
-        if kind == _NO_KEY:
-            words.append((index, "a record of a compacted topic needs a key"))
-        elif kind == _TIMESTAMP_OUT_OF_RANGE:
-            words.append((index, f"timestamp {timestamp} is not within [{lowest}, {highest}]"))
+    for record in refused:
+        if record.kind == _NO_KEY:
+            words.append((record.index, "a record of a compacted topic needs a key"))
+        elif record.kind == _TIMESTAMP_OUT_OF_RANGE:
+            words.append((record.index, f"timestamp {record.timestamp} is not within {list(bounds)}"))
         else:
-            words.append((index, "a producer's batch says LogAppendTime"))
+            words.append((record.index, "a producer's batch says LogAppendTime"))
     first = "; ".join(f"record {index}: {reason}" for index, reason in words[:3])
     text = f"{count} records are refused, {first}" if count > 1 else first
-    if any(kind != _NO_KEY for _, kind, _ in errors):
+    if any(record.kind != _NO_KEY for record in refused):
         return InvalidTimestampError(text, words)
     return InvalidRecordError(text, words)
 
@@ -197,8 +220,7 @@ class _Append:
         self._base_offset = base_offset
         self._partition_leader_epoch = partition_leader_epoch
         self._now_ms = now_ms
-        self._lowest = max(now_ms - rules.timestamp_before_max_ms, -MAX_INT64)
-        self._highest = min(now_ms + rules.timestamp_after_max_ms, MAX_INT64)
+        self._bounds = rules.timestamp_bounds(now_ms)
 
     @property
     def _append_time_ms(self) -> int | None:
@@ -220,39 +242,38 @@ class _Append:
             header.base_timestamp,
             header.max_timestamp if stamped else None,
             rules.stamps,
-            self._lowest,
-            self._highest,
+            *self._bounds,
             rules.compacted and not header.is_control,
         )
-        if len(found) == 3:
-            raise self._broken(header, *found)
-        max_timestamp, is_sequential, is_plain, refused, errors = found
-        if refused:
-            raise _refusal(errors, refused, self._lowest, self._highest)
+        if isinstance(found, BrokenRecords):
+            raise self._broken(header, found)
+        if found.refused_count:
+            raise _refusal(found.refused, found.refused_count, self._bounds)
         target = header.codec if rules.codec is None else rules.codec
         if header.is_control and not header.codec:
             target = header.codec
         # Deltas that are not 0, 1, 2 ... come from old clients; stored as they are they would be wrong offsets.
-        if not is_sequential:
+        if not found.is_sequential:
             return self._rebuild(read_records(self._data, header, limit=self._decompressor.limit), header, target)
         if target == header.codec:
-            return self._in_place(header, max_timestamp)
-        if stamped or not is_plain:
+            return self._in_place(header, found.max_timestamp)
+        if stamped or not found.is_plain:
             return self._rebuild(read_records(self._data, header, limit=self._decompressor.limit), header, target)
         # Nothing in the records changes: only their compression does.
         fields = bytearray(memoryview(self._data)[header.position : header.position + V2_HEADER_BYTES])
         attributes = (header.attributes & ~CODEC_MASK) | target
-        self._assign(fields, header, attributes, max_timestamp)
+        self._assign(fields, header, attributes, found.max_timestamp)
         batch = seal(bytes(fields), compress(target, _bytes_like(section), level=rules.level))
         return self._rebuilt(batch)
 
-    def _broken(self, header: BatchHeader, index: int, position: int, reason: str) -> InvalidRecordError:
+    def _broken(self, header: BatchHeader, found: BrokenRecords) -> InvalidRecordError:
+        reason = found.reason
         # The reader of objects refuses the same bytes and has the numbers for it.
         try:
             read_records(self._data, header, limit=self._decompressor.limit)
         except FormatError as error:
             reason = error.reason
-        return InvalidRecordError(f"record {index} at byte {position} of the batch's records: {reason}")
+        return InvalidRecordError(f"record {found.index} at byte {found.position} of the batch's records: {reason}")
 
     def _assign(self, data: Buffer, header: BatchHeader, attributes: int, max_timestamp: int) -> int:
         if self._rules.stamps:
@@ -276,14 +297,7 @@ class _Append:
         records: list[Record] = []
         for header in headers:
             records += self._read_messages(header)
-        stamped = headers[0].timestamp_type == "LogAppendTime"
-        errors = []
-        for index, record in enumerate(records):
-            kind = self._judge(record, stamped)
-            if kind:
-                errors.append((index, kind, -1 if record.timestamp is None else record.timestamp))
-        if errors:
-            raise _refusal(errors[:MAX_RECORD_ERRORS], len(errors), self._lowest, self._highest)
+        check_objects(records, self._rules, self._now_ms, is_append_time=headers[0].timestamp_type == "LogAppendTime")
         codec = headers[0].codec if self._rules.codec is None else self._rules.codec
         return self._rebuild(records, headers[0], codec)
 
@@ -298,14 +312,6 @@ class _Append:
         except FormatError as error:
             raise InvalidRecordError(error.reason) from error
         raise CorruptMessageError(wrong.reason) from wrong
-
-    def _judge(self, record: Record, stamped: bool) -> int:
-        """Return what is wrong with a record, in the numbers of the kernel."""
-        if self._rules.compacted and record.key is None:
-            return _NO_KEY
-        if not self._rules.stamps and record.timestamp is not None:
-            return 0 if self._lowest <= record.timestamp <= self._highest else _TIMESTAMP_OUT_OF_RANGE
-        return 3 if stamped else 0
 
     def _rebuild(self, records: Sequence[Record], header: BatchHeader, codec: int) -> ValidatedAppend:
         try:

@@ -15,15 +15,15 @@ bytes can hold at most, so memory stays bounded by the limit, whatever the block
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from typing_extensions import Buffer
 
 from odradek.errors import CompressionError
 
-__all__ = ["LEVELS", "MAX_DECOMPRESSED_BYTES", "Codec", "Decompressor", "compress", "decompress"]
+__all__ = ["CODECS", "LEVELS", "MAX_DECOMPRESSED_BYTES", "Codec", "Decompressor", "Levels", "compress", "decompress"]
 
 Scratch: TypeAlias = Callable[[int], memoryview]
 
@@ -41,12 +41,28 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-LEVELS: dict[Codec, tuple[int, int, int]] = {
-    Codec.GZIP: (-1, 1, 9),
-    Codec.LZ4: (9, 1, 17),
-    Codec.ZSTD: (3, -131072, 22),
+CODECS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}
+"""The codecs by the names that a producer's `compression.type` has for them."""
+
+
+class Levels(NamedTuple):
+    """The levels of a codec."""
+
+    default: int
+    lowest: int
+    highest: int
+
+    def allow(self, level: int) -> bool:
+        """Whether a level exists; a default may lie beside the others."""
+        return level == self.default or self.lowest <= level <= self.highest
+
+
+LEVELS: Mapping[Codec, Levels] = {
+    Codec.GZIP: Levels(-1, 1, 9),
+    Codec.LZ4: Levels(9, 1, 17),
+    Codec.ZSTD: Levels(3, -131072, 22),
 }
-"""Default, lowest and highest level of the codecs that have levels; gzip takes its default -1 beside 1 to 9."""
+"""The levels of the codecs that have some: here alone, for settings as for compressing."""
 
 
 class _Implementation(Protocol):
@@ -163,11 +179,14 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int =
     if codec == Codec.ZSTD and magic < 2:
         raise ValueError(f"zstd came with magic 2, magic {magic} does not have it")
     if codec in LEVELS:
-        default, lowest, highest = LEVELS[codec]
+        levels = LEVELS[codec]
         if level is None:
-            level = default
-        elif level != default and not lowest <= level <= highest:
-            raise ValueError(f"{codec.name.lower()} has levels {lowest} to {highest} (default {default}), not {level}")
+            level = levels.default
+        elif not levels.allow(level):
+            raise ValueError(
+                f"{codec.name.lower()} has levels {levels.lowest} to {levels.highest} (default {levels.default}), "
+                f"not {level}"
+            )
     elif level is not None:
         raise ValueError(f"{codec.name.lower()} has no levels, {level} was asked for")
     view = _bytes_view(data)

@@ -14,7 +14,7 @@ import zlib
 from isal import isal_zlib
 
 from odradek.errors import CompressionError
-from odradek.records.compression import Scratch
+from odradek.records.compression import LEVELS, Codec, Scratch
 
 _WINDOW_BITS_GZIP = 31
 _MEMBER_START = b"\x1f\x8b\x08"
@@ -22,7 +22,7 @@ _STEP_BYTES = 4096
 
 # ISA-L has the levels 0 to 3, and its 3 comes within a few percent of zlib's default at many times the speed
 # (docs/codecs.md). Who asks for 7 to 9 asks for small output, which only zlib gives.
-_ISAL_LEVELS = {-1: 3, 1: 1, 2: 2, 3: 3, 4: 3, 5: 3, 6: 3}
+_ISAL_LEVELS = {LEVELS[Codec.GZIP].default: 3, 1: 1, 2: 2, 3: 3, 4: 3, 5: 3, 6: 3}
 
 
 def compress(data: memoryview, *, level: int, magic: int) -> bytes:

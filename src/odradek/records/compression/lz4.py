@@ -19,7 +19,7 @@ import struct
 import cramjam
 
 from odradek.errors import CompressionError
-from odradek.records.compression import Scratch
+from odradek.records.compression import LEVELS, Codec, Scratch
 
 _MAGIC = b"\x04\x22\x4d\x18"
 _DESCRIPTOR = b"\x60\x40"
@@ -32,7 +32,7 @@ _STORED = 0x80000000
 _MAX_RATIO = 255
 
 # Kafka's default level means the fast compressor; every other level is one of the high compressor's.
-_FAST_LEVEL = 9
+_FAST_LEVEL = LEVELS[Codec.LZ4].default
 
 
 def _header_checksum(descriptor: bytes) -> int:

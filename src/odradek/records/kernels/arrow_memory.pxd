@@ -99,4 +99,4 @@ cdef class ArrowMemory:
 
     cdef int64_t used(self) noexcept nogil
     cdef bint make_room(self, int64_t rows, int64_t size) noexcept nogil
-    cdef object take(self)
+    cdef object take(self, list blocks)

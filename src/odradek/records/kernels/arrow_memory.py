@@ -12,6 +12,8 @@ from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.odradek.records.kernels.blocks import make_block, take_memory
 
+from odradek.records.arrow_layout import BytesColumn, Columns
+
 
 @cython.cfunc
 @cython.inline
@@ -69,7 +71,7 @@ def _hand_out(data: cython.pointer(cython.pointer(uint8_t)), capacity: cython.po
 
 @cython.cfunc
 def _take_column(column: cython.pointer(VarColumn), rows: int64_t):
-    taken = (
+    taken = BytesColumn(
         column.nulls,
         _hand_out(cython.address(column.validity), cython.address(column.validity_capacity), (rows + 7) // 8)
         if column.nulls
@@ -130,8 +132,12 @@ class ArrowMemory:
                 cython.cast(cython.pointer(int32_t), self.header_ends)[0] = 0
         return ok
 
-    def take(self):
-        """Hand out the columns and start again; `ColumnDecoder.take` says what comes out."""
+    def take(self, blocks: list):
+        """Hand out the columns and start again.
+
+        Args:
+            blocks: What views point into, of those that others decompressed.
+        """
         rows: int64_t = self.rows
         offsets = _hand_out(cython.address(self.offsets), cython.address(self.offsets_capacity), rows * 8)
         timestamps = _hand_out(cython.address(self.timestamps), cython.address(self.timestamps_capacity), rows * 8)
@@ -148,22 +154,23 @@ class ArrowMemory:
             if self.header_count:
                 names = _take_column(cython.address(self.header_name), self.header_count)
                 values = _take_column(cython.address(self.header_value), self.header_count)
-        result = (
-            rows,
-            offsets,
-            timestamps,
-            self.timestamp_nulls,
-            types,
-            self.types_met,
-            key,
-            value,
-            ends,
-            self.header_count,
-            names,
-            values,
+        columns = Columns(
+            rows=rows,
+            offsets=offsets,
+            timestamps=timestamps,
+            timestamp_nulls=self.timestamp_nulls,
+            types=types,
+            types_met=self.types_met,
+            key=key,
+            value=value,
+            header_ends=ends,
+            header_count=self.header_count,
+            header_names=names,
+            header_values=values,
+            blocks=blocks,
         )
         self.rows = 0
         self.types_met = 0
         self.timestamp_nulls = 0
         self.header_count = 0
-        return result
+        return columns

@@ -39,6 +39,7 @@ from cython.cimports.odradek.records.kernels.wire import (
 )
 
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
+from odradek.records.header import BatchHeader
 
 _crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
 _crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
@@ -430,8 +431,8 @@ class BatchFilter(SegmentOutput):
 
     @property
     def batch(self):
-        """The header of the batch that `run` stopped at, in the order of `BatchHeader`."""
-        return header_fields(cython.address(self._info))
+        """The header of the batch that `run` stopped at."""
+        return tuple.__new__(BatchHeader, header_fields(cython.address(self._info)))
 
     def filter_batch(
         self,

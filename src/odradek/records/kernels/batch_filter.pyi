@@ -2,6 +2,7 @@ from collections.abc import Iterable
 
 from typing_extensions import Buffer
 
+from odradek.records.header import BatchHeader
 from odradek.records.kernels.offset_map import OffsetMap
 from odradek.records.kernels.segment_output import SegmentOutput
 
@@ -22,7 +23,7 @@ class BatchFilter(SegmentOutput):
     ) -> None: ...
     def run(self, data: Buffer, position: int, end: int, max_output: int) -> tuple[int, int]: ...
     @property
-    def batch(self) -> tuple[int, ...]: ...
+    def batch(self) -> BatchHeader: ...
     def filter_batch(
         self,
         data: Buffer,

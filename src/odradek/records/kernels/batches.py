@@ -23,6 +23,7 @@ from cython.cimports.odradek.records.kernels.wire import (
 )
 
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
+from odradek.records.header import BatchHeader
 
 _crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
 _crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
@@ -66,11 +67,11 @@ class BatchTable:
         """The offset after the last batch that was walked over, where offsets were checked."""
         return self.next_offset
 
-    def row(self, index: cython.Py_ssize_t):
-        """Return the fields of one header, in the order of `BatchHeader`."""
+    def header(self, index: cython.Py_ssize_t):
+        """Return one header."""
         if index < 0 or index >= self._count:
             raise IndexError(index)
-        return header_fields(cython.address(self._rows[index]))
+        return tuple.__new__(BatchHeader, header_fields(cython.address(self._rows[index])))
 
     @cython.cfunc
     @cython.nogil

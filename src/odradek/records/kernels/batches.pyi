@@ -1,11 +1,13 @@
 from typing_extensions import Buffer
 
+from odradek.records.header import BatchHeader
+
 class BatchTable:
     stop: int
     stop_position: int
     stop_offset: int
     def __len__(self) -> int: ...
-    def row(self, index: int) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int]: ...
+    def header(self, index: int) -> BatchHeader: ...
 
 def walk_batches(
     data: Buffer,

@@ -1,10 +1,13 @@
-"""Checks the records of a v2 batch that is about to be appended, without making an object of any of them.
+"""Judges records that are about to be appended: those of a v2 batch, without making an object of any, and `Record`s.
+
+    what a topic asks -> a key where it is compacted; a timestamp within bounds, or one that the leader sets
 
 Kafka: LogValidator, DefaultRecord.
 """
 
 import cython
-from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
+from cython.cimports.libc.stdint import INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from cython.cimports.odradek.records.kernels.objects import Record
 from cython.cimports.odradek.records.kernels.record import (
     RawHeader,
     RawRecord,
@@ -16,10 +19,75 @@ from cython.cimports.odradek.records.kernels.record import (
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
-# What is wrong with a record; `storage.validator` has the words.
+# What is wrong with a record; `records.append.validator` has the words.
 _NO_KEY = cython.declare(cython.int, 1)
 _TIMESTAMP_OUT_OF_RANGE = cython.declare(cython.int, 2)
 _TIMESTAMP_TYPE = cython.declare(cython.int, 3)
+
+# How many of the records that are refused are named.
+_MOST_REFUSED = cython.declare(cython.int, 100)
+
+
+@cython.final
+@cython.cclass
+class RefusedRecord:
+    """A record that its topic does not take.
+
+    Attributes:
+        index: Which of the batch, from 0.
+        kind: 1 no key, 2 timestamp out of range, 3 a producer's batch that says LogAppendTime.
+        timestamp: Its timestamp.
+    """
+
+    index = cython.declare(int64_t, visibility="readonly")
+    kind = cython.declare(cython.int, visibility="readonly")
+    timestamp = cython.declare(object, visibility="readonly")
+
+
+@cython.cfunc
+def _refused(index: int64_t, kind: cython.int, timestamp) -> RefusedRecord:
+    refused: RefusedRecord = RefusedRecord.__new__(RefusedRecord)
+    refused.index = index
+    refused.kind = kind
+    refused.timestamp = timestamp
+    return refused
+
+
+@cython.final
+@cython.cclass
+class CheckedRecords:
+    """What the records of a batch are.
+
+    Attributes:
+        max_timestamp: The largest timestamp.
+        is_sequential: Whether the offset deltas are 0, 1, 2 ...
+        is_plain: Whether all record attributes are 0 and the first timestamp is the base.
+        refused_count: How many the topic does not take.
+        refused: The first hundred of those.
+    """
+
+    max_timestamp = cython.declare(int64_t, visibility="readonly")
+    is_sequential = cython.declare(cython.bint, visibility="readonly")
+    is_plain = cython.declare(cython.bint, visibility="readonly")
+    refused_count = cython.declare(int64_t, visibility="readonly")
+    refused = cython.declare(list, visibility="readonly")
+
+
+@cython.final
+@cython.cclass
+class BrokenRecords:
+    """Where the bytes of a batch are no records.
+
+    Attributes:
+        index: How many records before it are good.
+        position: Where it starts, from the first record on.
+        reason: What is wrong.
+    """
+
+    index = cython.declare(int64_t, visibility="readonly")
+    position = cython.declare(int64_t, visibility="readonly")
+    reason = cython.declare(str, visibility="readonly")
+
 
 RecordError = cython.struct(index=int64_t, kind=cython.int, timestamp=int64_t)
 
@@ -46,10 +114,13 @@ Findings = cython.struct(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _judge(rules: cython.pointer(Rules), timestamp: int64_t, has_key: cython.bint) -> cython.int:
+def _judge(
+    rules: cython.pointer(Rules), has_timestamp: cython.bint, timestamp: int64_t, has_key: cython.bint
+) -> cython.int:
+    """Return what is wrong with a record, or 0: the one place that knows what topics ask of a record."""
     if rules.key_required and not has_key:
         return _NO_KEY
-    if not rules.stamp and timestamp != -1:
+    if not rules.stamp and has_timestamp:
         if timestamp < rules.lowest or timestamp > rules.highest:
             return _TIMESTAMP_OUT_OF_RANGE
         return 0
@@ -117,9 +188,9 @@ def _check(
             findings.max_timestamp = timestamp
         if record.offset_delta != index:
             findings.sequential = False
-        kind = _judge(rules, timestamp, record.key_size >= 0)
+        kind = _judge(rules, timestamp != -1, timestamp, record.key_size >= 0)
         if kind:
-            if findings.errors < 100:
+            if findings.errors < _MOST_REFUSED:
                 errors[findings.errors].index = index
                 errors[findings.errors].kind = kind
                 errors[findings.errors].timestamp = timestamp
@@ -159,10 +230,7 @@ def check_records(
         key_required: Whether a record without a key is refused.
 
     Returns:
-        The largest timestamp; whether the offset deltas are 0, 1, 2 ...; whether all record attributes are 0 and the
-        first timestamp is the base; how many records are refused, and of the first hundred index, kind (1 no key, 2
-        timestamp out of range, 3 a batch that says LogAppendTime) and timestamp. Or, where the bytes are no such
-        records: index, position and reason.
+        `CheckedRecords`, or `BrokenRecords` where the bytes are no such records.
     """
     rules: Rules
     findings: Findings
@@ -199,8 +267,73 @@ def check_records(
             errors,
         )
     if not good:
-        return (findings.bad_record, findings.bad_position, cython.cast(bytes, findings.reason).decode())
-    refused = []
-    for index in range(min(findings.errors, 100)):
-        refused.append((errors[index].index, errors[index].kind, errors[index].timestamp))
-    return (findings.max_timestamp, bool(findings.sequential), bool(findings.plain), findings.errors, refused)
+        broken: BrokenRecords = BrokenRecords.__new__(BrokenRecords)
+        broken.index = findings.bad_record
+        broken.position = findings.bad_position
+        broken.reason = cython.cast(bytes, findings.reason).decode()
+        return broken
+    checked: CheckedRecords = CheckedRecords.__new__(CheckedRecords)
+    checked.max_timestamp = findings.max_timestamp
+    checked.is_sequential = findings.sequential
+    checked.is_plain = findings.plain
+    checked.refused_count = findings.errors
+    checked.refused = []
+    for index in range(min(findings.errors, _MOST_REFUSED)):
+        checked.refused.append(_refused(errors[index].index, errors[index].kind, errors[index].timestamp))
+    return checked
+
+
+def judge_records(
+    records: list,
+    is_append_time: cython.bint,
+    stamp: cython.bint,
+    lowest: int64_t,
+    highest: int64_t,
+    key_required: cython.bint,
+):
+    """Judge records that are objects, by what their topic asks.
+
+    Args:
+        records: `Record` objects.
+        is_append_time: Whether they come from a batch that is LogAppendTime already.
+        stamp: As for `check_records`, like all that follow.
+        lowest: The smallest timestamp.
+        highest: The largest timestamp.
+        key_required: Whether a record without a key is refused.
+
+    Returns:
+        How many are refused, and the first hundred of those.
+
+    Raises:
+        TypeError: Something is no `Record`, or its timestamp is no number.
+    """
+    rules: Rules
+    record: Record
+    index: int64_t
+    timestamp: int64_t
+    kind: cython.int
+    count: int64_t = 0
+    refused: list = []
+    rules.append_time = is_append_time
+    rules.append_timestamp = -1
+    rules.stamp = stamp
+    rules.lowest = lowest
+    rules.highest = highest
+    rules.key_required = key_required
+    for index in range(len(records)):
+        item = records[index]
+        if type(item) is not Record:
+            raise TypeError(f"a Record is wanted, not {type(item).__name__}")
+        record = item
+        timestamp = -1
+        if record.timestamp is not None:
+            try:
+                timestamp = record.timestamp
+            except OverflowError:
+                timestamp = INT64_MAX if record.timestamp > 0 else INT64_MIN
+        kind = _judge(cython.address(rules), record.timestamp is not None, timestamp, record.key is not None)
+        if kind:
+            count += 1
+            if count <= _MOST_REFUSED:
+                refused.append(_refused(index, kind, record.timestamp))
+    return (count, refused)

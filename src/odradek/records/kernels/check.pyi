@@ -1,5 +1,24 @@
 from typing_extensions import Buffer
 
+from odradek.records.kernels.objects import Record
+
+class RefusedRecord:
+    index: int
+    kind: int
+    timestamp: int | None
+
+class CheckedRecords:
+    max_timestamp: int
+    is_sequential: bool
+    is_plain: bool
+    refused_count: int
+    refused: list[RefusedRecord]
+
+class BrokenRecords:
+    index: int
+    position: int
+    reason: str
+
 def check_records(
     data: Buffer,
     position: int,
@@ -11,4 +30,7 @@ def check_records(
     lowest: int,
     highest: int,
     key_required: bool,
-) -> tuple[int, bool, bool, int, list[tuple[int, int, int]]] | tuple[int, int, str]: ...
+) -> CheckedRecords | BrokenRecords: ...
+def judge_records(
+    records: list[Record], is_append_time: bool, stamp: bool, lowest: int, highest: int, key_required: bool
+) -> tuple[int, list[RefusedRecord]]: ...

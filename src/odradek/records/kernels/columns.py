@@ -47,11 +47,14 @@ from cython.cimports.odradek.records.kernels.wire import (
     Status,
     crc32_function,
     crc32c_function,
+    header_fields,
     odradek_likely,
     read_header,
 )
 
+from odradek.records.arrow_layout import RecordDefect
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
+from odradek.records.header import BatchHeader
 
 _crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
 _crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
@@ -121,9 +124,8 @@ class ColumnDecoder:
 
     @property
     def batch(self):
-        """Of the batch met last: position, size in bytes, magic, attributes, last offset."""
-        info: BatchInfo = self.info
-        return (info.position, info.size_bytes, info.magic, info.attributes, info.last_offset)
+        """The header of the batch that was met last."""
+        return tuple.__new__(BatchHeader, header_fields(cython.address(self.info)))
 
     @property
     def expected_offset(self):
@@ -136,8 +138,8 @@ class ColumnDecoder:
 
     @property
     def error(self):
-        """Of the batch that was refused last: position within its records, index of the record, reason."""
-        return (self.error_at, self.error_record, cython.cast(bytes, self.error_text).decode())
+        """What is wrong with the batch that was refused last."""
+        return RecordDefect(self.error_at, self.error_record, cython.cast(bytes, self.error_text).decode())
 
     # -- decoding ------------------------------------------------------------------------------------------------
 
@@ -561,12 +563,5 @@ class ColumnDecoder:
     # -- handing out ---------------------------------------------------------------------------------------------
 
     def take(self):
-        """Hand out the columns and start again.
-
-        Returns:
-            rows, offsets (int64), timestamps (int64), number of timestamps that are none, timestamp types (uint8: 0
-            CreateTime, 1 LogAppendTime, 2 none), which types were met (bits), key and value as (nulls, validity or
-            None, slots, bytes) or None, header ends (int32) or None, header count, header names, header values; and the
-            buffers that views point into, after the mapped segment and the bytes of the column.
-        """
-        return (*self.memory.take(), self.arena.hand_out())
+        """Hand out the `Columns` and start again."""
+        return self.memory.take(self.arena.hand_out())

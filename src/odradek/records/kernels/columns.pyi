@@ -2,11 +2,12 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import Buffer
 
-VarColumn = tuple[int, Buffer | None, Buffer, Buffer]
+from odradek.records.arrow_layout import Columns, RecordDefect
+from odradek.records.header import BatchHeader
 
 class ColumnDecoder:
-    batch: tuple[int, int, int, int, int]
-    error: tuple[int, int, str]
+    batch: BatchHeader
+    error: RecordDefect
     expected_offset: int
     def __init__(
         self,
@@ -33,20 +34,4 @@ class ColumnDecoder:
         self, data: memoryview, position: int, end: int, decompress: Callable[..., memoryview]
     ) -> tuple[int, int]: ...
     def decode_payload(self, payload: Buffer) -> tuple[int, int]: ...
-    def take(
-        self,
-    ) -> tuple[
-        int,
-        Buffer,
-        Buffer,
-        int,
-        Buffer,
-        int,
-        VarColumn | None,
-        VarColumn | None,
-        Buffer | None,
-        int,
-        VarColumn | None,
-        VarColumn | None,
-        list[Buffer],
-    ]: ...
+    def take(self) -> Columns: ...

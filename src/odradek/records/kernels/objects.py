@@ -3,17 +3,25 @@
 Kafka: DefaultRecord (v2), LegacyRecord (v0, v1).
 """
 
+import operator
+
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.odradek.records.kernels.wire import read_varint, read_varlong
 
+from odradek.records.html_table import html_table
+from odradek.records.timestamps import timestamp_ms
+
 
 @cython.final
 @cython.cclass
 class Record:
     """One record of a log, or one to be appended.
+
+    What it is made of is checked when it is made, never when it is decoded. A timestamp may be given as a datetime that
+    has a time zone, too (`odradek.Time`); bytes of any kind are kept as `bytes`.
 
     Attributes:
         key: Bytes, or None for null.
@@ -22,14 +30,27 @@ class Record:
         timestamp: Milliseconds since the epoch, or None where there is none.
         offset: The offset in its partition; None for a record that is not yet appended.
         timestamp_type: `CreateTime`, `LogAppendTime`, or None where the format has no timestamps (v0).
+
+    Raises:
+        TypeError: Something is of another type; the text says what was expected, and what was given.
+        OptionError: A timestamp without a time zone, or that is no time.
     """
 
     def __init__(self, key=None, value=None, headers=(), timestamp=None, offset=None, timestamp_type=None):
-        self.key = key
-        self.value = value
-        self.headers = headers if type(headers) is tuple else tuple(headers)
+        self.key = key if key is None or type(key) is bytes else _checked_bytes("key", key)
+        self.value = value if value is None or type(value) is bytes else _checked_bytes("value", value)
+        self.headers = headers if type(headers) is tuple and not headers else _checked_headers(headers)
+        # What may be seconds is for `timestamp_ms` to look at.
+        if timestamp is not None and (type(timestamp) is not int or 0 < timestamp < 10_000_000_000):
+            timestamp = timestamp_ms(timestamp)
         self.timestamp = timestamp
+        if offset is not None and type(offset) is not int:
+            offset = _checked_offset(offset)
         self.offset = offset
+        if timestamp_type is not None and timestamp_type not in ("CreateTime", "LogAppendTime"):
+            raise TypeError(
+                f"a record's timestamp_type is CreateTime, LogAppendTime or None, not {_given(timestamp_type)}"
+            )
         self.timestamp_type = timestamp_type
 
     def _fields(self):
@@ -44,13 +65,79 @@ class Record:
         return hash(self._fields())
 
     def __reduce__(self):
-        return (Record, self._fields())
+        return (unchecked_record, self._fields())
 
     def __repr__(self):
-        return (
-            f"Record(offset={self.offset!r}, timestamp={self.timestamp!r}, timestamp_type={self.timestamp_type!r}, "
-            f"key={self.key!r}, value={self.value!r}, headers={self.headers!r})"
-        )
+        shown = [f"{name}={value!r}" for name, value in self._places() if value is not None]
+        shown += [f"key={_short(self.key)}", f"value={_short(self.value)}"]
+        if self.headers:
+            more = "" if len(self.headers) <= 3 else f", and {len(self.headers) - 3} more"
+            shown.append("headers=[" + ", ".join([f"({n!r}, {_short(v)})" for n, v in self.headers[:3]]) + f"{more}]")
+        return f"Record({', '.join(shown)})"
+
+    def _places(self):
+        return (("offset", self.offset), ("timestamp", self.timestamp), ("timestamp_type", self.timestamp_type))
+
+    def _repr_html_(self):
+        rows = [(name, value) for name, value in self._places() if value is not None]
+        rows += [("key", self.key), ("value", self.value)]
+        return html_table("Record", ("", ""), rows + [(f"header {name}", value) for name, value in self.headers])
+
+
+def unchecked_record(key, value, headers, timestamp, offset=None, timestamp_type=None):
+    """Make a record of what is known to be right: what a decoder read, or what was in a record before."""
+    record: Record = Record.__new__(Record)
+    record.key = key
+    record.value = value
+    record.headers = headers
+    record.timestamp = timestamp
+    record.offset = offset
+    record.timestamp_type = timestamp_type
+    return record
+
+
+_SHOWN_BYTES = 60
+
+
+def _short(value):
+    if value is None or len(value) <= _SHOWN_BYTES:
+        return repr(value)
+    return f"{value[:_SHOWN_BYTES]!r}... ({len(value)} bytes)"
+
+
+def _given(value):
+    shown = repr(value)
+    return f"{shown if len(shown) <= 60 else shown[:60] + '...'} ({type(value).__name__})"
+
+
+def _checked_bytes(what, value):
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    advice = ": encode it, as text.encode() does" if isinstance(value, str) else ""
+    raise TypeError(f"a record's {what} is bytes or None, not {_given(value)}{advice}")
+
+
+def _checked_headers(headers):
+    if headers is None or isinstance(headers, (str, bytes, bytearray)) or hasattr(headers, "keys"):
+        advice = ": names may repeat, so give its items()" if hasattr(headers, "keys") else ""
+        raise TypeError(f"a record's headers are pairs, [('name', b'value')], not {_given(headers)}{advice}")
+    checked = []
+    for pair in headers:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"a record's header is a pair, ('name', b'value'), not {_given(pair)}")
+        name, value = pair
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a record's header is a str, not {_given(name)}")
+        if value is not None and type(value) is not bytes:
+            value = _checked_bytes(f"header {name!r}", value)
+        checked.append((name, value))
+    return tuple(checked)
+
+
+def _checked_offset(offset):
+    if isinstance(offset, bool) or not hasattr(offset, "__index__"):
+        raise TypeError(f"a record's offset is an int or None, not {_given(offset)}")
+    return operator.index(offset)
 
 
 @cython.cfunc

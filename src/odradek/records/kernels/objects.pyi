@@ -2,6 +2,8 @@ from collections.abc import Iterable
 
 from typing_extensions import Buffer
 
+from odradek.records.timestamps import Time
+
 class Record:
     key: bytes | None
     value: bytes | None
@@ -11,15 +13,24 @@ class Record:
     timestamp_type: str | None
     def __init__(
         self,
-        key: bytes | None = None,
-        value: bytes | None = None,
-        headers: Iterable[tuple[str, bytes | None]] = (),
-        timestamp: int | None = None,
+        key: Buffer | None = None,
+        value: Buffer | None = None,
+        headers: Iterable[tuple[str, Buffer | None]] = (),
+        timestamp: Time | None = None,
         offset: int | None = None,
         timestamp_type: str | None = None,
     ) -> None: ...
     def __hash__(self) -> int: ...
+    def _repr_html_(self) -> str: ...
 
+def unchecked_record(
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    timestamp: int | None,
+    offset: int | None = None,
+    timestamp_type: str | None = None,
+) -> Record: ...
 def decode_records(
     data: Buffer,
     position: int,

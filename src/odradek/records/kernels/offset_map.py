@@ -24,6 +24,8 @@ from cython.cimports.odradek.records.kernels.wire import (
     read_header,
 )
 
+from odradek.records.header import BatchHeader
+
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 SLOT_BYTES = 24
@@ -206,8 +208,8 @@ class OffsetMap:
 
     @property
     def batch(self):
-        """The header of the batch that `add_batches` stopped at, in the order of `BatchHeader`."""
-        return header_fields(cython.address(self._info))
+        """The header of the batch that `add_batches` stopped at."""
+        return tuple.__new__(BatchHeader, header_fields(cython.address(self._info)))
 
     def add_records(
         self, payload: cython.const[cython.uchar][::1], count: int64_t, base_offset: int64_t, start_offset: int64_t

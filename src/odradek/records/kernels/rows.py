@@ -207,8 +207,6 @@ class ColumnRows(Rows):
     _list: Column
     _keep: list
     _block: Room
-    _block_size: int64_t
-    _block_capacity: int64_t
     _block_ends: cython.pointer(int64_t)
 
     def __cinit__(self, count, key, value, timestamps=None, offsets=None, headers=None):

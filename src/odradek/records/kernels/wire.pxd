@@ -242,7 +242,7 @@ cdef inline uint8_t* write_varint(uint8_t* p, int64_t value) noexcept nogil:
 
 
 cdef inline tuple header_fields(BatchInfo* info):
-    """Return the header in the order of `BatchHeader`."""
+    """Return the fields of a `BatchHeader`, in its order."""
     return (
         info.position,
         info.size_bytes,

@@ -21,17 +21,28 @@ from queue import Empty, SimpleQueue
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from rich.console import Console
 
-from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.errors import CommitConflictError, JobError, OffsetStoreError, SinkError
 from odradek.offsets.store import OffsetStore, Position, Positions, open_store
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec
 from odradek.spark.pipeline.batch import Batch, cut, token
 from odradek.spark.pipeline.console import ConsoleSink
-from odradek.spark.pipeline.job import Job, JobError, ParquetSinkSpec, SinkSpec, TopicSinkSpec
+from odradek.spark.pipeline.job import Job, ParquetSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.session import explain, open_session
-from odradek.spark.pipeline.sink import Held, Sink, SinkError
-from odradek.spark.ranges import Bounds, Loss, OffsetRange, Topics, find_loss, find_partitions, limited, resolve, within
+from odradek.spark.pipeline.sink import Held, Sink
+from odradek.spark.ranges import (
+    Bounds,
+    LossCause,
+    OffsetRange,
+    Topics,
+    find_loss,
+    find_partitions,
+    limited,
+    resolve,
+    within,
+)
 from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition
 
@@ -74,10 +85,21 @@ class Pipeline:
     Args:
         job: What to do.
         spark: A session to use; by default one is started from the job's settings.
+        on_step: Is told in a few words what is done next, for whoever waits: starting Spark, writing a batch.
+        console: Where console sinks print; by default to stdout.
     """
 
-    def __init__(self, job: Job, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        spark: SparkSession | None = None,
+        *,
+        on_step: Callable[[str], None] | None = None,
+        console: Console | None = None,
+    ) -> None:
         self.job = job
+        self._on_step = on_step
+        self._console = console
         self._options = job.source_options()
         self._given = spark
         self._stopping = False
@@ -107,7 +129,7 @@ class Pipeline:
         store = open_store(self.job.offset_store, self.job.offset_store_options)
         try:
             # First those that only one may have: who finds one taken must not take the store from its owner.
-            sinks.extend(_open_sink(spec, self.job) for spec in self.job.sinks)
+            sinks.extend(_open_sink(spec, self.job, self._console) for spec in self.job.sinks)
             self.positions = store.claim()
             spark: SparkSession | None = self._given
             target: dict[TopicPartition, int] | None = None
@@ -126,7 +148,11 @@ class Pipeline:
                     _check_held(sinks, planned.first)
                     self._commit(store, planned.first)
                 if planned.ranges:
-                    spark = spark or open_session(self.job)
+                    if spark is None:
+                        self._tell("starting Spark ...")
+                        spark = open_session(self.job)
+                    offsets = sum(part.end_offset - part.start_offset for part in planned.ranges)
+                    self._tell(f"batch {number + 1}: {offsets:,} offsets ...")
                     try:
                         self._do(spark, sinks, planned)
                     except (Py4JError, PySparkException, ConnectionError) as error:
@@ -152,6 +178,10 @@ class Pipeline:
             if topics is not None:
                 topics.close()
             store.close()
+
+    def _tell(self, step: str) -> None:
+        if self._on_step is not None:
+            self._on_step(step)
 
     def _sleep(self, seconds: float) -> None:
         with suppress(Empty):
@@ -187,7 +217,7 @@ class Pipeline:
             if stored is not None:
                 loss = find_loss(OffsetRange(name, stored.offset, stored.offset), bounds.get(name), stored.topic_id)
                 # Going on with a topic made again is no choice: sinks know offsets, and these are others now.
-                if loss is not None and (self._options.fail_on_data_loss or loss.loss is Loss.NEW_TOPIC):
+                if loss is not None and (self._options.fail_on_data_loss or loss.cause is LossCause.NEW_TOPIC):
                     raise loss
         if target is not None:
             bounds = {name: held for name, held in bounds.items() if name in target}
@@ -294,11 +324,11 @@ def _check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position])
                 )
 
 
-def _open_sink(spec: SinkSpec, job: Job) -> Sink:
+def _open_sink(spec: SinkSpec, job: Job, console: Console | None) -> Sink:
     if isinstance(spec, ParquetSinkSpec):
         return ParquetSink(spec)
     if isinstance(spec, TopicSinkSpec):
         from odradek.spark.pipeline.topic import TopicSink
 
         return TopicSink(spec, job.transactional_id(spec))
-    return ConsoleSink(spec)
+    return ConsoleSink(spec, console)

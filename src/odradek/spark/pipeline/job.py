@@ -27,6 +27,7 @@ Paths are relative to the file. A key that is not known is an error.
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -34,19 +35,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.errors import FormatError, OdradekError, OptionError
-from odradek.spark.options import SourceOptions
+from odradek.errors import FormatError, JobError, OptionError
+from odradek.records.compression import CODECS
+from odradek.spark.options import SourceOptions, nearest
 from odradek.storage.regular_files import read_file
 
 RECORDS_VIEW = "records"
 DEFAULT_NAME = "odradek"
 _LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_PARQUET_CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 _PLANNED_HERE = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
-
-
-class JobError(OdradekError):
-    """A job that cannot be done as it is written; the text names the key."""
 
 
 @dataclass(frozen=True)
@@ -155,37 +154,21 @@ class Job:
 
     def __post_init__(self) -> None:
         if not self.sinks:
-            raise JobError("sink: a job without a sink does nothing")
+            raise JobError("a job without a sink does nothing", "sink")
         if not (type(self.reset) is int and self.reset >= 0) and self.reset not in ("earliest", "latest", "none"):
-            raise JobError(f"offsets.reset: earliest, latest, none or a time in ms, not {self.reset!r}")
+            raise JobError(f"earliest, latest, none or a time in ms, not {self.reset!r}", "offsets.reset")
         views = {RECORDS_VIEW}
-        for transform in self.transforms:
+        for number, transform in enumerate(self.transforms):
             if transform.view in views or not _NAME.fullmatch(transform.view):
-                raise JobError(f"transform: {transform.view!r} is not a new name of a view")
+                raise JobError(f"{transform.view!r} is not a new name of a view", f"transform[{number}].view")
             views.add(transform.view)
-        for sink in self.sinks:
-            if not isinstance(sink, ConsoleSinkSpec) and sink.view not in views:
-                raise JobError(f"sink: there is no view {sink.view!r}")
-            if isinstance(sink, TopicSinkSpec):
-                if sink.on_held not in ("error", "skip", "replay"):
-                    raise JobError(f"sink.on_held: error, skip or replay, not {sink.on_held!r}")
-                if sink.partition_by not in ("source", "key"):
-                    raise JobError(f"sink.partition_by: source or key, not {sink.partition_by!r}")
-                if sink.compression not in ("none", "gzip", "snappy", "lz4", "zstd"):
-                    raise JobError(f"sink.compression: one of Kafka's codecs, not {sink.compression!r}")
-            if isinstance(sink, ParquetSinkSpec):
-                if sink.on_held not in ("error", "skip"):
-                    raise JobError(f"sink.on_held: error or skip, not {sink.on_held!r}; to replay, give another path")
-                if sink.name is not None and (sink.name in views or not _NAME.fullmatch(sink.name)):
-                    raise JobError(f"sink: {sink.name!r} is not a new name of a view")
-                wrong = [column for column in sink.partition_by if column not in ("topic", "date")]
-                if wrong:
-                    raise JobError(f"sink.partition_by: topic and date, not {wrong[0]!r}")
+        for number, sink in enumerate(self.sinks):
+            _check_sink(sink, f"sink[{number}]", views)
         self._check_identities()
         if self.max_offsets_per_batch is not None and self.max_offsets_per_batch < 1:
-            raise JobError(f"trigger.max_offsets_per_batch: at least 1, not {self.max_offsets_per_batch}")
+            raise JobError(f"at least 1, not {self.max_offsets_per_batch}", "trigger.max_offsets_per_batch")
         if self.trigger_interval_ms is not None and self.trigger_interval_ms < 1:
-            raise JobError("trigger.interval: at least 1ms")
+            raise JobError("at least 1ms", "trigger.interval")
         self.source_options()
 
     def _check_identities(self) -> None:
@@ -196,8 +179,9 @@ class Job:
             if isinstance(sink, TopicSinkSpec):
                 if sink.transactional_id is None and self.name == DEFAULT_NAME:
                     raise JobError(
-                        f"name: a job that forwards to a topic needs a name of its own, not {DEFAULT_NAME!r}: its "
-                        "transactions go by it"
+                        f"a job that forwards to a topic needs a name of its own, not {DEFAULT_NAME!r}: its "
+                        "transactions go by it",
+                        "name",
                     )
                 name = self.transactional_id(sink)
                 if name in ids:
@@ -224,11 +208,13 @@ class Job:
         """
         for name in self.source:
             if name.lower().startswith(_PLANNED_HERE):
-                raise JobError(f"source.{name}: the offset store says where to start; see offsets.reset")
+                raise JobError("the offset store says where to start; see offsets.reset", f"source.{name}")
         try:
             return SourceOptions.parse(self.source)
         except OptionError as error:
-            raise JobError(f"source: {error}") from error
+            # The error names the option, if it is about one.
+            named = next((name for name in self.source if re.search(rf"(?i)\b{re.escape(name)}\b", str(error))), None)
+            raise JobError(str(error), f"source.{named}" if named else "source") from error
 
     @classmethod
     def read(cls, path: Path) -> Job:
@@ -238,49 +224,111 @@ class Job:
             JobError: The file cannot be read, or says something that a job cannot do.
         """
         try:
-            content = tomllib.loads(read_file(path, _LIMIT_BYTES).decode())
-        except FormatError as error:
-            raise JobError(f"{path}: {error.reason}") from error
+            text = read_job(path)
         except OSError as error:
             raise JobError(f"{path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise JobError(f"{path}: {error}") from error
+        except FormatError as error:
+            raise JobError(f"{path}: {error.reason}") from error
         try:
-            return _from_table(_Table("", content), path.absolute().parent)
+            return cls.parse(text, path.absolute().parent)
         except JobError as error:
             raise JobError(f"{path}: {error}") from error
+
+    @classmethod
+    def parse(cls, text: str, folder: Path, unknown: list[JobError] | None = None) -> Job:
+        """Read a job from the text of a TOML file.
+
+        Args:
+            text: The text.
+            folder: What its paths are relative to.
+            unknown: Takes up unknown keys; without it the first one is raised.
+
+        Raises:
+            JobError: It says something that a job cannot do.
+        """
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise JobError(str(error)) from error
+        except RecursionError as error:
+            raise JobError("nested too deeply to be read") from error
+        return _from_table(_Table("", content, unknown), folder)
+
+
+def read_job(path: Path) -> str:
+    """Return the text of the file of a job.
+
+    Raises:
+        FormatError: It is no file, far too long, or not UTF-8.
+        OSError: It cannot be read.
+    """
+    try:
+        return read_file(path, _LIMIT_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(f"this is not UTF-8: {error.reason}", path=path, position=error.start) from error
+
+
+def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
+    """Fail where a sink contradicts itself or the views before it; its own view, if it has one, is added to those."""
+    if isinstance(sink, ConsoleSinkSpec):
+        return
+    if sink.view not in views:
+        raise JobError(f"there is no view {sink.view!r}{nearest(sink.view, views)}", f"{key}.view")
+    if isinstance(sink, TopicSinkSpec):
+        if sink.on_held not in ("error", "skip", "replay"):
+            raise JobError(f"error, skip or replay, not {sink.on_held!r}", f"{key}.on_held")
+        if sink.partition_by not in ("source", "key"):
+            raise JobError(f"source or key, not {sink.partition_by!r}", f"{key}.partition_by")
+        if sink.compression not in CODECS:
+            raise JobError(f"one of Kafka's codecs, not {sink.compression!r}", f"{key}.compression")
+        return
+    if sink.on_held not in ("error", "skip"):
+        raise JobError(f"error or skip, not {sink.on_held!r}; to replay, give another path", f"{key}.on_held")
+    if sink.name is not None and (sink.name in views or not _NAME.fullmatch(sink.name)):
+        raise JobError(f"{sink.name!r} is not a new name of a view", f"{key}.name")
+    if sink.compression.lower() not in _PARQUET_CODECS:
+        raise JobError(f"one of {', '.join(_PARQUET_CODECS)}, not {sink.compression!r}", f"{key}.compression")
+    wrong = [column for column in sink.partition_by if column not in ("topic", "date")]
+    if wrong:
+        raise JobError(f"topic and date, not {wrong[0]!r}", f"{key}.partition_by")
 
 
 class _Table:
     """A table of the file whose keys are taken one by one; what nobody took is unknown."""
 
-    def __init__(self, name: str, content: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, content: Mapping[str, Any], unknown: list[JobError] | None) -> None:
         self._name = name
         self._left = dict(content)
+        self._taken: list[str] = []
+        self._unknown = unknown
 
     def key(self, name: str) -> str:
         return f"{self._name}.{name}" if self._name else name
 
     def take(self, name: str, kind: type, default: Any = None) -> Any:
+        self._taken.append(name)
         value = self._left.pop(name, default)
         if value is not default and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
-            raise JobError(f"{self.key(name)}: expected {kind.__name__}, not {value!r:.100}")
+            raise JobError(f"expected {_WORDS.get(kind, kind.__name__)}, not {value!r:.100}", self.key(name))
         return value
 
     def need(self, name: str, kind: type) -> Any:
         value = self.take(name, kind)
         if value is None:
-            raise JobError(f"{self.key(name)} is missing")
+            misspelt = difflib.get_close_matches(name, self._left, n=1)
+            if misspelt:
+                raise JobError(f"unknown key; did you mean {name}?", self.key(misspelt[0]))
+            raise JobError("this key is missing", self.key(name))
         return value
 
     def table(self, name: str) -> _Table:
-        return _Table(self.key(name), self.take(name, dict, {}))
+        return _Table(self.key(name), self.take(name, dict, {}), self._unknown)
 
     def tables(self, name: str) -> list[_Table]:
         entries = self.take(name, list, [])
         if not all(isinstance(entry, dict) for entry in entries):
-            raise JobError(f"{self.key(name)}: expected [[{self.key(name)}]]")
-        return [_Table(f"{self.key(name)}[{number}]", entry) for number, entry in enumerate(entries)]
+            raise JobError(f"expected [[{self.key(name)}]]", self.key(name))
+        return [_Table(f"{self.key(name)}[{number}]", entry, self._unknown) for number, entry in enumerate(entries)]
 
     def texts(self) -> dict[str, str]:
         """Take every key left, as Spark takes options: nested keys joined by dots, numbers and booleans as text."""
@@ -288,8 +336,14 @@ class _Table:
         return dict(_flat("", left))
 
     def end(self) -> None:
-        if self._left:
-            raise JobError(f"unknown key {self.key(min(self._left))}")
+        for name in sorted(self._left):
+            error = JobError(f"unknown key{nearest(name, self._taken)}", self.key(name))
+            if self._unknown is None:
+                raise error
+            self._unknown.append(error)
+
+
+_WORDS = {str: "a text", int: "a whole number", dict: "a table", list: "a list"}
 
 
 def _flat(prefix: str, content: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -340,7 +394,7 @@ def _interval_ms(text: str | None) -> int | None:
         return None
     match = re.fullmatch(r"(\d{1,9}) ?(ms|s|m)", text)
     if match is None:
-        raise JobError(f"trigger.interval: a time such as 500ms, 5s or 1m, not {text!r}")
+        raise JobError(f"a time such as 500ms, 5s or 1m, not {text!r}", "trigger.interval")
     return int(match[1]) * {"ms": 1, "s": 1000, "m": 60_000}[match[2]]
 
 
@@ -381,6 +435,7 @@ def _sink(entry: _Table, folder: Path) -> SinkSpec:
             on_held=entry.take("on_held", str, "error"),
         )
     else:
-        raise JobError(f"{entry.key('type')}: parquet, topic or console, not {kind!r}")
+        known = ("parquet", "topic", "console")
+        raise JobError(f"parquet, topic or console, not {kind!r}{nearest(kind, known)}", entry.key("type"))
     entry.end()
     return spec

@@ -21,11 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from odradek.errors import SinkError
 from odradek.spark.pipeline.batch import Batch, token
 from odradek.spark.pipeline.job import ParquetSinkSpec
 from odradek.spark.pipeline.lineage import ORIGIN_COLUMNS, origin_columns
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
-from odradek.spark.pipeline.sink import Held, Sink, SinkError
+from odradek.spark.pipeline.sink import Held, Sink
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 

@@ -16,7 +16,6 @@ it is not, and what is staged is thrown away. The ranges of offsets that a file 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -27,9 +26,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odradek.errors import SinkError
 from odradek.spark.options import offsets_by_topic
-from odradek.spark.pipeline.sink import Held, SinkError
+from odradek.spark.pipeline.sink import Held
 from odradek.spark.ranges import OffsetRange
+from odradek.storage.file_lock import FileLock
+from odradek.storage.files import FILES, write_atomically
 from odradek.storage.names import TopicPartition
 
 RANGES_KEY = b"odradek.ranges"
@@ -56,13 +58,14 @@ class ParquetFolder:
         self._staged = self._state / "staged"
         self._commit = self._state / "commit.json"
         self._state.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self._state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._lock = FileLock(self._state / "lock")
         try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise SinkError(f"{path}: another pipeline writes here") from error
-        self.positions = self._recovered()
+            if not self._lock.acquire():
+                raise SinkError(f"{path}: another pipeline writes here")
+            self.positions = self._recovered()
+        except BaseException:
+            self._lock.release()
+            raise
 
     def files(self) -> Iterator[Path]:
         """Give the Parquet files, in order."""
@@ -92,7 +95,7 @@ class ParquetFolder:
             removals: Files that the new ones replace.
         """
         for folder in (staging, self._staged, self._state, self.path):
-            _sync_folder(folder)
+            FILES.sync_directory(folder)
         renames = [(os.path.relpath(staged, self.path), final) for staged, final in moves]
         gone = [os.path.relpath(path, self.path) for path in removals]
         self.positions = {**self.positions, **positions}
@@ -102,19 +105,13 @@ class ParquetFolder:
             "moves": renames,
             "removals": gone,
         }
-        written = self._commit.with_suffix(".tmp")
-        with written.open("w", encoding="utf-8") as file:
-            json.dump(content, file, ensure_ascii=False, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        written.rename(self._commit)
-        _sync_folder(self._state)
+        write_atomically(self._commit, json.dumps(content, ensure_ascii=False, indent=1).encode())
         self._finish(renames, gone)
         shutil.rmtree(staging, ignore_errors=True)
 
     def close(self) -> None:
         """Let another pipeline write here."""
-        os.close(self._lock)
+        self._lock.release()
 
     def _finish(self, moves: Sequence[tuple[str, str]], removals: Sequence[str]) -> None:
         """Do what a commit says and what is not done yet."""
@@ -127,7 +124,7 @@ class ParquetFolder:
                 (self.path / staged).replace(target)
             folders.update(folder for folder in target.parents if folder.is_relative_to(self.path))
         for folder in sorted(folders):
-            _sync_folder(folder)
+            FILES.sync_directory(folder)
         for name in removals:
             (self.path / name).unlink(missing_ok=True)
 
@@ -169,7 +166,7 @@ def footer_ranges(path: Path) -> list[OffsetRange]:
     try:
         metadata: Mapping[bytes, bytes] = pq.read_metadata(path).metadata or {}
         content = json.loads(metadata[RANGES_KEY])
-    except (OSError, pa.ArrowInvalid, KeyError, ValueError) as error:
+    except (OSError, pa.ArrowInvalid, KeyError, ValueError, RecursionError) as error:
         raise SinkError(f"{path}: this file was not written by a pipeline: put it elsewhere") from error
     return [OffsetRange(TopicPartition(topic, partition), start, end) for topic, partition, start, end in content]
 
@@ -177,11 +174,3 @@ def footer_ranges(path: Path) -> list[OffsetRange]:
 def format_ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
     """Write ranges for a footer."""
     return json.dumps([[*name, start, end] for name, (start, end) in sorted(ranges.items())]).encode()
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

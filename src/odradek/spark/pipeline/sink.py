@@ -8,13 +8,9 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from odradek.errors import OdradekError
+from odradek.errors import SinkError
 from odradek.spark.pipeline.batch import Batch
 from odradek.storage.names import TopicPartition
-
-
-class SinkError(OdradekError):
-    """A sink that cannot take a batch, or that does not hold what it should."""
 
 
 class Held(NamedTuple):

@@ -18,18 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from odradek.errors import SinkError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.producer import CommittedPosition, Transaction
 from odradek.kafka.settings import BrokerSettings
-from odradek.records.compression import Codec
+from odradek.records.compression import CODECS
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.job import TopicSinkSpec
 from odradek.spark.pipeline.lineage import ORIGIN_COLUMNS, origin_columns
-from odradek.spark.pipeline.sink import Held, Sink, SinkError
+from odradek.spark.pipeline.sink import Held, Sink
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
-CODECS = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 _SENT = "topic string, partition int, records bigint"
 _SENT_SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("records", pa.int64())])
 _POSITION = ("topic", "partition", "offset")

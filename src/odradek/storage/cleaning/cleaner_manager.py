@@ -11,13 +11,13 @@ Source in Kafka: `LogCleanerManager`, `LogCleaner`, `LogToClean`.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.errors import OdradekError, UnknownTopicOrPartitionError
 from odradek.records.scan import scan_batches
+from odradek.records.timestamps import now_ms
 from odradek.storage.cleaning.cleanable import (
     CleanableLog,
     CleanerConfig,
@@ -117,7 +117,7 @@ def examine(log: CleanableLog, checkpoint: int | None, now_ms: int) -> LogToClea
     )
 
 
-class _CleaningAborted(OdradekError):
+class _CleaningAborted(Exception):
     """The log is to be left alone, or the cleaner stops."""
 
 
@@ -139,7 +139,7 @@ class LogCleaner:
         config: CleanerConfig | None = None,
         *,
         files: FileSystem = FILES,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         self._logs = logs
         self._config = config or CleanerConfig()

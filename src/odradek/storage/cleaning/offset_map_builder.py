@@ -114,7 +114,7 @@ class OffsetMapBuilder:
             if status == Status.END:
                 return True
             if status == Status.COMPRESSED:
-                header = BatchHeader._make(offsets.batch)
+                header = offsets.batch
                 status = self._add_batch(segment, header, offsets, start_offset, transactions)
                 if status not in (Status.OK, Status.FULL, Status.NO_MEMORY):
                     reason = "the records contradict the header of their batch"

@@ -23,8 +23,8 @@ from odradek.records.kernels.objects import Record
 from odradek.records.kernels.offset_map import OffsetMap
 from odradek.records.scan import Status, damage_at
 from odradek.storage.cleaning.cleanable import CleanableLog, CleaningStats, Throttle
+from odradek.storage.cleaning.cleaned_segment import CleanedSegment
 from odradek.storage.cleaning.cleaned_transactions import CleanedTransactions
-from odradek.storage.cleaning.segment_writer import SegmentWriter
 from odradek.storage.files import FileSystem
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.producers.producer_state_manager import LastRecord
@@ -92,7 +92,7 @@ class SegmentCleaner:
             FormatError: A batch is damaged; the segments stay as they are.
         """
         log = self._log
-        writer = SegmentWriter(log.path, group[0].base_offset, self._files)
+        writer = CleanedSegment(log.path, group[0].base_offset, self._files)
         try:
             last_records = log.last_records()
             batches = BatchFilter(
@@ -123,7 +123,7 @@ class SegmentCleaner:
         stats.records_without_key += batches.records_without_key
 
     def _clean_segment(
-        self, segment: Segment, batches: BatchFilter, writer: SegmentWriter, last_records: Mapping[int, LastRecord]
+        self, segment: Segment, batches: BatchFilter, writer: CleanedSegment, last_records: Mapping[int, LastRecord]
     ) -> None:
         data, position, end = segment.data, 0, segment.size_bytes
         while True:
@@ -131,13 +131,13 @@ class SegmentCleaner:
             before = position
             status, position = batches.run(data, position, end, OUTPUT_BYTES)
             if status == Status.COMPRESSED:
-                header = BatchHeader._make(batches.batch)
+                header = batches.batch
                 status = self._clean_batch(segment, header, batches, last_records)
                 position = header.end_position
             if status not in (Status.OK, Status.FULL, Status.END):
                 if batches.overflowed:
                     raise LogError(f"{segment.path}: the segments take more than 2^31 - 1 offsets or bytes together")
-                raise damage_at(status, data, BatchHeader._make(batches.batch).position, end, segment.path)
+                raise damage_at(status, data, batches.batch.position, end, segment.path)
             self._throttle.wait(position - before)
             if batches.output_size and (status == Status.END or batches.output_size >= OUTPUT_BYTES):
                 self._throttle.wait(batches.output_size)

@@ -21,7 +21,7 @@ from odradek.messages.uuids import ZERO_UUID
 from odradek.storage.directory.problems import start_offset_problems
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.log.recovery import RecoveryReport
+from odradek.storage.log.recovery_report import RecoveryReport
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.folders import image_of_folders, is_known
 from odradek.storage.metadata.formatting import DEFAULT_NODE_ID, format_log_directory, new_meta_properties

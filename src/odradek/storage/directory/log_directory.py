@@ -13,22 +13,29 @@ Source in Kafka: `LogManager`.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
+from odradek.records.html_table import html_table
 from odradek.storage.config_def import MAX_INT32
 from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.problems import directory_problems
+from odradek.storage.directory.topic import Topic
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.log.refused import Refused
 from odradek.storage.log.root_checkpoints import RootCheckpoints
+from odradek.storage.metadata.metadata_log import load_metadata
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason, parse_partition_directory
 from odradek.storage.regular_files import subfolders
 from odradek.storage.segment.open_segments import OpenSegments
-from odradek.storage.system_errors import raise_unless_of_system
+from odradek.storage.system_errors import raise_unless_of_system, unreadable
+from odradek.storage.topic_config import TopicConfig
 
 
 class LogDirectory:
@@ -53,12 +60,23 @@ class LogDirectory:
         self._problems: list[FormatError] | None = None
         self._opened = OpenSegments()
         self._checkpoints = RootCheckpoints(self.path)
-        self._logs: dict[TopicPartition, Log] = {}
+        self._is_closed = False
+        self._logs: dict[TopicPartition, ReadOnlyLog] = {}
         self._topic_partitions: list[TopicPartition] = []
         self.refresh()
 
     def __repr__(self) -> str:
-        return f"<LogDirectory {self.path}>"
+        return f"<{type(self).__name__} {self.path}, mode {self.mode!r}{', closed' if self._is_closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        if self._is_closed:
+            return html_table(repr(self), (), ())
+        counts = Counter(topic_partition.topic for topic_partition in self._listed())
+        return html_table(repr(self), ("topic", "partitions"), sorted(counts.items()))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogError(f"{self.path} is closed")
 
     def refresh(self) -> None:
         """Look at the folder again; logs that are asked for from now on are opened again.
@@ -66,6 +84,7 @@ class LogDirectory:
         Raises:
             LogError: The folder is gone.
         """
+        self._check_open()
         self._problems = None
         try:
             folders = subfolders(self.path)
@@ -75,7 +94,7 @@ class LogDirectory:
         named = (parse_partition_directory(name) for name in folders)
         self._topic_partitions = sorted(name.topic_partition for name in named if name is not None and not name.suffix)
         for log in self._logs.values():
-            log.close()
+            log.release()
         self._logs = {}
 
     @property
@@ -85,6 +104,7 @@ class LogDirectory:
         They are looked at, all of them, when this is asked for: once, until the next `refresh`. So the list is complete
         as it is returned; in a large cluster's directory that may take some seconds.
         """
+        self._check_open()
         if self._problems is None:
             self._problems = directory_problems(self.path)
         return list(self._problems)
@@ -96,11 +116,35 @@ class LogDirectory:
         Raises:
             FormatError: The file is not what Kafka writes.
         """
+        self._check_open()
         return MetaProperties.read(self.path / META_PROPERTIES)
 
     def topics(self) -> list[str]:
         """Return the names of the topics, sorted."""
+        self._check_open()
         return sorted({topic_partition.topic for topic_partition in self._listed()})
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic: all of its partitions together.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+        """
+        return Topic(self, name)
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """Return the settings of a topic; where the folder has no metadata, as from before KRaft, Kafka's defaults.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+            FormatError: The metadata are damaged.
+        """
+        self.topic_partitions(topic)
+        try:
+            image = load_metadata(self.path).image
+        except OSError as error:
+            raise unreadable(error, self.path) from error
+        return TopicConfig.load(image.topic_config(topic), image.broker_config())
 
     def _listed(self) -> list[TopicPartition]:
         return self._topic_partitions
@@ -111,6 +155,7 @@ class LogDirectory:
         Raises:
             UnknownTopicOrPartitionError: The directory holds no partition of that topic.
         """
+        self._check_open()
         if topic is None:
             return list(self._listed())
         found = [topic_partition for topic_partition in self._listed() if topic_partition.topic == topic]
@@ -119,19 +164,22 @@ class LogDirectory:
         return found
 
     def __contains__(self, key: object) -> bool:
+        self._check_open()
         try:
             return self._named(key) in self._listed()
         except (TypeError, UnknownTopicOrPartitionError):
             return False
 
     def __len__(self) -> int:
+        self._check_open()
         return len(self._listed())
 
     def __iter__(self) -> Iterator[Log]:
-        for topic_partition in self._listed():
+        for topic_partition in self.topic_partitions():
             yield self[topic_partition]
 
     def __getitem__(self, key: tuple[str, int]) -> Log:
+        self._check_open()
         topic_partition = self._named(key)
         log = self._logs.get(topic_partition)
         if log is None:
@@ -159,15 +207,25 @@ class LogDirectory:
         return topic_partition
 
     def close(self) -> None:
-        """Let go of every file. What was handed out stays valid."""
+        """Let go of every file. Records that were handed out stay valid; nothing more is read."""
+        self._is_closed = True
         for log in self._logs.values():
             log.close()
         self._logs = {}
 
-    def __enter__(self) -> LogDirectory:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    if not TYPE_CHECKING:  # a type checker says itself that there are no such methods
+        alter_topic_config = Refused()
+        create_partitions = Refused()
+        create_topic = Refused()
+        delete_topic = Refused()
+        flush = Refused()
+        maintain = Refused()
+        take_producer_ids = Refused()

@@ -22,20 +22,23 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from odradek.errors import InvalidConfigError, LogError, UnknownTopicOrPartitionError
+from odradek.errors import LogError, UnknownTopicOrPartitionError
 from odradek.records.timestamps import now_ms
+from odradek.storage.config_def import ConfigValue, as_text
 from odradek.storage.directory.adoption import Admission
+from odradek.storage.directory.broker_config import broker_config_text
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, collect, unless_deleted
 from odradek.storage.directory.partition_folders import PartitionFolders
+from odradek.storage.directory.topic import WritableTopic
 from odradek.storage.directory.topic_changes import TopicChanges
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 from odradek.storage.log.open_writers import OpenWriters
-from odradek.storage.log.recovery import RecoveryKind, RecoveryReport, lost_records
+from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition
@@ -66,6 +69,10 @@ def _tells_of_disk(
     return told
 
 
+def _texts(config: Mapping[str, ConfigValue]) -> dict[str, str]:
+    return {name: as_text(name, value) for name, value in config.items()}
+
+
 class WritableLogDirectory(LogDirectory):
     """A log directory, open for writing; a context manager.
 
@@ -78,8 +85,8 @@ class WritableLogDirectory(LogDirectory):
     Args:
         path: The folder, made and formatted where it is missing; or several, as in `log.dirs`: the first holds the
             metadata.
-        config: Settings of the broker, by Kafka's names, as text: defaults of topics, intervals of the maintenance.
-            Others are left alone, as Kafka does.
+        config: Settings of the broker, by Kafka's names: defaults of topics, intervals of the maintenance. Others of
+            Kafka's have no effect.
         background: Whether retention, compaction and checkpoints go on in threads until the directory is closed; else
             `maintain` does what is due.
         max_open_logs: How many logs have files open for appending at a time; if None, as many as the process may.
@@ -106,7 +113,7 @@ class WritableLogDirectory(LogDirectory):
         self,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, ConfigValue] | None = None,
         background: bool = False,
         max_open_logs: int | None = None,
         adopt: bool = False,
@@ -116,7 +123,7 @@ class WritableLogDirectory(LogDirectory):
         paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
         if len({os.path.realpath(one) for one in paths}) != len(paths) or not paths:
             raise LogError("a log directory is one folder, or several of which none is given twice")
-        self._config = dict(config or {})
+        self._config = broker_config_text(config or {})
         self._files = files
         self._clock = clock
         self._lock = create_lock(Rank.DIRECTORY)
@@ -128,9 +135,6 @@ class WritableLogDirectory(LogDirectory):
         self._unclean: list[DirectoryState] = []
         self._process = WritingProcess(paths[0])
         self.report = RecoveryReport()
-        for name, value in self._config.items():
-            if not isinstance(value, str):
-                raise InvalidConfigError(name, f"{value!r} is no text")
         maintenance_config = MaintenanceConfig.parse(self._config)
         TopicConfig.load({}, self._config)
         with ExitStack() as undo:
@@ -152,7 +156,7 @@ class WritableLogDirectory(LogDirectory):
                 self._folders,
                 self._maintenance,
                 self._open_logs,
-                config_of=self.topic_config,
+                config_of=self._config_of,
                 list_again=self._list,
                 clock=clock,
             )
@@ -203,6 +207,7 @@ class WritableLogDirectory(LogDirectory):
         if not self._process.is_this:
             return
         with self._changing():
+            self._check_open()
             self._problems = None
             self._folders.find()
             self._list()
@@ -247,7 +252,11 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
-        if topic not in self.topics():
+        self._check_open()
+        return self._config_of(topic)
+
+    def _config_of(self, topic: str) -> TopicConfig:
+        if all(topic_partition.topic != topic for topic_partition in self._listed()):
             raise UnknownTopicOrPartitionError(topic, path=self.path)
         return self._cluster.topic_config(topic, self._config)
 
@@ -257,11 +266,16 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
+        self._check_open()
         return self._cluster.image.topic(topic).topic_id
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise LogError(f"{self.path} is closed")
+    def topic(self, name: str) -> WritableTopic:
+        """Return a topic: all of its partitions together, to append to with Kafka's default partitioner.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+        """
+        return WritableTopic(self, name)
 
     def _check_usable(self) -> None:
         """Raise where nothing can be changed; to be called under the lock, before a change."""
@@ -286,7 +300,7 @@ class WritableLogDirectory(LogDirectory):
             write_partition_metadata(folder / PARTITION_METADATA, image.topic_id, self._files)
         log = WritableLog(
             folder,
-            config=self.topic_config(topic),
+            config=self._config_of(topic),
             is_clean=state.is_clean,
             recovery_point=state.offset(Checkpoint.RECOVERY_POINT, topic_partition),
             log_start_offset=state.offset(Checkpoint.START_OFFSET, topic_partition),
@@ -320,14 +334,19 @@ class WritableLogDirectory(LogDirectory):
 
     @_tells_of_disk
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, *, topic_id: UUID | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        topic_id: UUID | None = None,
     ) -> TopicImage:
         """Create a topic.
 
         Args:
             name: Its name.
             partitions: How many partitions it has.
-            config: Its settings, by Kafka's names.
+            config: Its settings, by Kafka's names: `{"retention.ms": -1, "cleanup.policy": "compact"}`.
             topic_id: Its id; a new one if None.
 
         Raises:
@@ -338,7 +357,7 @@ class WritableLogDirectory(LogDirectory):
         """
         with self._changing():
             self._check_usable()
-            return self._changes.create(name, partitions, config, topic_id)
+            return self._changes.create(name, partitions, _texts(config or {}), topic_id)
 
     @_tells_of_disk
     def create_partitions(self, name: str, total: int) -> TopicImage:
@@ -353,7 +372,7 @@ class WritableLogDirectory(LogDirectory):
             return self._changes.grow(name, total)
 
     @_tells_of_disk
-    def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> TopicConfig:
+    def alter_topic_config(self, name: str, changes: Mapping[str, ConfigValue | None]) -> TopicConfig:
         """Set settings of a topic, and let those whose value is None go back to their default.
 
         Raises:
@@ -362,7 +381,8 @@ class WritableLogDirectory(LogDirectory):
         """
         with self._changing():
             self._check_usable()
-            self._changes.alter(name, changes)
+            texts = _texts({key: value for key, value in changes.items() if value is not None})
+            self._changes.alter(name, {key: texts.get(key) for key in changes})
             return self.topic_config(name)
 
     @_tells_of_disk

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from odradek.errors import CorruptIndexError, LogError
-from odradek.storage.files import FileSystem, WritableFile
+from odradek.storage.files import Buffer, WritableFile
 from odradek.storage.regular_files import open_descriptor
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
@@ -168,6 +168,23 @@ class IndexFile:
 Index = TypeVar("Index", bound=IndexFile)
 
 
+class _NoFile(WritableFile):
+    """Stands for the file of an index that is kept in memory alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Do nothing."""
+
+    def truncate(self, size: int) -> None:
+        """Do nothing."""
+
+    def sync(self) -> None:
+        """Do nothing."""
+
+
 class WritableIndexFile(Generic[Index]):
     """An index that grows with its segment: preallocated, appended to in place, cut to its used size when closed.
 
@@ -175,8 +192,8 @@ class WritableIndexFile(Generic[Index]):
 
     Args:
         reader: The same index, open for reading.
+        file: Its file.
         max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
-        files: The way to the disk.
 
     Attributes:
         path: The file; where it exists, its entries stay.
@@ -185,15 +202,21 @@ class WritableIndexFile(Generic[Index]):
         count: How many entries are in use.
     """
 
-    def __init__(self, reader: Index, max_index_size_bytes: int, files: FileSystem) -> None:
+    def __init__(self, reader: Index, file: WritableFile, max_index_size_bytes: int) -> None:
         self.path = reader.path
         self.base_offset = reader.base_offset
         self.entries = bytearray(reader.in_use())
         self.count = reader.count
         self._kind = type(reader)
         self._take_last()
-        self._file: WritableFile = files.open(self.path)
+        self._file = file
         self.resize(max_index_size_bytes)
+
+    @classmethod
+    def _in_memory(cls, reader: Index) -> Self:
+        index = cls.__new__(cls)
+        WritableIndexFile.__init__(index, reader, _NoFile(reader.path), MAX_RELATIVE_OFFSET * reader.ENTRY_SIZE)
+        return index
 
     def _take_last(self) -> None:
         """Note the last entry, which the next one has to be above."""

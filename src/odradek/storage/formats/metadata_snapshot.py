@@ -12,7 +12,6 @@ Source in Kafka: `RecordsSnapshotWriter`, `BootstrapDirectory`, `BatchFileWriter
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from odradek.messages.metadata.control_records import (
 )
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.records.timestamps import now_ms
 from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.formats.metadata_batches import BatchFile
 
@@ -102,7 +102,7 @@ def format_snapshot(values: Iterable[bytes | None], *, voters: Sequence[Voter] =
         voters: The voters; where there are any, `kraft.version` is 1.
         logged_ms: When the last record that it covers was appended; 0 for `bootstrap.checkpoint`.
     """
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     offset = 0
     blocks = []
 

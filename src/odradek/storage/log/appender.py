@@ -18,7 +18,7 @@ from typing_extensions import Buffer
 from odradek.errors import InvalidRecordError, OffsetOutOfRangeError, RecordListTooLargeError
 from odradek.records.append.batching import AppendResult, headers_of, in_segments, numbered
 from odradek.records.append.validator import AppendOrigin, AppendRules, validate_append
-from odradek.records.compression import Codec, Decompressor
+from odradek.records.compression import CODECS, Codec, Decompressor
 from odradek.records.header import BatchHeader
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.log.changes import Changes
@@ -55,14 +55,8 @@ class _PerThread(threading.local):
 _kept = _PerThread()
 
 
-_CODECS = {
-    "producer": None,
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
+# A topic's setting has two words that a producer's has not.
+_CODECS = {**CODECS, "producer": None, "uncompressed": Codec.NONE}
 
 
 def append_rules(config: TopicConfig) -> AppendRules:

@@ -24,14 +24,8 @@ from odradek.records.timestamps import now_ms
 from odradek.storage.files import FILES, TEMPORARY_SUFFIX, FileSystem
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
 from odradek.storage.log.leader_epochs import LeaderEpochCache
-from odradek.storage.log.recovery import (
-    RecoveryKind,
-    RecoveryReport,
-    lost_records,
-    recover_segment,
-    replay_producers,
-    write_transaction_index,
-)
+from odradek.storage.log.recovery import recover_segment, replay_producers, write_transaction_index
+from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.names import (
     CLEANED_SUFFIX,
@@ -100,7 +94,7 @@ class LogLoader:
         is_clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
-        index_interval_bytes: int = 4096,
+        index_interval_bytes: int,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         files: FileSystem = FILES,
         clock: Callable[[], int] = now_ms,

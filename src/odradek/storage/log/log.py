@@ -13,6 +13,7 @@ Source in Kafka: `UnifiedLog`, `LocalLog`, `LogSegments`.
 
 from __future__ import annotations
 
+import operator
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
@@ -34,11 +35,14 @@ from odradek.errors import (
 )
 from odradek.records.batch import read_records
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
-from odradek.records.isolation import Isolation
+from odradek.records.html_table import html_table
+from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
+from odradek.records.timestamps import Time, iso_text, timestamp_ms
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
+from odradek.storage.log.tail import last_records, within
 from odradek.storage.log.transactions import AbortedRanges
 from odradek.storage.names import TopicPartition, parse_partition_directory
 from odradek.storage.segment.log_slice import LogSlice
@@ -74,10 +78,24 @@ class Log(ABC):
         if named is None:
             raise LogError(f"{self.path} is not named after a topic and a partition")
         self.topic_partition: TopicPartition = named.topic_partition
+        self._is_closed = False
         self._largest_timestamps: tuple[Sequence[Segment], list[int]] = ((), [])
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.path}>"
+        return f"<{type(self).__name__} {self.path}{', closed' if self._is_closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        if self._is_closed:
+            return html_table(repr(self), (), ())
+        newest = self.find_max_timestamp()
+        rows = [
+            ("log_start_offset", self.log_start_offset),
+            ("log_end_offset", self.log_end_offset),
+            ("segments", len(self.segments)),
+            ("size_bytes", self.size_bytes),
+            ("newest", "no timestamps" if newest is None else iso_text(newest.timestamp)),
+        ]
+        return html_table(f"{type(self).__name__} {self.topic_partition}", (), rows)
 
     # -- what there is
 
@@ -129,7 +147,12 @@ class Log(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the files. What was handed out stays valid."""
+        """Let go of the files. Records that were handed out stay valid; nothing more is read."""
+
+    def _check_open(self) -> None:
+        """Raise where it was closed."""
+        if self._is_closed:
+            raise LogError(f"{self.path} is closed")
 
     @property
     def size_bytes(self) -> int:
@@ -137,15 +160,20 @@ class Log(ABC):
         return self._retried(lambda: sum(segment.path.stat().st_size for segment in self.segments))
 
     def end_offset(self, isolation: Isolation = "read_uncommitted") -> int:
-        """Return the end of what a reader is given: the log end offset, or the last stable offset."""
-        if isolation not in {"read_uncommitted", "read_committed"}:
-            raise LogError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")
+        """Return the end of what a reader is given: the log end offset, or the last stable offset.
+
+        Raises:
+            OptionError: There is no such isolation level.
+        """
+        self._check_open()
+        check_isolation(isolation)
         return self.last_stable_offset if isolation == "read_committed" else self.log_end_offset
 
     # -- beside a writer
 
     def _retried(self, action: Callable[[], _T]) -> _T:
         """Do something that opens files, again where a file is gone: its writer may have replaced or deleted it."""
+        self._check_open()
         for _ in range(_RETRIES):
             with suppress(FileNotFoundError):
                 return self._opened_by(action)
@@ -168,6 +196,27 @@ class Log(ABC):
         if not self.path.exists():
             return UnknownTopicOrPartitionError(*self.topic_partition, path=self.path.parent)
         return LogError(f"{error.filename} is gone, and the log that it belongs to is not")
+
+    def bounds(
+        self, start_offset: int | None, end_offset: int | None, isolation: Isolation = "read_uncommitted"
+    ) -> tuple[int, int]:
+        """Return the range of offsets that a reader means: half-open, and not beyond what it is given.
+
+        Args:
+            start_offset: The first offset wanted; the log start offset where not given.
+            end_offset: After the last offset wanted; the end of the log for this isolation where not given, or above.
+            isolation: `read_committed` ends at the last stable offset.
+
+        Raises:
+            OffsetOutOfRangeError: The start is below the log start offset, or above the log end offset.
+            OptionError: There is no such isolation level.
+            TypeError: An offset is no int.
+        """
+        limit = self.end_offset(isolation)
+        start = self.log_start_offset if start_offset is None else int(operator.index(start_offset))
+        if start_offset is not None and not self.log_start_offset <= start <= self.log_end_offset:
+            raise self._out_of_range(start)
+        return start, limit if end_offset is None else min(operator.index(end_offset), limit)
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset, log=str(self.path))
@@ -199,12 +248,9 @@ class Log(ABC):
             UnknownTopicOrPartitionError: The topic was deleted meanwhile.
         """
         failures = 0
-        offset = self.log_start_offset if start_offset is None else start_offset
-        limit = self.end_offset(isolation)
-        if offset > self.log_end_offset:
-            raise self._out_of_range(offset)
-        end = limit if end_offset is None else min(end_offset, limit)
+        offset, end = self.bounds(start_offset, end_offset, isolation)
         while True:
+            self._check_open()
             if offset < self.log_start_offset:
                 if start_offset is not None:
                     raise self._out_of_range(offset)
@@ -251,26 +297,52 @@ class Log(ABC):
         start_offset: int | None = None,
         end_offset: int | None = None,
         *,
+        since: Time | None = None,
+        until: Time | None = None,
         isolation: Isolation = "read_uncommitted",
         include_control: bool = False,
     ) -> Iterator[Record]:
-        """Give the records of a range of offsets, as a consumer is given them.
+        """Give the records of a range of offsets or of times, as a consumer is given them.
 
         Args:
             start_offset: The first offset wanted; the log start offset where not given.
             end_offset: After the last offset wanted; the end of the log where not given.
+            since: The first point in time wanted (`odradek.Time`); found through the time index.
+            until: The point in time after the last one wanted.
             isolation: `read_committed` leaves out what is aborted or undecided.
             include_control: Whether control records are given too.
 
         Raises:
             OffsetOutOfRangeError: The range is not within the log.
+            OptionError: There is no such isolation level, or a time has no time zone.
             FormatError: A batch is corrupt; the records before it were given.
             MissingRecordsError: Offsets are left out, though the log was never compacted.
             UnknownTopicOrPartitionError: The topic was deleted meanwhile.
+            LogError: The log was closed, also in the middle of it.
         """
-        start = self.log_start_offset if start_offset is None else start_offset
-        limit = self.end_offset(isolation)
-        end = limit if end_offset is None else min(end_offset, limit)
+        self._check_open()
+        check_isolation(isolation)
+        first = None if since is None else timestamp_ms(since)
+        last = None if until is None else timestamp_ms(until)
+        records = self._records(start_offset, end_offset, first, isolation, include_control)
+        if first is None and last is None:
+            return records
+        return within(records, first, last)
+
+    def _records(
+        self,
+        start_offset: int | None,
+        end_offset: int | None,
+        since_ms: int | None,
+        isolation: Isolation,
+        include_control: bool,
+    ) -> Iterator[Record]:
+        start, end = self.bounds(start_offset, end_offset, isolation)
+        if since_ms is not None:
+            found = self.find_timestamp(since_ms, end)
+            if found is None:
+                return
+            start_offset = start = max(start, found.offset)
         aborted = AbortedRanges(self.aborted_transactions(start, end) if isolation == "read_committed" else ())
         order = _Order(start, self)
         for part in self.slices(start_offset, end):
@@ -284,11 +356,30 @@ class Log(ABC):
                 except FormatError as error:
                     raise error.at(part.path, header.position) from None
                 for record in records:
-                    if record.offset is not None and start <= record.offset < end:
+                    if self._is_closed:
+                        self._check_open()
+                    offset = record.offset
+                    if offset is not None and start <= offset < end:
                         yield record
             if scan.damage is not None and not order.is_at(part.next_offset):
                 raise scan.damage
         order.end(self.path, end)
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.read()
+
+    def tail(self, count: int = 10, *, isolation: Isolation = "read_uncommitted") -> list[Record]:
+        """Return the last records, at most so many, in the order of their offsets; only the log's end is read.
+
+        Args:
+            count: How many.
+            isolation: `read_committed` leaves out what is aborted or undecided.
+
+        Raises:
+            OptionError: The count is negative, or there is no such isolation level.
+            FormatError: A batch is corrupt.
+        """
+        return last_records(self, count, isolation)
 
     # -- looking up by time
 
@@ -347,17 +438,18 @@ class Log(ABC):
             default=NO_TIMESTAMP,
         )
 
-    def offset_for_time(self, timestamp: int, *, isolation: Isolation = "read_uncommitted") -> int | None:
+    def offset_for_time(self, timestamp: Time, *, isolation: Isolation = "read_uncommitted") -> int | None:
         """Return the offset of the first record whose timestamp is at or above `timestamp`; `None` where there is none.
 
         Args:
-            timestamp: In ms.
+            timestamp: In ms, or as a datetime that has a time zone (`odradek.Time`).
             isolation: `read_committed` answers offsets below the last stable offset only.
 
         Raises:
             FormatError: A batch that has to be read is corrupt.
+            OptionError: The time has no time zone, or there is no such isolation level.
         """
-        found = self.find_timestamp(timestamp, self.end_offset(isolation))
+        found = self.find_timestamp(timestamp_ms(timestamp), self.end_offset(isolation))
         return None if found is None else found.offset
 
     def __enter__(self) -> Self:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from odradek.errors import FormatError
 from odradek.storage.formats.checkpoints import (
@@ -21,7 +22,8 @@ from odradek.storage.formats.checkpoints import (
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.listing import Listing
 from odradek.storage.log.log import Log
-from odradek.storage.log.recovery import lost_records
+from odradek.storage.log.recovery_report import lost_records
+from odradek.storage.log.refused import Refused
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.log.transactions import Transactions
 from odradek.storage.segment.open_segments import OpenSegments
@@ -69,16 +71,19 @@ class ReadOnlyLog(Log):
     @property
     def segments(self) -> Sequence[Segment]:
         """The segments, by base offset."""
+        self._check_open()
         return self._listing.segments
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
         """The leader epochs and where they begin; empty where Kafka did not note them."""
+        self._check_open()
         return read_leader_epochs(self.path / LEADER_EPOCH_CHECKPOINT)
 
     @property
     def log_start_offset(self) -> int:
         """The first offset that readers are given: the greater of the checkpoint and the first segment."""
+        self._check_open()
         start_offset = self._start_offset
         if start_offset is None:
             segments = self.segments
@@ -157,10 +162,24 @@ class ReadOnlyLog(Log):
         Raises:
             UnknownTopicOrPartitionError: The folder is gone, or is that of another topic of the same name.
         """
+        self._check_open()
         self._listing.refresh()
         self._start_offset = None
         self._may_have_gaps = None
 
-    def close(self) -> None:
-        """Let go of the files. What was handed out stays valid."""
+    def release(self) -> None:
+        """Let go of the files; whoever reads on opens them again."""
         self._listing.close()
+
+    def close(self) -> None:
+        """Let go of the files. Records that were handed out stay valid; nothing more is read."""
+        self._is_closed = True
+        self._listing.close()
+
+    if not TYPE_CHECKING:  # a type checker says itself that there are no such methods
+        append = Refused()
+        append_batches = Refused()
+        delete_records = Refused()
+        end_transaction = Refused()
+        flush = Refused()
+        roll = Refused()

@@ -10,143 +10,66 @@ Source in Kafka: `LogSegment.recover`.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable
-from copy import deepcopy
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from odradek.errors import CorruptRecordError, FormatError
-from odradek.records.header import NO_TIMESTAMP, BatchHeader
+from odradek.errors import CorruptRecordError, FormatError, LogError
+from odradek.records.header import BatchHeader
 from odradek.storage.files import FILES, FileSystem, replace_file
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
+from odradek.storage.formats.offset_index import WritableOffsetIndex
+from odradek.storage.formats.time_index import WritableTimeIndex
 from odradek.storage.formats.transaction_index import AbortedTransaction, format_transaction
 from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport
 from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.producers.producer_state_manager import ProducerStateManager
+from odradek.storage.segment.index_builder import IndexBuilder
 from odradek.storage.segment.segment import Segment
 
-_INDEX_ENTRY = struct.Struct(">ii")
-_TIME_INDEX_ENTRY = struct.Struct(">qi")
 _CHUNK_BYTES = 1 << 20
 
 
-class RecoveryKind(Enum):
-    """What recovery did."""
-
-    TRUNCATED = "truncated"
-    """Bytes after the last whole batch were cut off."""
-
-    REMOVED = "removed"
-    """A file that cannot belong to the log any more was removed."""
-
-    SWAPPED = "swapped"
-    """A compaction that was complete but for its renaming was completed."""
-
-    SPLIT = "split"
-    """Batches whose offsets were out of reach of the base offset were given a segment of their own."""
-
-    REBUILT = "rebuilt"
-    """An index was written again."""
-
-    LOST = "lost"
-    """Records are gone that a checkpoint tells of; nothing was done about it."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryAction:
-    """One thing that recovery did.
-
-    Attributes:
-        kind: What it did.
-        path: To which file.
-        position: From which byte on.
-        size_bytes: To how many bytes.
-        reason: Why, in words.
-    """
-
-    kind: RecoveryKind
-    path: Path
-    position: int
-    size_bytes: int
-    reason: str
-
-    def __str__(self) -> str:
-        if self.kind is RecoveryKind.LOST:
-            return f"{self.path}: {self.reason}"
-        return f"{self.path}: {self.kind.value} {self.size_bytes} bytes from position {self.position}: {self.reason}"
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What recovery did to a log, or to all logs of a directory, in order; empty where all was well.
-
-    Attributes:
-        actions: What was done.
-        segments_scanned: How many segments were read whole.
-        bytes_scanned: How many bytes they have.
-    """
-
-    actions: list[RecoveryAction] = field(default_factory=list)
-    segments_scanned: int = 0
-    bytes_scanned: int = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.actions)
-
-    def add(self, kind: RecoveryKind, path: Path, position: int, size_bytes: int, reason: str) -> None:
-        """Note something."""
-        self.actions.append(RecoveryAction(kind, path, position, size_bytes, reason))
-
-    def extend(self, other: RecoveryReport) -> None:
-        """Take over another report."""
-        self.actions += other.actions
-        self.segments_scanned += other.segments_scanned
-        self.bytes_scanned += other.bytes_scanned
-
-
 class _Indexes:
-    """The entries of a segment's indexes, as its batches come."""
+    """The indexes of a segment, in memory, as its batches come."""
 
-    def __init__(self, base_offset: int, interval_bytes: int) -> None:
-        self._base_offset = base_offset
-        self._interval = interval_bytes
-        self._last_indexed = 0
-        self._largest = (NO_TIMESTAMP, base_offset)
-        self._last_offset = base_offset
-        self._last_time = (NO_TIMESTAMP, base_offset)
-        self.offsets = bytearray()
-        self.times = bytearray()
+    def __init__(self, segment: Segment, interval_bytes: int) -> None:
+        def path(suffix: str) -> Path:
+            return segment.directory / segment_file_name(segment.base_offset, suffix)
+
+        self.offsets = WritableOffsetIndex.in_memory(path(INDEX_SUFFIX), segment.base_offset)
+        self.times = WritableTimeIndex.in_memory(path(TIME_INDEX_SUFFIX), segment.base_offset)
+        self.transactions_path = path(TRANSACTION_INDEX_SUFFIX)
         self.aborted: list[AbortedTransaction] = []
+        self.builder = IndexBuilder(self.offsets, self.times, interval_bytes)
 
-    def add(self, header: BatchHeader) -> bool:
-        """Take over a batch; return False where an index would have to go back, which it cannot."""
-        if header.max_timestamp > self._largest[0]:
-            self._largest = (header.max_timestamp, header.last_offset)
-        if header.position - self._last_indexed <= self._interval:
-            return True
-        if self.offsets and header.last_offset <= self._last_offset:
-            return False
-        self.offsets += _INDEX_ENTRY.pack(header.last_offset - self._base_offset, header.position)
-        self._last_offset, self._last_indexed = header.last_offset, header.position
-        return self.finish()
+    def write(self, report: RecoveryReport, files: FileSystem) -> None:
+        """Write the files."""
+        _write_index(self.offsets.path, bytes(self.offsets.entries), report, files)
+        _write_index(self.times.path, bytes(self.times.entries), report, files)
+        transactions = b"".join(map(format_transaction, self.aborted))
+        if transactions or self.transactions_path.exists():
+            _write_index(self.transactions_path, transactions, report, files)
 
-    def finish(self) -> bool:
-        """Add the greatest timestamp so far, as at the segment's end; return False where that would have to go back."""
-        (timestamp, offset), (last_timestamp, last_offset) = self._largest, self._last_time
-        if self.times and offset < last_offset:
-            return False
-        if timestamp > last_timestamp:
-            self.times += _TIME_INDEX_ENTRY.pack(timestamp, offset - self._base_offset)
-            self._last_time = self._largest
-        return True
 
-    def take(self, headers: Iterable[BatchHeader]) -> bool:
-        """Return whether the indexes could hold these batches up to the segment's end; nothing is taken over."""
-        ahead = deepcopy(self)
-        return all(map(ahead.add, headers)) and ahead.finish()
+def _can_be_indexed(segment: Segment, interval_bytes: int, recovery_point: int) -> bool:
+    """Return whether the indexes can hold the batches that recovery keeps of a segment whose offsets go back."""
+    builder = _Indexes(segment, interval_bytes).builder
+    next_offset = segment.base_offset
+    try:
+        for header in segment.scan(check_crc=True):
+            if _is_torn(header, next_offset, recovery_point):
+                break
+            if not _is_in_reach(segment, header):
+                # Recovery raises there.
+                return True
+            builder.add((header,))
+            next_offset = header.next_offset
+        builder.finish()
+    except LogError:
+        return False
+    return True
 
 
 def recover_segment(
@@ -180,34 +103,33 @@ def recover_segment(
         OSError: The disk failed.
     """
     size = segment.path.stat().st_size
-    indexes = _Indexes(segment.base_offset, index_interval_bytes)
+    indexes = _Indexes(segment, index_interval_bytes)
     next_offset = segment.base_offset
     position = flushed_end = 0
     scan = segment.scan(check_crc=True)
     damage: FormatError | None = None
     goes_back = False
     for header in scan:
-        if header.last_offset < next_offset and next_offset >= recovery_point:
-            # A torn write: the base offset, which no checksum covers, is the part that did not reach the disk.
+        if _is_torn(header, next_offset, recovery_point):
             damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
             break
-        if not 0 <= header.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
+        if not _is_in_reach(segment, header):
             # Kafka does not start then. It is nothing that a crash does, and what follows may be all there is.
             raise _misplaced(segment, header, f"offset {header.last_offset} cannot be in this segment")
         if header.last_offset < next_offset and not goes_back:
             goes_back = True
-            if not indexes.take(segment.scan(header.position, check_crc=True)):
+            if not _can_be_indexed(segment, index_interval_bytes, recovery_point):
                 # Kafka empties such a segment; what is before it is good. Where no index tells, it keeps all.
                 damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
                 break
-        indexes.add(header)
-        _replay(segment, header, producers, epochs, indexes)
+        indexes.builder.add((header,))
+        indexes.aborted += _replay(segment, header, producers, epochs)
         next_offset, position = header.next_offset, header.end_position
         if next_offset <= recovery_point:
             flushed_end = position
     else:
         damage = scan.damage
-    indexes.finish()
+    indexes.builder.finish()
     report.segments_scanned += 1
     report.bytes_scanned += size
     cut = size - position
@@ -222,9 +144,18 @@ def recover_segment(
             _truncate(segment.path, position, files)
     _write_again(segment.path, flushed_end, position, files)
     producers.map_end_offset = max(next_offset, producers.map_end_offset)
-    _write_indexes(segment, indexes, report, files)
+    indexes.write(report, files)
     segment.refresh()
     return cut
+
+
+def _is_torn(header: BatchHeader, next_offset: int, recovery_point: int) -> bool:
+    """Whether the base offset, which no checksum covers, is the part of a batch that did not reach the disk."""
+    return header.last_offset < next_offset and next_offset >= recovery_point
+
+
+def _is_in_reach(segment: Segment, header: BatchHeader) -> bool:
+    return 0 <= header.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
 
 
 def _misplaced(segment: Segment, header: BatchHeader, reason: str) -> CorruptRecordError:
@@ -236,16 +167,16 @@ def _replay(
     header: BatchHeader,
     producers: ProducerStateManager,
     epochs: LeaderEpochCache,
-    indexes: _Indexes,
-) -> None:
+) -> Sequence[AbortedTransaction]:
+    """Let a batch take effect on the producers' state and the leaders' terms; return what it aborted."""
     if header.magic < 2:
-        return
+        return ()
     latest = epochs.latest_epoch
     if header.partition_leader_epoch >= 0 and (latest is None or header.partition_leader_epoch > latest):
         epochs.assign(header.partition_leader_epoch, header.base_offset)
-    if header.has_producer_id:
-        marker = read_marker(segment.data, header) if header.is_control else None
-        indexes.aborted += producers.replay(header, marker)
+    if not header.has_producer_id:
+        return ()
+    return producers.replay(header, read_marker(segment.data, header) if header.is_control else None)
 
 
 def replay_producers(segment: Segment, producers: ProducerStateManager, start_offset: int, end_offset: int) -> None:
@@ -279,22 +210,6 @@ def _write_again(path: Path, position: int, end: int, files: FileSystem) -> None
                 position += len(data)
     finally:
         file.close()
-
-
-def _write_indexes(segment: Segment, indexes: _Indexes, report: RecoveryReport, files: FileSystem) -> None:
-    def path(suffix: str) -> Path:
-        return segment.directory / segment_file_name(segment.base_offset, suffix)
-
-    _write_index(path(INDEX_SUFFIX), bytes(indexes.offsets), report, files)
-    _write_index(path(TIME_INDEX_SUFFIX), bytes(indexes.times), report, files)
-    transactions = b"".join(map(format_transaction, indexes.aborted))
-    if transactions or path(TRANSACTION_INDEX_SUFFIX).exists():
-        _write_index(path(TRANSACTION_INDEX_SUFFIX), transactions, report, files)
-
-
-def lost_records(start_offset: int, end_offset: int) -> str:
-    """Say that the records of a range are gone, though a checkpoint says that they were on the disk."""
-    return f"offsets {start_offset} to {end_offset - 1} were on the disk and are not there any more"
 
 
 def write_transaction_index(

@@ -22,11 +22,12 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from odradek.errors import CorruptRecordError, FormatError
-from odradek.records.control import ControlRecordType, parse_control_key
+from odradek.records.control import is_abort
 from odradek.records.header import BatchHeader
 from odradek.storage.formats.producer_snapshot import NONE, read_snapshot
 from odradek.storage.formats.transaction_index import AbortedTransaction, TransactionIndex
 from odradek.storage.names import SNAPSHOT_SUFFIX, segment_file_name
+from odradek.storage.producers.open_transactions import OpenTransactions
 from odradek.storage.segment.segment import Segment
 
 
@@ -162,25 +163,21 @@ class Transactions:
         end = segment.end().position
         if known.position >= end:
             return known
-        opened, aborted, other_aborts = dict(known.open), list(known.aborted), list(known.other_aborts)
+        opened, aborted, other_aborts = OpenTransactions(known.open), list(known.aborted), list(known.other_aborts)
         scan = segment.scan(known.position, end, transactional=True)
         for header in scan:
             if not header.is_control:
-                opened.setdefault(header.producer_id, header.base_offset)
-                continue
-            is_abort = _is_abort(segment, header)
-            first_offset = opened.pop(header.producer_id, None)
-            if not is_abort:
-                continue
-            if first_offset is None:
-                other_aborts.append((header.producer_id, header.last_offset))
+                opened.data(header)
+            elif not _aborts(segment, header):
+                opened.end(header)
+            elif (transaction := opened.abort(header)) is not None:
+                aborted.append(transaction)
             else:
-                stable = min(opened.values(), default=header.next_offset)
-                aborted.append(AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable))
+                other_aborts.append((header.producer_id, header.last_offset))
         if scan.damage is not None:
             # What comes after it may decide what comes before it.
             raise scan.damage
-        read = SegmentTransactions(known.contents, opened, end, tuple(aborted), tuple(other_aborts))
+        read = SegmentTransactions(known.contents, opened.first_offsets, end, tuple(aborted), tuple(other_aborts))
         self._known[segment] = read
         return read
 
@@ -218,9 +215,8 @@ def rebuilt_index(
     return wanted, reason or "its entries are not those that the batches give"
 
 
-def _is_abort(segment: Segment, header: BatchHeader) -> bool:
+def _aborts(segment: Segment, header: BatchHeader) -> bool:
     # Its checksum is verified: one flipped bit makes a COMMIT of an ABORT.
     if segment.batch_at(header.position) is None:
         raise CorruptRecordError("this transaction marker is corrupt", path=segment.path, position=header.position)
-    records = segment.read(header)
-    return bool(records) and parse_control_key(records[0].key) is ControlRecordType.ABORT
+    return is_abort(segment.read(header))

@@ -39,11 +39,12 @@ from odradek.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.records.append.batching import AppendResult, build_batches
+from odradek.records.append.given import Headers, given_records
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.objects import Record
-from odradek.records.timestamps import now_ms
+from odradek.records.timestamps import Time, now_ms
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
@@ -57,7 +58,8 @@ from odradek.storage.log.log import Log
 from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.log.new_segments import NewSegments
 from odradek.storage.log.open_writers import OpenWriters
-from odradek.storage.log.recovery import RecoveryReport, write_transaction_index
+from odradek.storage.log.recovery import write_transaction_index
+from odradek.storage.log.recovery_report import RecoveryReport
 from odradek.storage.log.retention import Deletion, deletable_segments
 from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.process import WritingProcess
@@ -140,7 +142,6 @@ class WritableLog(Log):
         self._disk = LogDisk(self.path, files, self._free_descriptors)
         self._clock = clock
         self._owner = owner
-        self._is_closed = False
         self._is_deleted = False
         self.cleaning = CleaningTurn()
         self._config = config or TopicConfig()
@@ -208,9 +209,7 @@ class WritableLog(Log):
     def _check_usable(self) -> None:
         """Raise where nothing can be changed; to be called under the LOG lock, before a change."""
         self._disk.check()
-        self._check_exists()
-        if self._is_closed:
-            raise LogError(f"{self.path} is closed")
+        self._check_open()
         self._settle()
 
     def _settle(self) -> None:
@@ -229,6 +228,10 @@ class WritableLog(Log):
             with suppress(LogError):
                 run_if_free(self._lock, self._settle)
         return self._local
+
+    def _check_open(self) -> None:
+        self._check_exists()
+        super()._check_open()
 
     def _check_exists(self) -> None:
         if self._is_deleted:
@@ -391,12 +394,25 @@ class WritableLog(Log):
 
     # -- appending
 
-    def append(self, records: Iterable[Record], *, durable: bool = False) -> int:
+    def append(
+        self,
+        records: Record | Iterable[Record] | None = None,
+        *,
+        key: Buffer | None = None,
+        value: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: Time | None = None,
+        durable: bool = False,
+    ) -> int:
         """Append records, in batches below `max.message.bytes`; compressed as `compression.type` says.
 
         Args:
-            records: The records; one without a timestamp gets the time of now. Their offsets are not looked at. They
-                are taken from the iterable before anything else happens, and nobody waits for it.
+            records: The records, or one; one without a timestamp gets the time of now. Their offsets are not looked at.
+                They are taken from the iterable before anything else happens, and nobody waits for it.
+            key: Instead of records, what one record is made of: its key,
+            value: its value,
+            headers: its headers,
+            timestamp: and its timestamp.
             durable: Whether to return only when they are on the disk, and all before them.
 
         Returns:
@@ -408,10 +424,11 @@ class WritableLog(Log):
             RecordTooLargeError: A record does not fit into `max.message.bytes`; nothing was appended.
             LogError: The log is closed, or this is a fork of the process that opened it.
             LogOfflineError: The disk failed, now or before: what was appended is unknown.
+            TypeError: Something is no record, or nothing was given.
         """
         self._check_entry()
         rules = self._appender.rules
-        given = list(records)
+        given = given_records(records, key, value, headers, timestamp)
         built = None if rules.stamps else build_batches(given, rules, now_ms=self._clock())
         with self._lock:
             self._check_usable()

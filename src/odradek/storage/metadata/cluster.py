@@ -39,7 +39,7 @@ from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
 from odradek.storage.locks import Rank, create_lock
-from odradek.storage.log.recovery import RecoveryKind, RecoveryReport
+from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport
 from odradek.storage.metadata.bootstrap import BootstrapRecords
 from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
 from odradek.storage.metadata.metadata_log import (

@@ -9,15 +9,15 @@ Source in Kafka: `Formatter`, `StorageTool`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
 from odradek.errors import LogError
-from odradek.messages.metadata.control_records import Voter, VoterEndpoint
+from odradek.messages.metadata.control_records import Voter
 from odradek.messages.metadata.metadata_records import FeatureLevelRecord, encode_metadata_record
 from odradek.messages.uuids import format_uuid, random_uuid
+from odradek.records.timestamps import now_ms
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
@@ -35,23 +35,6 @@ KAFKA_4_3_FEATURES: Mapping[str, int] = {
     "transaction.version": 2,
 }
 """The levels that Apache Kafka 4.3.1 gives a new log directory."""
-
-
-def sole_voter(meta: MetaProperties, host: str, port: int, listener: str = "CONTROLLER") -> Voter:
-    """Return a log directory's node as the one controller of its cluster.
-
-    Args:
-        meta: Whose directory it is.
-        host: Where the controller will listen.
-        port: On which port.
-        listener: What the settings call that listener.
-
-    Raises:
-        ValueError: The directory has no id.
-    """
-    if meta.directory_id is None:
-        raise ValueError("a voter has a directory id")
-    return Voter(meta.node_id, meta.directory_id, (VoterEndpoint(listener, host, port),))
 
 
 def new_meta_properties(
@@ -98,6 +81,6 @@ def format_log_directory(
     if voters:
         folder = directory / METADATA_DIRECTORY
         make_durable_directory(folder, files)
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
         write_snapshot(folder / raft_snapshot_file_name(0, 0), (), voters=voters, logged_ms=now, files=files)
     meta.write(directory / META_PROPERTIES, files)

@@ -15,7 +15,6 @@ Source in Kafka: `KafkaRaftLog`, `RecordsBatchReader`, `ActivationRecordsGenerat
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from odradek.messages.metadata.control_records import KRaftVoters, LeaderChange,
 from odradek.messages.metadata.metadata_records import decode_metadata_record
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.records.timestamps import now_ms
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
 from odradek.storage.formats.metadata_batches import MAX_BATCH_BYTES, BatchFile
@@ -343,7 +343,7 @@ def append_metadata(
         )
     if tail.damage is not None:
         raise tail.damage
-    now = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+    now = now_ms() if timestamp_ms is None else timestamp_ms
     records = [Record(None, value, timestamp=now) for value in values]
     # Half of a change is none: it has to be one batch, whose checksum says whether it is whole.
     batch = build_batch(records, base_offset=tail.next_offset, partition_leader_epoch=tail.epoch)

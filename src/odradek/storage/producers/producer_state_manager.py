@@ -26,6 +26,7 @@ from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.producer_snapshot import NONE, read_snapshot, write_snapshot
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file, segment_file_name
+from odradek.storage.producers.open_transactions import stable_offset_after
 from odradek.storage.producers.producer_state import (
     BatchMetadata,
     CompletedTransaction,
@@ -230,7 +231,8 @@ class ProducerStateManager:
             if transaction.first_offset not in left:
                 raise LogError(f"{self.directory.name}: {transaction} ends a transaction that did not begin")
             if transaction.is_aborted:
-                stable = _stable_offset_after(transaction, left)
+                others = (first for first, producer_id in left.items() if producer_id != transaction.producer_id)
+                stable = stable_offset_after(transaction.last_offset, others)
                 aborted.append(AbortedTransaction(*transaction[:3], stable))
             del left[transaction.first_offset]
         return ProducerChange(states, self._open, opened, left, tuple(aborted), end_offset)
@@ -405,10 +407,3 @@ class ProducerStateManager:
         with os.scandir(self.directory) as entries:
             named = [parse_segment_file(entry.name) for entry in entries if entry.name.endswith(SNAPSHOT_SUFFIX)]
         return sorted(name.base_offset for name in named if name is not None)
-
-
-def _stable_offset_after(transaction: CompletedTransaction, still_open: Mapping[int, int]) -> int:
-    for first_offset, producer_id in still_open.items():
-        if producer_id != transaction.producer_id:
-            return first_offset
-    return transaction.last_offset + 1

@@ -1,8 +1,8 @@
 """The segment that is appended to: the last one of a log, with its preallocated indexes.
 
     .log         | batch | batch | batch | <- position: the next append, one write     (zeros after it, if preallocated)
-    .index       | entry | entry | zeros ...             an entry where a batch begins more than
-    .timeindex   | entry | entry | zeros ...             index.interval.bytes after the last indexed one
+    .index       | entry | entry | zeros ...             an entry every index.interval.bytes
+    .timeindex   | entry | entry | zeros ...             or so: see `IndexBuilder`
     .txnindex    | entry |                               one for each ABORT marker
 
     write(batches)   -> the files hold them; nobody sees them yet
@@ -36,6 +36,7 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from odradek.storage.segment.index_builder import IndexBuilder
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Access, Segment, SegmentEnd
 
@@ -66,7 +67,7 @@ class Written(NamedTuple):
         end: Where its batches end.
         largest: The greatest timestamp, and the last offset of the first batch that has it.
         first_timestamp: The greatest timestamp of the first batch; None where it was not looked at.
-        bytes_since_index_entry: How many bytes of batches came after the last indexed one.
+        bytes_since_index_entry: How many bytes of batches there are from the last indexed one on.
         offset_entries: How many entries of the offset index are in use.
         time_entries: How many of the time index.
         transactions: The entries of the transaction index.
@@ -89,19 +90,22 @@ class Written(NamedTuple):
 class _SegmentFiles:
     """The open files of an active segment."""
 
-    def __init__(self, directory: Path, base_offset: int, index_bytes: int, files: FileSystem) -> None:
+    def __init__(self, directory: Path, base_offset: int, limits: SegmentLimits, files: FileSystem) -> None:
         def path(suffix: str) -> Path:
             return directory / segment_file_name(base_offset, suffix)
 
         self.log: WritableFile = files.open(path(LOG_SUFFIX))
+        index_bytes = limits.segment_index_bytes
         self.offset_index = WritableOffsetIndex(path(INDEX_SUFFIX), base_offset, index_bytes, files)
         self.time_index = WritableTimeIndex(path(TIME_INDEX_SUFFIX), base_offset, index_bytes, files)
+        self.builder = IndexBuilder(self.offset_index, self.time_index, limits.index_interval_bytes)
         self.transaction_index = WritableTransactionIndex(path(TRANSACTION_INDEX_SUFFIX), base_offset, files)
 
     def go_back(self, written: Written) -> None:
         self.offset_index.go_back(written.offset_entries)
         self.time_index.go_back(written.time_entries)
         self.transaction_index.go_back(len(written.transactions))
+        self.builder.go_back(written.end.position, written.largest, written.bytes_since_index_entry)
 
     def abandon(self) -> None:
         self.log.close()
@@ -137,9 +141,9 @@ class ActiveSegment(Segment):
         self.written = written
         self.created_ms = created_ms
         self._limits = limits
-        self._disk = files
+        self._files = files
         self._jitter_ms = jitter_ms
-        self._open_files: _SegmentFiles | None = None
+        self._opened_files: _SegmentFiles | None = None
 
     @classmethod
     def create(
@@ -213,13 +217,13 @@ class ActiveSegment(Segment):
 
     # -- writing
 
-    def _files(self) -> _SegmentFiles:
-        opened = self._open_files
+    def _writable(self) -> _SegmentFiles:
+        opened = self._opened_files
         if opened is None:
-            index_bytes = self._limits.segment_index_bytes
-            opened = self._opened.open(lambda: _SegmentFiles(self.directory, self.base_offset, index_bytes, self._disk))
+            limits = self._limits
+            opened = self._opened.open(lambda: _SegmentFiles(self.directory, self.base_offset, limits, self._files))
             opened.go_back(self.written)
-            self._open_files = opened
+            self._opened_files = opened
         return opened
 
     def must_roll(self, size: int, max_timestamp: int, last_offset: int, limits: SegmentLimits, now_ms: int) -> bool:
@@ -237,7 +241,7 @@ class ActiveSegment(Segment):
             return True
         if position and self._waited_ms(max_timestamp, now_ms) > limits.segment_ms - self._jitter_ms:
             return True
-        opened = self._files()
+        opened = self._writable()
         return (
             opened.offset_index.is_full
             or opened.time_index.is_full
@@ -271,7 +275,7 @@ class ActiveSegment(Segment):
         Raises:
             LogOfflineError: The disk failed. What of the batches is in the file is unknown.
         """
-        opened = self._files()
+        opened = self._writable()
         before = self.written
         if self._limits.preallocate and before.position == 0:
             opened.log.truncate(self._limits.segment_bytes)
@@ -283,30 +287,20 @@ class ActiveSegment(Segment):
     ) -> Written:
         before = self.written
         opened.go_back(before)
-        offset_index, time_index = opened.offset_index, opened.time_index
-        interval, since = self._limits.index_interval_bytes, before.bytes_since_index_entry
-        position, largest = before.position, before.largest
-        for header in headers:
-            if header.max_timestamp > largest.timestamp:
-                largest = TimestampOffset(header.max_timestamp, header.last_offset)
-            if since > interval and not (offset_index.is_full or time_index.is_full):
-                offset_index.append(header.last_offset, position)
-                time_index.maybe_append(*largest)
-                since = 0
-            position += header.size_bytes
-            since += header.size_bytes
+        builder = opened.builder
+        builder.add(headers)
         for transaction in aborted:
             opened.transaction_index.append(transaction)
         first_timestamp = before.first_timestamp
         if first_timestamp is None and before.position == 0:
             first_timestamp = headers[0].max_timestamp
         return Written(
-            SegmentEnd(position, headers[-1].next_offset, None),
-            largest,
+            SegmentEnd(builder.position, headers[-1].next_offset, None),
+            builder.largest,
             first_timestamp,
-            since,
-            offset_index.count,
-            time_index.count,
+            builder.bytes_since_entry,
+            opened.offset_index.count,
+            opened.time_index.count,
             (*before.transactions, *aborted) if aborted else before.transactions,
         )
 
@@ -324,7 +318,7 @@ class ActiveSegment(Segment):
         Returns:
             What is to be published, where the file holds all of the batches; else the file ends as before, and None.
         """
-        opened, position = self._files(), self.written.position
+        opened, position = self._writable(), self.written.position
         end = position + sum(header.size_bytes for header in headers)
         window = self.contents.window(position, end - position)
         stop = min(end, window.end)
@@ -339,7 +333,7 @@ class ActiveSegment(Segment):
 
     def sync(self) -> None:
         """Return when what was written is on the disk."""
-        opened = self._files()
+        opened = self._writable()
         opened.log.sync()
         opened.offset_index.sync()
         opened.time_index.sync()
@@ -347,7 +341,7 @@ class ActiveSegment(Segment):
 
     def park(self) -> None:
         """Close the files as they are, to be opened again at the next append."""
-        opened, self._open_files = self._open_files, None
+        opened, self._opened_files = self._opened_files, None
         if opened is not None:
             opened.abandon()
 
@@ -360,14 +354,14 @@ class ActiveSegment(Segment):
         Returns:
             The same segment, as one that is only read.
         """
-        opened, written = self._files(), self.written
+        opened, written = self._writable(), self.written
         opened.go_back(written)
-        opened.time_index.maybe_append(*written.largest, at_roll=True)
+        opened.builder.finish()
         written = written._replace(time_entries=opened.time_index.count)
         if opened.log.size != written.position:
             opened.log.truncate(written.position)
         self.written = written
-        self._open_files = None
+        self._opened_files = None
         opened.offset_index.close()
         opened.time_index.close()
         opened.transaction_index.close()
@@ -387,7 +381,7 @@ class ActiveSegment(Segment):
     def offset_index(self) -> OffsetIndex:
         """The offset index, up to the published entries."""
         count = self.written.offset_entries
-        opened = self._open_files
+        opened = self._opened_files
         if opened is not None:
             return OffsetIndex.of(opened.offset_index.path, self.base_offset, opened.offset_index.entries, count)
         index = OffsetIndex(self._sibling(INDEX_SUFFIX), self.base_offset, is_own=False)
@@ -398,7 +392,7 @@ class ActiveSegment(Segment):
     def time_index(self) -> TimeIndex:
         """The time index, up to the published entries."""
         count = self.written.time_entries
-        opened = self._open_files
+        opened = self._opened_files
         if opened is not None:
             return TimeIndex.of(opened.time_index.path, self.base_offset, opened.time_index.entries, count)
         index = TimeIndex(self._sibling(TIME_INDEX_SUFFIX), self.base_offset, is_own=False)

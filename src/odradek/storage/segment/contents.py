@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from odradek.errors import LogError
+from odradek.records.header import LOG_OVERHEAD, BatchHeader
+from odradek.records.scan import scan_batches
 from odradek.storage.regular_files import open_descriptor
 from odradek.storage.system_errors import raise_unless_of_system
 
@@ -25,6 +27,8 @@ Mapped: TypeAlias = mmap.mmap | bytes
 
 WINDOW_BYTES = 1 << 20
 """How much of an unstable file is read at a time, unless a batch is larger."""
+
+_PROBE_BYTES = 1 << 16
 
 
 class Window(NamedTuple):
@@ -110,3 +114,24 @@ class Contents:
             raise_unless_of_system(error)
             raise LogError(f"{self._path} cannot be read at position {position}: {error.strerror}") from error
         return Window(data, position)
+
+    def batch_at(self, position: int, end: int) -> BatchHeader | None:
+        """Return the header of the batch that starts at a position; `None` where no valid batch does.
+
+        Args:
+            position: The position.
+            end: Where the batches end, at most.
+        """
+        left = end - position
+        if position < 0 or left < LOG_OVERHEAD:
+            return None
+        window = self.window(position, min(left, _PROBE_BYTES))
+        at = position - window.origin
+        size = LOG_OVERHEAD + int.from_bytes(window.data[at + 8 : at + LOG_OVERHEAD], "big", signed=True)
+        if not LOG_OVERHEAD <= size <= left:
+            return None
+        if window.end < position + size:
+            window = self.window(position, size)
+            if window.end < position + size:
+                return None
+        return next(iter(scan_batches(window.data, position, position + size, origin=window.origin)), None)

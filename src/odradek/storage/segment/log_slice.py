@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.segment.contents import Contents, Mapped, Window
+from odradek.storage.segment.segment_scan import SegmentScan
+
+_SLICE_BYTES_IN_MEMORY = 8 << 20
 
 
 class LogSlice:
@@ -67,3 +72,39 @@ class LogSlice:
     def origin(self) -> int:
         """The position in the file that `data` starts at."""
         return self._window.origin
+
+    def part(self, position: int, end_position: int) -> LogSlice:
+        """Return the slice between two positions."""
+        next_offset = self.next_offset if end_position == self.end_position else None
+        return LogSlice(self.path, self._contents, position, end_position, self.base_offset, next_offset)
+
+    def batch_end(self, position: int, index: OffsetIndex, size_bytes: int) -> int:
+        """Return where a batch of the slice ends, about so many bytes after a position where one begins."""
+        entry = index.floor_position(position + size_bytes)
+        end = index.entry(entry).position if entry >= 0 else 0
+        if end > position and self._contents.batch_at(end, self.end_position) is not None:
+            return end
+        # The index does not tell, or what it says is not so.
+        for header in SegmentScan(self.path, self._contents, position, self.end_position):
+            if header.end_position - position > size_bytes:
+                return header.position if header.position > position else header.end_position
+        return self.end_position
+
+
+def cut_slice(whole: LogSlice, index: OffsetIndex, size_bytes: int) -> Iterator[LogSlice]:
+    """Cut a slice into parts of about a size, one after the other.
+
+    Args:
+        whole: The slice.
+        index: The segment's offset index.
+        size_bytes: About how many bytes a part has at most; fewer where the file is not mapped.
+    """
+    if not whole.is_stable:
+        size_bytes = min(size_bytes, _SLICE_BYTES_IN_MEMORY)
+    position, end_position = whole.position, whole.end_position
+    while end_position - position > size_bytes:
+        end = whole.batch_end(position, index, size_bytes)
+        yield whole.part(position, end)
+        position = end
+    if position < end_position:
+        yield whole.part(position, end_position)

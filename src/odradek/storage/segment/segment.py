@@ -23,7 +23,6 @@ from odradek.errors import FormatError
 from odradek.records.batch import read_records
 from odradek.records.header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
 from odradek.records.kernels.objects import Record
-from odradek.records.scan import scan_batches
 from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.formats.time_index import TimeIndex, TimestampOffset
 from odradek.storage.formats.transaction_index import TransactionIndex
@@ -35,12 +34,9 @@ from odradek.storage.names import (
     segment_file_name,
 )
 from odradek.storage.segment.contents import Contents, Mapped
-from odradek.storage.segment.log_slice import LogSlice
+from odradek.storage.segment.log_slice import LogSlice, cut_slice
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment_scan import SegmentScan
-
-_PROBE_BYTES = 1 << 16
-_SLICE_BYTES_IN_MEMORY = 8 << 20
 
 
 class Access(Enum):
@@ -227,7 +223,7 @@ class Segment:
 
     def batch_at(self, position: int) -> BatchHeader | None:
         """Return the header of the batch that starts at a position; `None` where no valid batch does."""
-        return _batch_at(self.contents, position, self.size_bytes)
+        return self.contents.batch_at(position, self.size_bytes)
 
     def scan(
         self,
@@ -309,22 +305,8 @@ class Segment:
             next_offset: Where the next segment begins, if the range goes up to it.
         """
         # All that it needs is open from here on: the files may be replaced or deleted meanwhile.
-        contents, index = self.contents, self.offset_index
-        if contents.mapped is None:
-            slice_bytes = min(slice_bytes, _SLICE_BYTES_IN_MEMORY)
-        while end_position - position > slice_bytes:
-            entry = index.floor_position(position + slice_bytes)
-            cut = index.entry(entry).position if entry >= 0 else 0
-            if cut <= position or _batch_at(contents, cut, end_position) is None:
-                cut = end_position
-                for header in SegmentScan(self.path, contents, position, end_position):
-                    if header.end_position - position > slice_bytes:
-                        cut = header.position if header.position > position else header.end_position
-                        break
-            yield LogSlice(self.path, contents, position, cut, self.base_offset)
-            position = cut
-        if position < end_position:
-            yield LogSlice(self.path, contents, position, end_position, self.base_offset, next_offset)
+        whole = LogSlice(self.path, self.contents, position, end_position, self.base_offset, next_offset)
+        yield from cut_slice(whole, self.offset_index, slice_bytes)
 
     # -- ends and times
 
@@ -488,19 +470,3 @@ class Segment:
         self._offset_index = None
         self._time_index = None
         self._opened.forget(self)
-
-
-def _batch_at(contents: Contents, position: int, end: int) -> BatchHeader | None:
-    left = end - position
-    if position < 0 or left < LOG_OVERHEAD:
-        return None
-    window = contents.window(position, min(left, _PROBE_BYTES))
-    at = position - window.origin
-    size = LOG_OVERHEAD + int.from_bytes(window.data[at + 8 : at + LOG_OVERHEAD], "big", signed=True)
-    if not LOG_OVERHEAD <= size <= left:
-        return None
-    if window.end < position + size:
-        window = contents.window(position, size)
-        if window.end < position + size:
-            return None
-    return next(iter(scan_batches(window.data, position, position + size, origin=window.origin)), None)

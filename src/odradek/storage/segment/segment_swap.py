@@ -1,6 +1,6 @@
 """Puts a compacted segment in the place of those that it was made from, so that a crash leaves the one or the other.
 
-    0.log.cleaned ->  0.log.swap  ->  0.log                  written and synced before; see `SegmentWriter`
+    0.log.cleaned ->  0.log.swap  ->  0.log                  written and synced before; see `CleanedSegment`
     0.log 7.log                   ->  0.log.deleted 7.log.deleted, unlinked later
                   ^ until here a restart throws the new segment away, from here on it completes the swap
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import Any
 
 import pytest
+from typing_extensions import Buffer
 
 from odradek.errors import (
     BrokerError,
@@ -21,7 +23,7 @@ from odradek.records.compression import Codec, compress
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.encode import seal
-from odradek.records.message_builder import build_message_set
+from odradek.testing.message_builder import build_message_set
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -30,8 +32,8 @@ CODECS = list(Codec)
 OLD_CODECS = CODECS[:4]
 
 
-def _validate(data: bytes | bytearray, rules: AppendRules | None = None, **options: object) -> ValidatedAppend:
-    arguments = {"base_offset": 1234, "partition_leader_epoch": 7, "now_ms": NOW, **options}
+def _validate(data: bytes | bytearray, rules: AppendRules | None = None, **options: Any) -> ValidatedAppend:
+    arguments: dict[str, Any] = {"base_offset": 1234, "partition_leader_epoch": 7, "now_ms": NOW, **options}
     validated = validate_append(data, rules or AppendRules(), **arguments)
     scan = scan_batches(validated.data)
     assert list(scan) == [validated.header]
@@ -56,7 +58,7 @@ def _patched(batch: bytes, layout: str, position: int, *values: int) -> bytes:
     return seal(bytes(header), batch[61:])
 
 
-def _crc(batch: object) -> bytes:
+def _crc(batch: Buffer) -> bytes:
     return bytes(memoryview(batch)[17:21])
 
 

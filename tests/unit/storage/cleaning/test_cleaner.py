@@ -23,6 +23,7 @@ from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.formats.time_index import TimeIndex
 from odradek.storage.formats.transaction_index import TransactionIndex
 from odradek.storage.log.read_only_log import ReadOnlyLog
+from peers.kafka_fixture import KafkaFixture
 
 NOW = 2_000_000_000_000
 RETENTION = 1000
@@ -74,7 +75,7 @@ def left(log: FolderLog) -> list[str]:
                 found.append(f"{header.last_offset}:-")
             for record in read_records(segment.data, header):
                 if header.is_control:
-                    found.append(f"{record.offset}:{ControlRecordType(record.key[3]).name}")
+                    found.append(f"{record.offset}:{ControlRecordType((record.key or b'')[3]).name}")
                     continue
                 value = "" if record.value is None else "=" + record.value.decode()
                 found.append(f"{record.offset}:{(record.key or b'').decode()}{value}")
@@ -354,7 +355,9 @@ def test_damage_stops_the_round_and_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_formats_are_written_anew_as_v2(magic: int, codec: Codec, fixture_2_8_2, tmp_path: Path) -> None:
+def test_old_formats_are_written_anew_as_v2(
+    magic: int, codec: Codec, fixture_2_8_2: KafkaFixture, tmp_path: Path
+) -> None:
     source = fixture_2_8_2.log_dir / f"v{magic}-{codec.name.lower()}-0"
     log = FolderLog(tmp_path / "t-0", CONFIG)
     for path in source.glob("*.log"):
@@ -409,7 +412,9 @@ SIZES: list[tuple[str, list[int], int, int, list[list[int]]]] = [
 
 
 @pytest.mark.parametrize(("name", "_counts", "max_bytes", "max_index", "expected"), SIZES)
-def test_groups(name: str, _counts, max_bytes: int, max_index: int, expected, tmp_path: Path) -> None:
+def test_groups(
+    name: str, _counts: list[int], max_bytes: int, max_index: int, expected: list[list[int]], tmp_path: Path
+) -> None:
     log = FolderLog(tmp_path / "t-0", CONFIG)
     for number in range(3):
         log.write(number, data(number, "k=" + "v" * 100))
@@ -492,7 +497,7 @@ ROUNDS: list[tuple[str, list[int], int, int]] = [
 
 @pytest.mark.parametrize(("topic", "bases", "first_dirty", "horizon_ms"), ROUNDS)
 def test_the_same_round_as_kafkas_own(
-    topic: str, bases: list[int], first_dirty: int, horizon_ms: int, fixture_4_3_1, tmp_path: Path
+    topic: str, bases: list[int], first_dirty: int, horizon_ms: int, fixture_4_3_1: KafkaFixture, tmp_path: Path
 ) -> None:
     source = fixture_4_3_1.log_dir_unclean / topic
     log = FolderLog(tmp_path / topic, dataclasses.replace(COMPACT, internal_segment_bytes=32768))
@@ -525,7 +530,7 @@ def records_of(data: bytes) -> list[Record]:
     return [record for header in scan_batches(data) for record in read_records(data, header)]
 
 
-def test_a_log_that_kafka_has_cleaned_stays_as_it_is(kafka_fixture, tmp_path: Path) -> None:
+def test_a_log_that_kafka_has_cleaned_stays_as_it_is(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     for topic in ("compacted-0", "compacted-zstd-0"):
         log = FolderLog(tmp_path / topic, CONFIG)
         for path in (kafka_fixture.log_dir / topic).glob("*.log"):
@@ -638,7 +643,8 @@ def test_a_crash_at_any_change_leaves_the_old_segments_or_the_new_one(tmp_path: 
         with ReadOnlyLog(path) as log:
             return [(record.offset, record.value) for record in log.read()]
 
-    old, new = [(0, b"1"), (1, b"1"), (2, b"2"), (4, b"3"), (100, b"0")], [(1, b"1"), (4, b"3"), (100, b"0")]
+    old: list[tuple[int | None, bytes | None]] = [(0, b"1"), (1, b"1"), (2, b"2"), (4, b"3"), (100, b"0")]
+    new: list[tuple[int | None, bytes | None]] = [(1, b"1"), (4, b"3"), (100, b"0")]
     outcomes = []
     for changes in range(1000):
         path = tmp_path / str(changes) / "t-0"

@@ -191,7 +191,7 @@ def test_a_link_to_itself_and_a_folder_out_of_reach(tmp_path: Path, monkeypatch:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for mode in ("a", "r"):
         with pytest.raises(LogError, match="loop"):
-            odradek.open(tmp_path / "loop", mode=mode)  # type: ignore[call-overload]
+            odradek.open(tmp_path / "loop", mode=mode)
     (tmp_path / "data").mkdir()
 
     def refuse(*_: object) -> None:

@@ -149,8 +149,8 @@ def test_a_disk_that_fails_is_a_log_error_that_names_the_file(tmp_path: Path, mo
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(LogError, match=r"meta\.properties cannot be opened: Permission denied"):
         odradek.open(tmp_path)
-    with odradek.open(tmp_path, mode="r") as logs:
-        assert "it cannot be read: Permission denied" in str(logs.problems[0])
+    with odradek.open(tmp_path, mode="r") as reader:
+        assert "it cannot be read: Permission denied" in str(reader.problems[0])
 
 
 def test_node_and_directory_are_held_against_the_metadata(tmp_path: Path) -> None:

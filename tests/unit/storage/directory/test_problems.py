@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,12 +169,13 @@ def test_keys_name_a_topic_and_a_partition_that_can_be(tmp_path: Path) -> None:
             logs.create_topic(name, partitions=2)
             logs[name, 1].append([Record(None, name.encode())])
     for mode in ("a", "r"):
-        with odradek.open(tmp_path, mode=mode) as logs:  # type: ignore[call-overload]
+        with odradek.open(tmp_path, mode=mode) as logs:
             for key in (("a", -1), ("a", 1 << 31), ("", 0), ("..", 0), ("a/../a", 1), ("a\0", 1), ("x" * 300, 0)):
                 assert key not in logs
                 with pytest.raises(odradek.LogError):
                     logs[key]
-            for key in (("a", True), ("a", 1.0), ["a", 1], "a", ("a", 1, 2), (b"a", 1), None):
+            wrong: list[Any] = [("a", True), ("a", 1.0), ["a", 1], "a", ("a", 1, 2), (b"a", 1), None]
+            for key in wrong:
                 assert key not in logs
                 with pytest.raises(TypeError):
                     logs[key]

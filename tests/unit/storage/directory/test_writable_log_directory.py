@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,7 +215,11 @@ def test_a_deleted_topic_is_removed_in_its_time(tmp_path: Path) -> None:
         ("log.retention.ms", "soon", "'soon' is not a whole number"),
         ("log.retention.check.interval.ms", "1_000", "'1_000' is not a whole number"),
         ("log.retention.check.interval.ms", "0", "'0' is not within 1 to 9223372036854775807"),
-        ("log.retention.check.interval.ms", 60_000, "60000 is no text"),
+        ("log.retention.check.interval.ms", None, "None is neither text nor a number nor a bool"),
+        ("log.retention.check.interval.ms", 0, "'0' is not within 1 to 9223372036854775807"),
+        ("log.retension.ms", "1", "no such setting of a broker; did you mean log.retention.ms?"),
+        ("log.retention.hour", "1", "no such setting of a broker; did you mean log.retention.hours?"),
+        ("retention.ms", "1", "this is a setting of a topic; the broker's for all topics is log.retention.ms"),
         ("log.cleaner.io.max.bytes.per.second", "nan", "'nan' is not a number"),
         ("log.cleaner.io.max.bytes.per.second", "0", "'0' is not within 1 to inf"),
         ("log.cleaner.dedupe.buffer.size", "0", "'0' is not within 4096 to"),
@@ -223,11 +228,53 @@ def test_a_deleted_topic_is_removed_in_its_time(tmp_path: Path) -> None:
     ],
 )
 def test_settings_of_the_broker_are_checked_when_it_is_opened(
-    name: str, value: str, reason: str, tmp_path: Path
+    name: str, value: Any, reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidConfigError, match=re.escape(f"{name}: {reason}")):
         odradek.open(tmp_path / "data", config={name: value})
     assert not (tmp_path / "data").exists()
+
+
+def test_settings_may_be_numbers_and_bools_and_are_kept_as_text(tmp_path: Path) -> None:
+    broker = {"log.retention.check.interval.ms": 60_000, "log.cleaner.enable": False, "log.retention.hours": 2}
+    with odradek.open(tmp_path / "data", config=broker) as logs:
+        logs.create_topic("t", config={"retention.bytes": 1 << 30, "preallocate": True, "segment.ms": "5"})
+        logs.alter_topic_config("t", {"min.cleanable.dirty.ratio": 0.25, "segment.ms": None})
+        config = logs.topic_config("t")
+    assert config.overrides == {
+        "retention.bytes": "1073741824",
+        "preallocate": "true",
+        "min.cleanable.dirty.ratio": "0.25",
+    }
+    assert (config.retention_ms, config.preallocate, config.min_cleanable_dirty_ratio) == (7_200_000, True, 0.25)
+
+
+def test_settings_of_a_broker_that_are_not_used_here_are_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config: dict[str, odradek.ConfigValue] = {
+        "listeners": "PLAINTEXT://:9092",
+        "num.partitions": 3,
+        "zookeeper.connect": "localhost:2181",
+    }
+    with odradek.open(tmp_path / "data", config=config):
+        pass
+    # The last one is of another version.
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "zookeeper.connect is no setting of Kafka 4.3.1's broker, and has no effect"
+    ]
+
+
+def test_misspelt_settings_of_a_topic_are_named_with_the_nearest(tmp_path: Path) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        with pytest.raises(InvalidConfigError, match=r"retention\.m: .*did you mean retention\.ms\?"):
+            logs.create_topic("t", config={"retention.m": 1})
+        with pytest.raises(InvalidConfigError, match=r"log\.retention\.hours: .*did you mean retention\.ms\?"):
+            logs.create_topic("t", config={"log.retention.hours": 1})
+        logs.create_topic("t")
+        with pytest.raises(InvalidConfigError, match=r"did you mean cleanup\.policy\?"):
+            logs.alter_topic_config("t", {"cleanup.polity": "compact"})
+        assert logs.topic_config("t").overrides == {}
 
 
 def test_a_log_that_cannot_be_opened_does_not_keep_the_others_from_being_shortened(tmp_path: Path) -> None:
@@ -270,8 +317,9 @@ def test_what_is_no_folder_and_what_is_no_log(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("t")
     for mode in ("a", "r"):
-        with odradek.open(tmp_path / "data", mode=mode) as logs:  # type: ignore[call-overload]
-            for key in ("t", ("t",), ("t", "0"), (0, "t")):
+        with odradek.open(tmp_path / "data", mode=mode) as logs:
+            wrong: list[Any] = ["t", ("t",), ("t", "0"), (0, "t")]
+            for key in wrong:
                 with pytest.raises(TypeError, match="a log goes by its topic and the number of its partition"):
                     logs[key]
             for key in (("t", 1), ("other", 0), ("../data/t", 0)):
@@ -289,11 +337,11 @@ def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
         assert len(opened) < 20
         for log in logs:
             assert values(log) == [b"0"] * 5 + [b"1"] * 5 + [b"2"] * 5
-    with odradek.open(tmp_path, mode="r") as logs:
-        for log in logs:
-            assert not log.damage
-            assert len(values(log)) == 15
-            for segment in log.segments:
+    with odradek.open(tmp_path, mode="r") as reader:
+        for written in reader:
+            assert not written.damage
+            assert len(values(written)) == 15
+            for segment in written.segments:
                 segment.offset_index.check()
                 segment.time_index.check()
                 assert segment.offset_index.count == 2

@@ -15,6 +15,7 @@ from odradek.storage.formats.checkpoints import (
     write_offset_checkpoint,
 )
 from odradek.storage.names import TopicPartition
+from peers.kafka_fixture import KafkaFixture
 
 TEXT = "0\n2\norders 0 1200\na-b.c 11 9223372036854775807\n"
 OFFSETS = {TopicPartition("orders", 0): 1200, TopicPartition("a-b.c", 11): 2**63 - 1}
@@ -81,7 +82,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
         parse_leader_epochs("0\n1\n0 0 0\n")
 
 
-def test_real_files_are_read_and_written_alike(kafka_fixture) -> None:
+def test_real_files_are_read_and_written_alike(kafka_fixture: KafkaFixture) -> None:
     seen = 0
     for log_dir in (kafka_fixture.log_dir, kafka_fixture.log_dir_unclean):
         for path in log_dir.glob("*-checkpoint"):

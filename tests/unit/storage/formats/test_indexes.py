@@ -1,6 +1,7 @@
 import random
 import struct
 from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.formats.offset_index import OffsetIndex, OffsetPosition, WritableOffsetIndex
 from odradek.storage.formats.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset, WritableTimeIndex
 from odradek.storage.names import parse_segment_file
+from peers.kafka_fixture import KafkaFixture
 
 # Of a broker's segments: what the bytes are, and what they say.
 OFFSET_INDEX = bytes.fromhex("0000009b00003ff9000000e900007ff2000001370000bfeb")
@@ -17,10 +19,12 @@ TIME_INDEX = bytes.fromhex("000001a1fb3debd60000009b000001a1fb3debda000000e9")
 TIME_ENTRIES = [(0x1A1FB3DEBD6, 155), (0x1A1FB3DEBDA, 233)]
 
 
-def real_files(fixture, suffix: str):
+def real_files(fixture: KafkaFixture, suffix: str) -> Iterator[tuple[Path, int]]:
     for log_dir in (fixture.log_dir, fixture.log_dir_unclean):
         for path in sorted(log_dir.rglob(f"*{suffix}")):
-            yield path, parse_segment_file(path.name).base_offset
+            parsed = parse_segment_file(path.name)
+            assert parsed is not None
+            yield path, parsed.base_offset
 
 
 def test_the_bytes_of_a_broker(tmp_path: Path) -> None:
@@ -30,7 +34,7 @@ def test_the_bytes_of_a_broker(tmp_path: Path) -> None:
     assert list(TimeIndex(tmp_path / "t", 0).entries()) == TIME_ENTRIES
 
 
-def test_real_offset_indexes_are_read_and_written_alike(kafka_fixture, tmp_path: Path) -> None:
+def test_real_offset_indexes_are_read_and_written_alike(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     seen = 0
     for path, base_offset in real_files(kafka_fixture, ".index"):
         index = OffsetIndex(path, base_offset)
@@ -47,7 +51,7 @@ def test_real_offset_indexes_are_read_and_written_alike(kafka_fixture, tmp_path:
     assert seen > 100
 
 
-def test_real_time_indexes_are_read_and_written_alike(kafka_fixture, tmp_path: Path) -> None:
+def test_real_time_indexes_are_read_and_written_alike(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     seen = 0
     for path, base_offset in real_files(kafka_fixture, ".timeindex"):
         index = TimeIndex(path, base_offset)

@@ -11,10 +11,12 @@ from odradek.storage.formats.producer_snapshot import (
     read_snapshot,
     write_snapshot,
 )
+from peers.kafka_fixture import KafkaFixture
 
 REAL = bytes.fromhex(
     "00015aa061f80000000100000000000000030000000000480000000000000048000000000000018bcfe68140ffffffffffffffffffffffff"
 )
+
 ENTRY = ProducerSnapshotEntry(3, 0, 72, 72, 0, 1700000072000, NONE, NONE)
 
 
@@ -25,7 +27,7 @@ def test_the_bytes_of_a_broker() -> None:
     assert parse_snapshot(format_snapshot([])) == []
 
 
-def test_real_files_are_read_and_written_alike(kafka_fixture) -> None:
+def test_real_files_are_read_and_written_alike(kafka_fixture: KafkaFixture) -> None:
     seen = 0
     for log_dir in (kafka_fixture.log_dir, kafka_fixture.log_dir_unclean):
         for path in log_dir.rglob("*.snapshot"):

@@ -20,6 +20,7 @@ from odradek.storage.formats.partition_metadata import (
     read_partition_metadata,
     write_partition_metadata,
 )
+from peers.kafka_fixture import KafkaFixture
 
 
 def test_uuids_both_ways() -> None:
@@ -31,7 +32,7 @@ def test_uuids_both_ways() -> None:
             parse_uuid(text)
 
 
-def test_real_meta_properties_are_read_and_written_alike(kafka_fixture) -> None:
+def test_real_meta_properties_are_read_and_written_alike(kafka_fixture: KafkaFixture) -> None:
     for log_dir in (kafka_fixture.log_dir, kafka_fixture.log_dir_unclean):
         path = log_dir / "meta.properties"
         meta = MetaProperties.read(path)
@@ -78,7 +79,7 @@ def test_the_date_is_as_java_writes_it() -> None:
     assert timestamp_comment(datetime(2026, 11, 20, 23, 5, 17, tzinfo=UTC)) == "Fri Nov 20 23:05:17 UTC 2026"
 
 
-def test_real_partition_metadata_is_read_and_written_alike(fixture_4_3_1) -> None:
+def test_real_partition_metadata_is_read_and_written_alike(fixture_4_3_1: KafkaFixture) -> None:
     ids = set()
     for path in fixture_4_3_1.log_dir.glob("*/partition.metadata"):
         topic_id = read_partition_metadata(path)

@@ -5,6 +5,7 @@ import pytest
 from odradek.errors import CorruptIndexError, LogError
 from odradek.storage.formats.transaction_index import AbortedTransaction, TransactionIndex, WritableTransactionIndex
 from odradek.storage.names import parse_segment_file
+from peers.kafka_fixture import KafkaFixture
 
 REAL = bytes.fromhex("00000000000000000001000000000000000300000000000000040000000000000005")
 
@@ -26,11 +27,13 @@ def test_an_unknown_version_is_an_error(tmp_path: Path) -> None:
         TransactionIndex(tmp_path / "x", 2)
 
 
-def test_real_files_are_read_and_written_alike(kafka_fixture, tmp_path: Path) -> None:
+def test_real_files_are_read_and_written_alike(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     seen = 0
     for log_dir in (kafka_fixture.log_dir, kafka_fixture.log_dir_unclean):
         for path in sorted(log_dir.rglob("*.txnindex")):
-            index = TransactionIndex(path, parse_segment_file(path.name).base_offset)
+            parsed = parse_segment_file(path.name)
+            assert parsed is not None
+            index = TransactionIndex(path, parsed.base_offset)
             index.check()
             copy = WritableTransactionIndex(tmp_path / str(seen), index.base_offset)
             for transaction in index.transactions:

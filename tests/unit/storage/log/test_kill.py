@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import odradek
-from odradek.storage.log.recovery import RecoveryReport
+from odradek.storage.log.recovery_report import RecoveryReport
 from peers.appender import value_of
 
 CONFIG = {"internal.segment.bytes": "30000", "index.interval.bytes": "500", "retention.ms": "-1"}

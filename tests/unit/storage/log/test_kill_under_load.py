@@ -25,6 +25,7 @@ from odradek.storage.names import TopicPartition
 from peers import load_writer
 from peers.load_writer import TOPICS, numbered
 from peers.process import wait_for
+from placed import offset_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -123,7 +124,7 @@ class Told:
 def check(log: Log, place: TopicPartition, told: Told, source: random.Random) -> set[int]:
     """Compare one log with what was told of it; return the offsets of what is in it."""
     expected = told.records[place]
-    found = {record.offset: record for record in log.read()}
+    found = {offset_of(record): record for record in log.read()}
     # A kill may tear a write where it passes from one page to the next.
     torn = [] if isinstance(log, WritableLog) else [str(segment.path) for segment in log.segments[-1:]]
     assert [damage.path for damage in log.damage if damage.path not in torn] == []

@@ -7,6 +7,7 @@ import pytest
 from odradek.errors import CheckpointError
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.log.leader_epochs import LeaderEpochCache
+from peers.kafka_fixture import KafkaFixture
 
 
 def cache_of(directory: Path, *entries: tuple[int, int]) -> LeaderEpochCache:
@@ -31,7 +32,9 @@ ASSIGNMENTS = [
 
 
 @pytest.mark.parametrize(("assigned", "left"), ASSIGNMENTS)
-def test_assignments_keep_epochs_and_offsets_growing(tmp_path: Path, assigned, left) -> None:
+def test_assignments_keep_epochs_and_offsets_growing(
+    tmp_path: Path, assigned: list[tuple[int, int]], left: list[tuple[int, int]]
+) -> None:
     cache = LeaderEpochCache(tmp_path)
     for entry in assigned:
         cache.assign(*entry)
@@ -50,7 +53,7 @@ def test_only_news_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", [(-1, 0), (0, -1)])
-def test_negative_numbers_are_refused(tmp_path: Path, entry) -> None:
+def test_negative_numbers_are_refused(tmp_path: Path, entry: tuple[int, int]) -> None:
     with pytest.raises(ValueError):
         LeaderEpochCache(tmp_path).assign(*entry)
 
@@ -68,7 +71,7 @@ END_OFFSETS = [
 
 
 @pytest.mark.parametrize(("epoch", "expected"), END_OFFSETS)
-def test_where_an_epoch_ends(tmp_path: Path, epoch, expected) -> None:
+def test_where_an_epoch_ends(tmp_path: Path, epoch: int, expected: tuple[int, int] | None) -> None:
     cache = cache_of(tmp_path, (2, 10), (5, 20), (7, 30))
     assert cache.end_offset_for(epoch, 99) == expected
     assert LeaderEpochCache(tmp_path / "none").end_offset_for(epoch, 99) is None
@@ -77,7 +80,7 @@ def test_where_an_epoch_ends(tmp_path: Path, epoch, expected) -> None:
 @pytest.mark.parametrize(
     ("offset", "expected"), [(0, None), (9, None), (10, 2), (19, 2), (20, 5), (29, 5), (30, 7), (1 << 40, 7)]
 )
-def test_the_epoch_of_an_offset(tmp_path: Path, offset: int, expected) -> None:
+def test_the_epoch_of_an_offset(tmp_path: Path, offset: int, expected: int | None) -> None:
     assert cache_of(tmp_path, (2, 10), (5, 20), (7, 30)).epoch_for_offset(offset) == expected
 
 
@@ -100,14 +103,14 @@ FROM_START = [
 
 
 @pytest.mark.parametrize(("offset", "left"), FROM_END)
-def test_truncating_the_end(tmp_path: Path, offset: int, left) -> None:
+def test_truncating_the_end(tmp_path: Path, offset: int, left: list[tuple[int, int]]) -> None:
     cache = cache_of(tmp_path, (2, 10), (5, 20), (7, 30))
     cache.truncate_from_end(offset)
     assert cache.entries == LeaderEpochCache(tmp_path).entries == left
 
 
 @pytest.mark.parametrize(("offset", "left"), FROM_START)
-def test_truncating_the_start(tmp_path: Path, offset: int, left) -> None:
+def test_truncating_the_start(tmp_path: Path, offset: int, left: list[tuple[int, int]]) -> None:
     cache = cache_of(tmp_path, (2, 10), (5, 20), (7, 30))
     cache.truncate_from_start(offset)
     assert cache.entries == LeaderEpochCache(tmp_path).entries == left
@@ -126,7 +129,7 @@ def test_a_file_that_kafka_would_refuse(tmp_path: Path) -> None:
         LeaderEpochCache(tmp_path)
 
 
-def test_real_files(kafka_fixture) -> None:
+def test_real_files(kafka_fixture: KafkaFixture) -> None:
     seen = 0
     for path in kafka_fixture.log_dir.rglob("leader-epoch-checkpoint"):
         cache = LeaderEpochCache(path.parent)

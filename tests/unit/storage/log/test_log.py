@@ -4,6 +4,7 @@ import base64
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,16 @@ from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.formats.checkpoints import write_offset_checkpoint
-from odradek.storage.log.loader import LogLoader
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.segment.open_segments import OpenSegments
+from peers.kafka_fixture import KafkaFixture
+from placed import offset_of, offsets_of, timestamp_of, timestamps_of
+
+Copy = Callable[[str], Path]
+Harm = Callable[[Path], None]
 
 
-def as_consumed(record) -> dict[str, Any]:
+def as_consumed(record: Record) -> dict[str, Any]:
     def text(value: bytes | None) -> str | None:
         return None if value is None else base64.b64encode(value).decode()
 
@@ -41,7 +46,7 @@ def as_consumed(record) -> dict[str, Any]:
 
 
 @pytest.fixture(params=["log_dir", "log_dir_unclean"])
-def log_dir(request: pytest.FixtureRequest, kafka_fixture, tmp_path: Path) -> Path:
+def log_dir(request: pytest.FixtureRequest, kafka_fixture: KafkaFixture, tmp_path: Path) -> Path:
     path: Path = getattr(kafka_fixture, request.param)
     if request.param == "log_dir":
         return path
@@ -51,7 +56,7 @@ def log_dir(request: pytest.FixtureRequest, kafka_fixture, tmp_path: Path) -> Pa
     return tmp_path / "unclean"
 
 
-def test_every_record_is_what_a_consumer_was_given(kafka_fixture, log_dir: Path) -> None:
+def test_every_record_is_what_a_consumer_was_given(kafka_fixture: KafkaFixture, log_dir: Path) -> None:
     with LogDirectory(log_dir) as logs:
         assert {str(topic_partition) for topic_partition in logs.topic_partitions()} >= set(kafka_fixture.consumed)
         for name, expected in kafka_fixture.consumed.items():
@@ -66,7 +71,7 @@ def test_every_record_is_what_a_consumer_was_given(kafka_fixture, log_dir: Path)
         assert logs.problems == []
 
 
-def test_offsets_for_times_are_what_kafka_answered(kafka_fixture, log_dir: Path) -> None:
+def test_offsets_for_times_are_what_kafka_answered(kafka_fixture: KafkaFixture, log_dir: Path) -> None:
     with LogDirectory(log_dir) as logs:
         for asked in kafka_fixture.offsets_for_times:
             found = logs[asked["topic"], asked["partition"]].offset_for_time(asked["timestamp"])
@@ -75,7 +80,7 @@ def test_offsets_for_times_are_what_kafka_answered(kafka_fixture, log_dir: Path)
 
 
 @pytest.fixture
-def copy(kafka_fixture, tmp_path: Path):
+def copy(kafka_fixture: KafkaFixture, tmp_path: Path) -> Copy:
     """Copies one log of the unclean directory, to be damaged."""
 
     def make(name: str) -> Path:
@@ -123,11 +128,11 @@ def swap_indexes(folder: Path) -> None:
 
 @pytest.mark.parametrize("harm", [drop_indexes, empty_indexes, pad_indexes, garble_indexes, swap_indexes])
 @pytest.mark.parametrize("name", ["v2-none-0", "v2-lz4-0", "compacted-0", "keyed-1"])
-def test_indexes_are_no_more_than_hints(kafka_fixture, copy, harm, name: str) -> None:
+def test_indexes_are_no_more_than_hints(kafka_fixture: KafkaFixture, copy: Copy, harm: Harm, name: str) -> None:
     folder = copy(name)
     with ReadOnlyLog(folder) as whole:
         records = list(whole.read())
-        times = [record.timestamp for record in records]
+        times = timestamps_of(records)
         asked = [(at, whole.offset_for_time(at)) for at in [*times[::9], min(times) - 1, max(times) + 1]]
         last = whole.find_max_timestamp()
     harm(folder)
@@ -141,26 +146,27 @@ def test_indexes_are_no_more_than_hints(kafka_fixture, copy, harm, name: str) ->
             assert log.offset_for_time(at) == found
 
 
-def test_every_time_is_found_as_by_looking_at_every_record(kafka_fixture) -> None:
+def test_every_time_is_found_as_by_looking_at_every_record(kafka_fixture: KafkaFixture) -> None:
     with LogDirectory(kafka_fixture.log_dir_unclean) as logs:
         for name in ("v2-none", "v2-gzip", "keyed", "compacted", "v2-append-time"):
             log = logs[name, 0]
             records = list(log.read(include_control=True))
-            times = sorted({at + more for record in records for at in (record.timestamp,) for more in (-1, 0, 1)})
+            times = sorted({at + more for at in timestamps_of(records) for more in (-1, 0, 1)})
             for timestamp in [*times[:30], *times[30:-30:7], *times[-30:]]:
-                expected = next((r.offset for r in records if r.timestamp >= timestamp), None)
+                expected = next((r.offset for r in records if timestamp_of(r) >= timestamp), None)
                 assert log.offset_for_time(timestamp) == expected
-            largest = max(record.timestamp for record in records)
+            largest = max(timestamps_of(records))
             found = log.find_max_timestamp()
+            assert found is not None
             assert found[:2] == (largest, next(r.offset for r in records if r.timestamp == largest))
 
 
-def test_ranges_from_and_to_every_offset(kafka_fixture, log_dir: Path) -> None:
+def test_ranges_from_and_to_every_offset(kafka_fixture: KafkaFixture, log_dir: Path) -> None:
     with LogDirectory(log_dir) as logs:
         for name in ("v2-zstd-0", "compacted-0", "transactional-0", "truncated-head-0"):
             topic, _, partition = name.rpartition("-")
             log = logs[topic, int(partition)]
-            records = [record.offset for record in log.read()]
+            records = offsets_of(log.read())
             for offset in range(log.log_start_offset, log.log_end_offset + 1, 13):
                 assert [r.offset for r in log.read(offset)] == [found for found in records if found >= offset]
                 assert [r.offset for r in log.read(None, offset)] == [found for found in records if found < offset]
@@ -173,7 +179,7 @@ def test_ranges_from_and_to_every_offset(kafka_fixture, log_dir: Path) -> None:
 
 @pytest.mark.parametrize("slice_bytes", [1, 1000, 5000, 40_000, 1 << 30])
 @pytest.mark.parametrize("harm", [None, drop_indexes, garble_indexes])
-def test_slices_are_whole_batches_and_miss_none(copy, slice_bytes: int, harm) -> None:
+def test_slices_are_whole_batches_and_miss_none(copy: Copy, slice_bytes: int, harm: Harm | None) -> None:
     folder = copy("v2-snappy-0")
     if harm is not None:
         harm(folder)
@@ -193,12 +199,14 @@ def test_slices_are_whole_batches_and_miss_none(copy, slice_bytes: int, harm) ->
 
 
 @pytest.mark.parametrize("name", ["v2-none-0", "v2-lz4-0", "transactional-0", "compacted-zstd-0"])
-def test_a_segment_cut_at_every_byte_of_its_last_batches(kafka_fixture, tmp_path: Path, name: str) -> None:
+def test_a_segment_cut_at_every_byte_of_its_last_batches(
+    kafka_fixture: KafkaFixture, tmp_path: Path, name: str
+) -> None:
     with ReadOnlyLog(kafka_fixture.log_dir_unclean / name) as log:
         original = log.segments[-1]
         batches = list(original.scan())[-2:]
         base = original.base_offset
-        records = [record.offset for record in log.read(base, include_control=True)]
+        records = offsets_of(log.read(base, include_control=True))
     (tmp_path / name).mkdir()
     for suffix in (".log", ".index", ".timeindex", ".snapshot"):
         shutil.copy(original.path.with_suffix(suffix), tmp_path / name)
@@ -217,7 +225,7 @@ def test_a_segment_cut_at_every_byte_of_its_last_batches(kafka_fixture, tmp_path
             assert [(damage.path, damage.position) for damage in log.damage] == [(str(path), good)] * (good != cut)
 
 
-def test_the_tail_of_zeros_of_a_preallocated_segment_is_reported(copy) -> None:
+def test_the_tail_of_zeros_of_a_preallocated_segment_is_reported(copy: Copy) -> None:
     folder = copy("v2-none-0")
     with ReadOnlyLog(folder) as log:
         last, end = log.segments[-1].path, log.log_end_offset
@@ -229,34 +237,34 @@ def test_the_tail_of_zeros_of_a_preallocated_segment_is_reported(copy) -> None:
         assert [damage.position for damage in log.damage] == [size]
 
 
-def test_corruption_before_the_end_is_raised_where_it_is_met(kafka_fixture, copy) -> None:
+def test_corruption_before_the_end_is_raised_where_it_is_met(kafka_fixture: KafkaFixture, copy: Copy) -> None:
     folder = copy("v2-gzip-0")
     with ReadOnlyLog(folder) as log:
         segment = log.segments[1]
         broken = list(segment.scan())[2]
-        records = list(log.read())
+        offsets = offsets_of(log.read())
     data = bytearray(segment.path.read_bytes())
     data[broken.end_position - 1] ^= 1
     segment.path.write_bytes(data)
     with ReadOnlyLog(folder) as log:
         given: list[int] = []
         with pytest.raises(CorruptRecordError) as caught:
-            given.extend(record.offset for record in log.read())
-        assert given == [record.offset for record in records if record.offset < broken.base_offset]
+            given.extend(offset_of(record) for record in log.read())
+        assert given == [offset for offset in offsets if offset < broken.base_offset]
         assert caught.value.path == str(segment.path)
         assert caught.value.position == broken.position
         behind = [record.offset for record in log.read(broken.next_offset)]
-        assert behind == [record.offset for record in records if record.offset >= broken.next_offset]
+        assert behind == [offset for offset in offsets if offset >= broken.next_offset]
     segment.path.write_bytes(data[: broken.end_position - 5])
     with ReadOnlyLog(folder) as log:
         assert [damage.position for damage in log.damage] == [broken.position]
         given = []
         with pytest.raises(FormatError):
-            given.extend(record.offset for record in log.read())
-        assert given == [record.offset for record in records if record.offset < broken.base_offset]
+            given.extend(offset_of(record) for record in log.read())
+        assert given == [offset for offset in offsets if offset < broken.base_offset]
 
 
-def test_committed_without_transaction_index_and_snapshots(kafka_fixture, copy) -> None:
+def test_committed_without_transaction_index_and_snapshots(kafka_fixture: KafkaFixture, copy: Copy) -> None:
     expected = kafka_fixture.consumed_committed["transactional-0"]["records"]
     for patterns in (["*.txnindex"], ["*.snapshot"], ["*.txnindex", "*.snapshot"], ["*.txnindex", "*.index"]):
         folder = copy("transactional-0")
@@ -275,7 +283,7 @@ def test_committed_without_transaction_index_and_snapshots(kafka_fixture, copy) 
                 assert part == [record for record in expected if offset <= record["offset"] < offset + 30]
 
 
-def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins(copy) -> None:
+def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins(copy: Copy) -> None:
     folder = copy("transactional-0")
     with ReadOnlyLog(folder) as log:
         last = log.segments[-1]
@@ -294,14 +302,14 @@ def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins(copy
                     opened.setdefault(batch.producer_id, batch.base_offset)
             expected = min(opened.values(), default=header.next_offset)
             assert log.last_stable_offset == expected
-            assert all(record.offset < expected for record in log.read(isolation="read_committed"))
+            assert all(offset < expected for offset in offsets_of(log.read(isolation="read_committed")))
             checked += expected < header.next_offset
         if number > 40:
             break
     assert checked
 
 
-def test_a_compaction_that_a_crash_cut_short(fixture_4_3_1, tmp_path: Path) -> None:
+def test_a_compaction_that_a_crash_cut_short(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     folder = tmp_path / "v2-none-0"
     shutil.copytree(fixture_4_3_1.log_dir / "v2-none-0", folder)
     with ReadOnlyLog(folder) as log:
@@ -324,29 +332,7 @@ def test_a_compaction_that_a_crash_cut_short(fixture_4_3_1, tmp_path: Path) -> N
         assert log.segments[0].path == first
 
 
-def test_a_compacted_segment_without_records_takes_its_place_whole(fixture_4_3_1, tmp_path: Path) -> None:
-    folder = tmp_path / "v2-none-0"
-    shutil.copytree(fixture_4_3_1.log_dir / "v2-none-0", folder)
-    with ReadOnlyLog(folder) as log:
-        first, second = (segment.path for segment in log.segments[:2])
-        second_base = log.segments[1].base_offset
-        rest = [record.offset for record in log.read(second_base)]
-        assert first.with_suffix(".timeindex").stat().st_size
-    # A power cut may leave of its files the `.log` alone: the old indexes are still there then.
-    (folder / f"{first.name}.swap").touch()
-    with ReadOnlyLog(folder) as log:
-        assert [segment.path.name for segment in log.segments[:2]] == [f"{first.name}.swap", second.name]
-        assert [record.offset for record in log.read()] == rest
-    LogLoader(folder, OpenSegments(), recovery_point=second_base).load()
-    with ReadOnlyLog(folder) as log:
-        assert [record.offset for record in log.read()] == rest
-        assert log.find_timestamp(0).offset == rest[0]
-        assert not first.stat().st_size
-        assert not first.with_suffix(".timeindex").stat().st_size
-        assert not first.with_suffix(".index").stat().st_size
-
-
-def test_a_running_kafka_deletes_the_head(copy) -> None:
+def test_a_running_kafka_deletes_the_head(copy: Copy) -> None:
     folder = copy("v2-none-0")
     with ReadOnlyLog(folder) as log:
         segments = log.segments
@@ -364,7 +350,7 @@ def test_a_running_kafka_deletes_the_head(copy) -> None:
             list(explicit)
 
 
-def test_a_log_that_grows_is_followed(copy) -> None:
+def test_a_log_that_grows_is_followed(copy: Copy) -> None:
     folder = copy("v2-lz4-0")
     with ReadOnlyLog(folder) as log:
         offsets = [record.offset for record in log.read()]
@@ -379,12 +365,12 @@ def test_a_log_that_grows_is_followed(copy) -> None:
             for written in range(0, len(content) + 3000, 3000):
                 path.write_bytes(content[:written])
                 log.refresh()
-                seen += [record.offset for record in log.read(seen[-1] + 1 if seen else None)]
+                seen += offsets_of(log.read(seen[-1] + 1 if seen else None))
                 assert seen == offsets[: len(seen)]
         assert seen == offsets
 
 
-def test_more_segments_than_may_be_open(copy) -> None:
+def test_more_segments_than_may_be_open(copy: Copy) -> None:
     folder = copy("v2-none-0")
     opened = OpenSegments(limit=2)
     with ReadOnlyLog(folder, opened=opened) as log:
@@ -398,7 +384,7 @@ def test_more_segments_than_may_be_open(copy) -> None:
     assert len(opened) == 0
 
 
-def test_only_partitions_are_listed(kafka_fixture, tmp_path: Path) -> None:
+def test_only_partitions_are_listed(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     for name in ("orders-0", "orders-10", "orders-2", "a-1", f"b-0.{'a' * 32}-delete", f"b-1.{'a' * 32}-stray", "junk"):
         (tmp_path / name).mkdir()
     (tmp_path / f"c-0.{'a' * 32}-future").mkdir()
@@ -417,16 +403,17 @@ def test_only_partitions_are_listed(kafka_fixture, tmp_path: Path) -> None:
     with pytest.raises(LogError, match="no-such"):
         LogDirectory(tmp_path / "no-such")
     with LogDirectory(kafka_fixture.log_dir) as logs:
+        assert logs.meta_properties is not None
         assert logs.meta_properties.node_id == 1
         assert len(list(logs)) == len(logs) > 10
 
 
-def test_a_checkpoint_that_cannot_be_read_is_reported_and_no_more(kafka_fixture, copy) -> None:
+def test_a_checkpoint_that_cannot_be_read_is_reported_and_no_more(kafka_fixture: KafkaFixture, copy: Copy) -> None:
     folder = copy("v2-none-0")
     (folder.parent / "log-start-offset-checkpoint").write_text("7\n")
     with ReadOnlyLog(folder) as log:
         assert log.log_start_offset == 0
-        assert [Path(damage.path).name for damage in log.damage] == ["log-start-offset-checkpoint"]
+        assert [Path(damage.path or "").name for damage in log.damage] == ["log-start-offset-checkpoint"]
     with LogDirectory(folder.parent) as logs:
         assert logs["v2-none", 0].log_start_offset == 0
         assert len(logs.problems) == 1
@@ -438,7 +425,7 @@ def test_a_checkpoint_that_cannot_be_read_is_reported_and_no_more(kafka_fixture,
 
 @pytest.mark.parametrize("text", ["0\n1\n0 777\n", "0\n1\n3 777\n", "", "x"])
 def test_a_log_starts_where_the_checkpoint_or_its_first_segment_says_whatever_its_epochs_say(
-    fixture_4_3_1, tmp_path: Path, text: str
+    fixture_4_3_1: KafkaFixture, tmp_path: Path, text: str
 ) -> None:
     folder = tmp_path / "truncated-head-0"
     shutil.copytree(fixture_4_3_1.log_dir / "truncated-head-0", folder)

@@ -23,7 +23,8 @@ def by_read(path: Path) -> list[int]:
 
 def by_scan(path: Path) -> list[int]:
     table = odradek.scan(path, topics="t", columns=["offset"]).read_all()
-    return table["offset"].to_pylist()
+    found: list[int] = table["offset"].to_pylist()
+    return found
 
 
 def by_consume(path: Path) -> list[int]:

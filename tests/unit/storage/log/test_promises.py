@@ -14,7 +14,7 @@ from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
 from odradek.storage.files import FileSystem
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
-from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 
 LOST = "offsets {} to 49 were on the disk and are not there any more"

@@ -10,7 +10,7 @@ from odradek.errors import CorruptRecordError
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.log.log import Log
-from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import LOG_SUFFIX, segment_file_name
 from odradek.storage.topic_config import TopicConfig
@@ -78,10 +78,28 @@ def test_what_goes_back_is_cut_where_an_index_would_have_to(batches: list[bytes]
         assert "follows" in cut.reason
 
 
+def test_what_goes_back_is_cut_where_the_time_index_could_not_end_after_it(tmp_path: Path) -> None:
+    first, small = batch(0, count=50), len(batch(0))
+    kept = [first, batch(60, TIME + 1)]
+    # Below the recovery point an offset may go back, after it none. The indexes could hold all of them, but not end
+    # before the last two.
+    path = make(tmp_path / "t-0", 0, *kept, batch(57, TIME + 2), batch(64), batch(63), batch(70, TIME + 3))
+    with WritableLog(tmp_path / "t-0", config=config(4 * small - 1), recovery_point=65) as log:
+        (cut,) = [action for action in log.report.actions if action.kind is RecoveryKind.TRUNCATED]
+        assert (cut.path, cut.position) == (path, sum(map(len, kept)))
+        assert list(log.segments[0].offset_index.entries()) == [(61, len(first))]
+        assert list(log.segments[0].time_index.entries()) == [(TIME + 1, 61)]
+
+
 @pytest.mark.parametrize(
     "batches",
-    [[batch(3)], [batch(10), batch(3)], [batch(10), batch(1 << 40), batch(12)]],
-    ids=["all below the base", "one below the base", "one far above"],
+    [
+        [batch(3)],
+        [batch(10), batch(3)],
+        [batch(10), batch(1 << 40), batch(12)],
+        [batch(10), batch(14), batch(12), batch(1 << 40, TIME + 1)],
+    ],
+    ids=["all below the base", "one below the base", "one far above", "one far above after what goes back"],
 )
 def test_an_offset_that_cannot_be_there_is_refused_and_nothing_is_lost(batches: list[bytes], tmp_path: Path) -> None:
     path = make(tmp_path / "t-0", 10, *batches)

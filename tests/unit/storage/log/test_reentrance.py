@@ -115,7 +115,12 @@ def test_a_log_in_the_middle_of_an_append_is_not_parked_by_another(
         logs.create_topic("t", partitions=2)
         parked: list[Path] = []
         park = LocalLog.park
-        monkeypatch.setattr(LocalLog, "park", lambda log: (parked.append(log.path), park(log)))
+
+        def note_and_park(log: LocalLog) -> None:
+            parked.append(log.path)
+            park(log)
+
+        monkeypatch.setattr(LocalLog, "park", note_and_park)
         files.handler = lambda: logs["t", 1].append([RECORD])
         logs["t", 0].append([RECORD])
         assert logs["t", 0].path not in parked

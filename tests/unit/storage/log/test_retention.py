@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from odradek.storage.log.retention import DelayedDeletes, DeletionReason, deleta
 from odradek.storage.topic_config import TopicConfig
 
 START, SIZE, TIME = DeletionReason.START_OFFSET, DeletionReason.SIZE, DeletionReason.TIME
-FOREVER = {"retention_ms": -1}
+FOREVER: dict[str, Any] = {"retention_ms": -1}
 
 
 def log_of(directory: Path, timestamps: list[int | None]) -> FolderLog:
@@ -27,7 +28,7 @@ def log_of(directory: Path, timestamps: list[int | None]) -> FolderLog:
 
 
 # Timestamps of the segments, configs, log start offset, high watermark, time, and what goes.
-CASES: dict[str, tuple[list[int | None], dict[str, object], int, int, int, list[tuple[int, DeletionReason]]]] = {
+CASES: dict[str, tuple[list[int | None], dict[str, Any], int, int, int, list[tuple[int, DeletionReason]]]] = {
     "nothing": ([1000, 2000], {"retention_ms": 5000}, 0, 20, 6000, []),
     "by time": ([1000, 2000, 3000], {"retention_ms": 5000}, 0, 30, 7001, [(0, TIME), (10, TIME)]),
     "not at the very time": ([1000, 2000], {"retention_ms": 5000}, 0, 20, 6000, []),
@@ -89,7 +90,7 @@ def test_what_goes(name: str, tmp_path: Path) -> None:
         settings["retention_bytes"] = int(float(str(settings["retention_bytes"])) * size)
     found = deletable_segments(
         log.segments,
-        TopicConfig(**settings),  # type: ignore[arg-type]
+        TopicConfig(**settings),
         log_start_offset=start,
         log_end_offset=len(timestamps) * 10,
         high_watermark=high_watermark,

@@ -91,7 +91,11 @@ def test_the_directory_is_told_without_any_lock_of_the_log(
 
     def start_moved(changed: WritableLog) -> None:
         # Whoever deletes the topic at this moment holds the directory's lock and waits for the log's.
-        other = threading.Thread(target=lambda: (log.append([Record(b"k", b"v")]), log.flush()))
+        def append_and_flush() -> None:
+            log.append([Record(b"k", b"v")])
+            log.flush()
+
+        other = threading.Thread(target=append_and_flush)
         other.start()
         other.join(20)
         told.append(other.is_alive())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from odradek.messages.uuids import random_uuid
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch
 from odradek.storage.formats.metadata_snapshot import format_snapshot, read_snapshot, write_snapshot
-from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, append_metadata, load_metadata
@@ -373,7 +374,7 @@ def test_more_partitions_than_kafka_creates_at_a_time(tmp_path: Path, kafka_meta
             logs.create_partitions("one", 10_002)
         assert "many" not in logs.topics()
     metadata = ClusterMetadata(path)
-    for change in (lambda: metadata.create_topic("many", 10_001), lambda: metadata.create_partitions("one", 10_002)):
+    for change in (partial(metadata.create_topic, "many", 10_001), partial(metadata.create_partitions, "one", 10_002)):
         with pytest.raises(PolicyViolationError):
             change()
     if where == "log":

@@ -59,6 +59,7 @@ def test_topics_of_a_kafka_folder(fixture_4_3_1: KafkaFixture, state: str) -> No
         if parsed is not None and folder.name != METADATA:
             topic_image = image.topics[parsed.topic_partition.topic]
             assert topic_image.topic_id == read_partition_metadata(folder / "partition.metadata")
+            assert topic_image.topic_id is not None
             assert image.topic_by_id(topic_image.topic_id) is topic_image
             partition = topic_image.partitions[parsed.topic_partition.partition]
             assert (partition.replicas, partition.leader_epoch in {0, 1}) == ((1,), True)
@@ -67,7 +68,7 @@ def test_topics_of_a_kafka_folder(fixture_4_3_1: KafkaFixture, state: str) -> No
     assert image.broker_config() == {"min.insync.replicas": "1"}
     assert (image.next_producer_id, list(image.brokers), dict(image.skipped)) == (1000, [1], {})
     assert loaded.tail is not None
-    assert (loaded.tail.damage, loaded.tail.voters, loaded.bootstrap) == (None, {1}, None)
+    assert (loaded.tail.damage, loaded.tail.voters, loaded.bootstrap) == (None, frozenset({1}), None)
     assert loaded.tail.position == (log_dir / METADATA / "00000000000000000000.log").stat().st_size
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from odradek.storage.formats.transaction_index import AbortedTransaction, Transa
 from odradek.storage.names import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.producers.producer_state_manager import AppendCheck, LastRecord, ProducerStateManager
+from peers.kafka_fixture import KafkaFixture
 
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
 MAX = 0x7FFFFFFF
@@ -43,7 +45,8 @@ def header(
     return BatchHeader(0, 61, offset, 0, 2, 0, attributes, count - 1, timestamp, timestamp, pid, epoch, sequence, count)
 
 
-class Data(NamedTuple):
+@dataclass(frozen=True)
+class Data:
     """Append a data batch of `count` records from `sequence` on."""
 
     sequence: int
@@ -388,7 +391,9 @@ def test_the_head_of_the_log_goes(tmp_path: Path) -> None:
     assert PID in partition.manager.producers
 
 
-def test_replaying_a_brokers_log_gives_its_snapshots_and_transaction_indexes(kafka_fixture, tmp_path: Path) -> None:
+def test_replaying_a_brokers_log_gives_its_snapshots_and_transaction_indexes(
+    kafka_fixture: KafkaFixture, tmp_path: Path
+) -> None:
     compared = 0
     for folder in sorted(kafka_fixture.log_dir.glob("*-[0-9]*")):
         logs = sorted(folder.glob("*" + LOG_SUFFIX))
@@ -399,7 +404,7 @@ def test_replaying_a_brokers_log_gives_its_snapshots_and_transaction_indexes(kaf
         manager.directory.mkdir()
         for path in logs:
             data = path.read_bytes()
-            found = []
+            found: list[AbortedTransaction] = []
             for batch in scan_batches(data):
                 if batch.base_offset in wanted and manager.map_end_offset == batch.base_offset:
                     manager.take_snapshot()

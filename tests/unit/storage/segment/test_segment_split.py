@@ -11,7 +11,7 @@ from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
-from odradek.storage.log.recovery import RecoveryKind
+from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_file_name
 from odradek.storage.topic_config import TopicConfig

@@ -30,8 +30,8 @@ def delete_cleaned_files(directory: Path, base_offset: int, files: FileSystem = 
         files.unlink(directory / segment_file_name(base_offset, suffix + CLEANED_SUFFIX))
 
 
-class SegmentWriter:
-    """Writes the `.cleaned` files of a new segment.
+class CleanedSegment:
+    """The `.cleaned` files of a segment that compaction makes.
 
     Args:
         directory: The partition's folder.

@@ -16,12 +16,13 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from odradek.storage.segment.index_builder import IndexBuilder
+from odradek.storage.topic_config import TopicConfig
 
-INDEX_INTERVAL_BYTES = 4096
-"""Kafka's default of `index.interval.bytes`."""
+_INDEX_INTERVAL_BYTES = TopicConfig().index_interval_bytes
 
 
-class SegmentWriter:
+class SalvagedSegment:
     """A segment that is made again.
 
     Args:
@@ -35,24 +36,17 @@ class SegmentWriter:
         def name(suffix: str) -> Path:
             return directory / segment_file_name(base_offset, suffix)
 
-        entries = size_bytes // INDEX_INTERVAL_BYTES + 3
+        entries = size_bytes // _INDEX_INTERVAL_BYTES + 3
         self._log = files.open(name(LOG_SUFFIX))
         self._index = WritableOffsetIndex(name(INDEX_SUFFIX), base_offset, entries * 8, files)
         self._time_index = WritableTimeIndex(name(TIME_INDEX_SUFFIX), base_offset, entries * 12, files)
         self._transactions = WritableTransactionIndex(name(TRANSACTION_INDEX_SUFFIX), base_offset, files)
-        self._since_entry = 0
-        self._greatest = (-1, base_offset)
+        self._builder = IndexBuilder(self._index, self._time_index, _INDEX_INTERVAL_BYTES)
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         """Add a batch, whose bytes say what its header does."""
-        if header.max_timestamp > self._greatest[0]:
-            self._greatest = (header.max_timestamp, header.last_offset)
-        if self._since_entry > INDEX_INTERVAL_BYTES:
-            self._index.append(header.last_offset, self._log.size)
-            self._time_index.maybe_append(*self._greatest)
-            self._since_entry = 0
+        self._builder.add((header,))
         self._log.write(batch)
-        self._since_entry += header.size_bytes
 
     def aborted(self, transaction: AbortedTransaction) -> None:
         """Add a transaction that the last batch aborted."""
@@ -60,8 +54,7 @@ class SegmentWriter:
 
     def finish(self) -> None:
         """Bring all of it to the disk, and close the files."""
-        if self._greatest[0] >= 0:
-            self._time_index.maybe_append(*self._greatest, at_roll=True)
+        self._builder.finish()
         for file in (self._log, self._index, self._time_index, self._transactions):
             file.sync()
         self.close()

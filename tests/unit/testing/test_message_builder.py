@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.compression import Codec, decompress
-from odradek.records.message_builder import build_message_set
 from odradek.records.message_set import message_payload
+from odradek.testing.message_builder import build_message_set
 
 # As Kafka wrote them.
 V0_PLAIN = bytes.fromhex("0000000000000000 00000012 8697724c 00 00 00000002 6b30 00000002 7630")
@@ -129,6 +131,6 @@ def test_snappy_as_one_bare_block(magic: int) -> None:
         ([Record()], {"magic": 0, "timestamp_type": "LogAppendTime", "append_time_ms": 1}, "LogAppendTime"),
     ],
 )
-def test_what_is_refused(records: list[Record], options: dict[str, object], reason: str) -> None:
+def test_what_is_refused(records: list[Record], options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         build_message_set(records, **options)

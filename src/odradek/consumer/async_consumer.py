@@ -1,0 +1,194 @@
+"""A consumer for asyncio: the same one, whose blocking steps are done in a thread.
+
+    async with odradek.consume_async("data", "events", auto_offset_reset="latest") as consumer:
+        async for topic, partition, record in consumer:
+            ...
+
+    __anext__     is a record there?  yes: handed out, without an await in between
+                                      no:  commit and read ahead in a thread, which hands nothing out; again
+
+So a task that is cancelled loses no record and gets none twice: either it was handed one, or none was taken. A step
+that is under way in its thread then goes on to its end; the next call, and `close`, wait for it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from odradek.consumer.consumer import (
+    DEFAULT_AUTO_COMMIT_INTERVAL_MS,
+    DEFAULT_METADATA_MAX_AGE_MS,
+    Consumer,
+    Topics,
+    consume,
+)
+from odradek.consumer.partition_reader import ResetPolicy
+from odradek.errors import LogError
+from odradek.offsets.store import OffsetStore, Position
+from odradek.records.isolation import Isolation
+from odradek.storage.directory.consumed_record import ConsumedRecord
+from odradek.storage.names import TopicPartition
+
+_FIRST_WAIT_S = 0.005
+_LONGEST_WAIT_S = 0.1
+
+_T = TypeVar("_T")
+
+
+def consume_async(
+    path: str | os.PathLike[str],
+    topics: Topics,
+    *,
+    group: str | OffsetStore | None = None,
+    auto_commit: bool = True,
+    auto_commit_interval_ms: int = DEFAULT_AUTO_COMMIT_INTERVAL_MS,
+    auto_offset_reset: ResetPolicy | None = None,
+    isolation: Isolation = "read_uncommitted",
+    follow: bool = True,
+    metadata_max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
+) -> AsyncConsumer:
+    """Read topics of a log directory in asyncio: `consume`, for `async with` and `async for`.
+
+    It is opened when it is entered, or iterated over; what `consume` raises is raised there.
+
+    Args:
+        path: As in `consume`, like all others.
+        topics: A topic, several, or a pattern.
+        group: The address of an offset store, or a store; None keeps no place.
+        auto_commit: Whether what is done is committed at an interval and on close.
+        auto_commit_interval_ms: That interval.
+        auto_offset_reset: Where to start in a partition without a valid position.
+        isolation: `read_committed` leaves out what is aborted or undecided.
+        follow: Whether an iteration waits for more at the end; if not, it ends there.
+        metadata_max_age_ms: How often new topics and partitions are looked for.
+    """
+    return AsyncConsumer(
+        partial(
+            consume,
+            path,
+            topics,
+            group=group,
+            auto_commit=auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            auto_offset_reset=auto_offset_reset,
+            isolation=isolation,
+            follow=follow,
+            metadata_max_age_ms=metadata_max_age_ms,
+        )
+    )
+
+
+class AsyncConsumer:
+    """An asynchronous iterator of records in the order of each partition; a context manager. Made by `consume_async`.
+
+    Of one task at a time. A record is done when the next one is asked for.
+    """
+
+    def __init__(self, opens: Callable[[], Consumer]) -> None:
+        self._opens = opens
+        self._consumer: Consumer | None = None
+        self._step: asyncio.Future[Any] | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "not open yet" if self._consumer is None else repr(self._consumer)
+        return f"<AsyncConsumer, {state}>"
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumedRecord:
+        consumer = await self._opened()
+        wait_s = _FIRST_WAIT_S
+        while not consumer.is_ready:
+            await self._in_thread(partial(consumer.prepare, 0.0))
+            if consumer.is_ready:
+                break
+            if not consumer.follows:
+                raise StopAsyncIteration
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        # It is in memory, and there is no await on its way to the caller.
+        return next(consumer)
+
+    async def _opened(self) -> Consumer:
+        await self._settled()
+        if self._is_closed:
+            raise LogError("the consumer is closed")
+        if self._consumer is None:
+            await self._in_thread(self._open)
+        assert self._consumer is not None
+        return self._consumer
+
+    def _open(self) -> None:
+        self._consumer = self._opens()
+
+    async def _in_thread(self, step: Callable[[], _T]) -> _T:
+        """Do a step in a thread. Where the task is cancelled meanwhile, the step is there for `_settled`."""
+        future = asyncio.get_running_loop().run_in_executor(None, step)
+        self._step = future
+        # Whoever waits is told of an exception; where nobody does any more, the next step comes upon it again.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        result = await asyncio.shield(future)
+        self._step = None
+        return result
+
+    async def _settled(self) -> None:
+        """Wait for the end of a step that a cancelled task has left behind."""
+        if self._step is not None:
+            await asyncio.wait([self._step])
+            self._step = None
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read; none before it was opened."""
+        return [] if self._consumer is None else self._consumer.assignment
+
+    @property
+    def committed(self) -> Mapping[TopicPartition, Position]:
+        """What the store holds, as far as this consumer knows."""
+        return {} if self._consumer is None else self._consumer.committed
+
+    async def commit(self) -> None:
+        """Store the place after everything that was handed out; see `Consumer.commit`."""
+        consumer = await self._opened()
+        await self._in_thread(consumer.commit)
+
+    async def close(self) -> None:
+        """Commit what was handed out, if commits are automatic, and let go of everything. May be called twice."""
+        await self._end(lambda consumer: consumer.close())
+
+    async def _end(self, step: Callable[[Consumer], None]) -> None:
+        self._is_closed = True
+        # Whoever cancels this gets an end that is clean, and then its cancellation.
+        ending = asyncio.ensure_future(self._ended(step))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait([ending])
+            raise
+
+    async def _ended(self, step: Callable[[Consumer], None]) -> None:
+        await self._settled()
+        consumer = self._consumer
+        if consumer is not None:
+            await self._in_thread(partial(step, consumer))
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._opened()
+        except BaseException:
+            # Nobody will leave what was not entered.
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(lambda consumer: consumer.__exit__(error_type, error, trace))

@@ -1,0 +1,54 @@
+"""What a caller gives to be appended: records, one record, or what one is made of; always a list of records here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from typing_extensions import Buffer
+
+from odradek.records.kernels.objects import Record
+from odradek.records.timestamps import Time
+
+Headers = Iterable[tuple[str, Buffer | None]]
+"""Pairs of a name and bytes or None, in order; names may repeat."""
+
+
+_RECORDS = frozenset({Record})
+
+
+def given_records(
+    records: Record | Iterable[Record] | None,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: Headers,
+    timestamp: Time | None,
+) -> list[Record]:
+    """Return the records that are to be appended.
+
+    Raises:
+        TypeError: Something is no record, or nothing was given, or records and the parts of one.
+    """
+    has_parts = key is not None or value is not None or timestamp is not None or headers != ()
+    if records is None:
+        if not has_parts:
+            raise TypeError("append takes records, or the key=, value=, headers= and timestamp= of one")
+        return [Record(key, value, headers, timestamp)]
+    if has_parts:
+        raise TypeError("append takes records, or the parts of one (key=, value=, ...), not both")
+    if isinstance(records, Record):
+        return [records]
+    if isinstance(records, (str, bytes, bytearray, memoryview)):
+        raise _no_record(records)
+    given = list(records)
+    if not _RECORDS.issuperset(map(type, given)):
+        raise _no_record(next(one for one in given if type(one) is not Record))
+    return given
+
+
+def _no_record(given: object) -> TypeError:
+    shown = repr(given)
+    shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
+    return TypeError(
+        f"append takes odradek.Record objects, not {shown} ({type(given).__name__}); "
+        "bytes become one as append(value=...)"
+    )

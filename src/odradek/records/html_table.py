@@ -1,0 +1,41 @@
+"""Shows things in a notebook: a table in HTML, as `_repr_html_` gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_SHOWN = 200
+_ROWS = 50
+
+
+def html_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table.
+
+    Args:
+        title: Its caption.
+        columns: The heads of its columns; none where all are empty.
+        rows: Its cells; beyond the first rows only their number is told.
+    """
+    given = list(rows)
+    lines = [f"<table><caption>{escape(title)}</caption>"]
+    if any(columns):
+        lines.append(_row("th", columns))
+    lines += [_row("td", [_text(cell) for cell in row]) for row in given[:_ROWS]]
+    if len(given) > _ROWS:
+        lines.append(_row("td", [f"and {len(given) - _ROWS} more"]))
+    return "\n".join([*lines, "</table>"])
+
+
+def _row(tag: str, cells: Iterable[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, bytes):
+        try:
+            text = cell[:_SHOWN].decode()
+        except UnicodeDecodeError:
+            text = repr(cell[:_SHOWN])
+        return text if len(cell) <= _SHOWN else f"{text}... ({len(cell)} bytes)"
+    return "null" if cell is None else str(cell)

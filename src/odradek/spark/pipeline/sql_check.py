@@ -1,0 +1,206 @@
+"""What can be told of the SQL of a job without Spark: whether it parses, and whether views and columns are there.
+
+    records    key value topic partition offset timestamp timestampType [headers]
+    words      SELECT topic, word FROM (...records...)          ->  topic word
+    sink       SELECT wrod FROM words                           ->  there is no column wrod in words; did you mean word?
+
+sqlglot parses, in Spark's dialect. Where it cannot know what columns something has (a generator without names, a table
+of a catalog) nothing is said of columns: a job that Spark would run is not refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from odradek.spark.options import nearest
+
+_DIALECT = "spark"
+# After GROUP BY sqlglot takes the function for the clause WINDOW; this one has the same columns.
+_WINDOW = re.compile(r"\bwindow(\s*\()", re.IGNORECASE)
+_MADE_BY_FUNCTIONS = frozenset({"window", "session_window"})
+# It would warn of what it takes as it is.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
+
+Columns = tuple[str, ...] | None
+"""The columns of a view; None where they are not known."""
+
+
+class SqlFinding(NamedTuple):
+    """Something wrong in a query.
+
+    Attributes:
+        reason: What.
+        line: In which of its lines, from 1.
+    """
+
+    reason: str
+    line: int
+
+
+class Query:
+    """A query over views.
+
+    Args:
+        sql: Its text.
+        views: The views before it, and their columns.
+        has_catalog: Whether there may be tables beside the views.
+
+    Attributes:
+        findings: What is wrong with it.
+        columns: Its own columns.
+    """
+
+    def __init__(self, sql: str, views: Mapping[str, Columns], *, has_catalog: bool = False) -> None:
+        self.findings: list[SqlFinding] = []
+        self.columns: Columns = None
+        self._views = {name.lower(): columns for name, columns in views.items()}
+        self._names = list(views)
+        query = self._parse(sql)
+        if query is None:
+            return
+        tables = list(_tables(query))
+        unknown = [table for table in tables if table.name.lower() not in self._views or table.db]
+        for table in unknown:
+            if not table.db and not has_catalog:
+                told = f"there is no view {table.name}{nearest(table.name, self._names)}"
+                self.findings.append(SqlFinding(told, _line(table)))
+        if unknown or any(self._views[table.name.lower()] is None for table in tables):
+            return
+        self._resolve(query)
+
+    def _parse(self, sql: str) -> exp.Expression | None:
+        try:
+            text = _WINDOW.sub(r"session_window\1", sql)
+            statements = [statement for statement in sqlglot.parse(text, dialect=_DIALECT) if statement is not None]
+        except SqlglotError as error:
+            details = getattr(error, "errors", None) or [{}]
+            reason = _plain(details[0].get("description") or str(error).splitlines()[0])
+            near = details[0].get("highlight")
+            told = f"this is no SQL: {reason.rstrip('.')}{f', at {near!r}' if near else ''}"
+            self.findings.append(SqlFinding(told, int(details[0].get("line") or 1)))
+            return None
+        except RecursionError:
+            self.findings.append(SqlFinding("this is nested too deeply to be read", 1))
+            return None
+        if len(statements) != 1:
+            self.findings.append(SqlFinding(f"expected one query, not {len(statements)}", 1))
+            return None
+        query = statements[0]
+        if isinstance(query, exp.Query) and isinstance(query, exp.Expression):
+            return query
+        is_table = isinstance(query, exp.Alias) and query.this.name.upper() == "TABLE"
+        if not is_table and not isinstance(query, exp.Command | exp.Values):
+            self.findings.append(SqlFinding(f"expected a query, not {query.key.upper()}", 1))
+        return None
+
+    def _resolve(self, query: exp.Expression) -> None:
+        # Names that Spark makes of expressions are not those that sqlglot would make.
+        opaque = [part for part in query.find_all(exp.Select) if not _is_named(part)]
+        schema: dict[str, object] = {
+            name: dict.fromkeys(columns, "string") for name, columns in self._views.items() if columns
+        }
+        try:
+            qualified = qualify(
+                query.copy(),
+                schema=schema,
+                dialect=_DIALECT,
+                validate_qualify_columns=False,
+                allow_partial_qualification=True,
+                quote_identifiers=False,
+                identify=False,
+            )
+            scopes = traverse_scope(qualified)
+        except (SqlglotError, RecursionError):
+            return
+        if not any(part is not query for part in opaque):
+            sources = {name.lower() for scope in scopes for name in scope.sources}
+            for scope in scopes:
+                self.findings += self._missing(scope, sources)
+        selected = qualified.named_selects if isinstance(qualified, exp.Query) else []
+        if not opaque and "*" not in selected:
+            self.columns = tuple(selected)
+
+    def _missing(self, scope: Scope, sources: set[str]) -> Iterator[SqlFinding]:
+        known = {name: self._columns_of(source) for name, source in scope.sources.items()}
+        fields = {part for held in known.values() for part in held or ()} | sources | _MADE_BY_FUNCTIONS
+        is_closed = None not in known.values()
+        told: set[str] = set()
+        for column in scope.columns:
+            name = column.name.lower()
+            if not known or name in told | _MADE_BY_FUNCTIONS or isinstance(column.this, exp.Star):
+                continue
+            if column.table and column.table not in known:
+                # Of a query around this one, if that has it; or a field of a structure.
+                is_own = scope.parent is None and not column.find_ancestor(exp.Lambda)
+                if is_own and is_closed and column.table.lower() not in fields | _aliases(scope.expression):
+                    reason = f"there is no view or alias {column.table}{nearest(column.table, sources)}"
+                    yield SqlFinding(reason, _line(column))
+                    told.add(name)
+                continue
+            asked = [column.table] if column.table else list(known)
+            columns = [known[source] for source in asked]
+            if any(held is None or name in held for held in columns):
+                continue
+            if not column.table and name in _aliases(scope.expression):
+                # GROUP BY, ORDER BY and HAVING may mean what is selected.
+                continue
+            told.add(name)
+            candidates = [part for held in columns for part in held or ()]
+            where = ", ".join(asked) if all(part.lower() in self._views for part in asked) else "what is read"
+            yield SqlFinding(f"there is no column {column.name} in {where}{nearest(name, candidates)}", _line(column))
+
+    def _columns_of(self, source: exp.Expression | Scope) -> set[str] | None:
+        if isinstance(source, exp.Table):
+            columns = self._views.get(source.name.lower())
+            pivoted = bool(source.args.get("pivots") or source.args.get("laterals"))
+            return None if columns is None or pivoted else {name.lower() for name in columns}
+        if isinstance(source, Scope) and isinstance(source.expression, exp.Query):
+            names = {name.lower() for name in source.expression.named_selects}
+            return None if "*" in names or not names else names
+        return None
+
+
+def _plain(text: str) -> str:
+    """Return sqlglot's words without the names of its classes."""
+    match = re.search(r"missing for <class '[\w.]*?(\w+)'>", text)
+    return f"something is missing after {match[1].upper()}" if match else text
+
+
+def _tables(query: exp.Expression) -> Iterator[exp.Table]:
+    """Give the tables that a query reads, without those that it defines itself and those that are functions."""
+    defined = {part.alias.lower() for part in query.find_all(exp.CTE)}
+    for table in query.find_all(exp.Table):
+        if isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in defined):
+            yield table
+
+
+def _is_named(select: exp.Expression) -> bool:
+    """Whether every column of a SELECT has a name that is written there."""
+    named = (exp.Alias, exp.Column, exp.Dot, exp.Literal)
+    return all(isinstance(part, named) or part.is_star for part in select.expressions)
+
+
+def _aliases(select: exp.Expr) -> set[str]:
+    """Return the names that a SELECT gives to something else than the column of that name."""
+    return {
+        part.alias.lower()
+        for part in select.expressions
+        if isinstance(part, exp.Alias)
+        and not (isinstance(part.this, exp.Column) and part.this.name.lower() == part.alias.lower())
+    }
+
+
+def _line(part: exp.Expression) -> int:
+    """Return the line of a name in its query, from 1."""
+    named = part.this if isinstance(part.this, exp.Expression) else part
+    line = named.meta.get("line") or part.meta.get("line")
+    return int(line) if line else 1

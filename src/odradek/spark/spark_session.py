@@ -1,0 +1,115 @@
+"""A Spark session whose workers run this Python.
+
+Spark starts its workers with `PYSPARK_PYTHON`, or where that is not set with the first `python3` on the `PATH`. Where
+that is another Python than the one that Odradek is installed for, `format("odradek")` is not found: the workers are
+who looks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from odradek.errors import OdradekError
+
+LEAST_JAVA = 17
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+WORKERS_PYTHON = "spark.pyspark.python"
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+}
+
+
+class SparkStartError(OdradekError):
+    """Spark cannot be started here, or the session that runs cannot read logs."""
+
+
+def session(
+    app_name: str = "odradek", *, master: str | None = None, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark with workers that run this Python, or take the session that runs.
+
+    Args:
+        app_name: The name in Spark.
+        master: Where it runs; by default on all cores of this machine.
+        conf: Spark's settings. The workers' Python is `spark.pyspark.python`, or the environment's `PYSPARK_PYTHON`;
+            by default it is the one that runs this. Unless set here, there is no web page, no progress bar and no log
+            but errors, times are in UTC, and Arrow carries what goes to pandas.
+
+    Raises:
+        SparkStartError: There is no Java to start it with, or Spark runs already, with workers that lack Odradek.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        _check_workers(running)
+        return running
+    check_java()
+    settings = {**_DEFAULTS, **(conf or {})}
+    master = master or settings.get("spark.master", "local[*]")
+    # Spark reads the environment where it plans; the setting alone does not reach it there.
+    os.environ["PYSPARK_PYTHON"] = settings.get(WORKERS_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Settings of the user's own come last, and win.
+    logging = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+    settings["spark.driver.extraJavaOptions"] = f"{logging} {settings.get('spark.driver.extraJavaOptions', '')}".strip()
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def check_java() -> None:
+    """Fail in one sentence where Java is missing or too old.
+
+    Raises:
+        SparkStartError: It is.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    try:
+        if java is None:
+            raise FileNotFoundError
+        found = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    except OSError as error:
+        raise SparkStartError(f"Spark needs Java {LEAST_JAVA} or later: install it, or set JAVA_HOME") from error
+    match = re.search(r'version "(?:1\.)?(\d+)', found)
+    if match is None or int(match[1]) < LEAST_JAVA:
+        version = match[1] if match else "an unknown version"
+        raise SparkStartError(f"Spark needs Java {LEAST_JAVA} or later, {java} is {version}")
+
+
+def workers_hint(python: str) -> str:
+    """Say what to do about workers that do not find the data source."""
+    return (
+        f"Spark's workers run {python}, which lacks odradek with Spark and Arrow: stop the session and start it with "
+        f"odradek.spark.session(), or set PYSPARK_PYTHON={sys.executable} before Spark starts"
+    )
+
+
+def _check_workers(running: SparkSession) -> None:
+    context = running.sparkContext
+    # What the workers of a cluster have is not to be seen from here.
+    if not (context.master or "").startswith("local"):
+        return
+    python = context.pythonExec
+    if shutil.which(python) != sys.executable:
+        command = [python, "-c", "import pyspark_odradek"]
+        try:
+            found = subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+        except OSError:
+            found = False
+        if not found:
+            raise SparkStartError(workers_hint(python))

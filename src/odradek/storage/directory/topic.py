@@ -1,0 +1,156 @@
+"""A topic of a log directory: all of its partitions together.
+
+    topic.append(key=b"tech", value=b"for good")     the partition follows from the key, as in Kafka's producer
+    for topic, partition, record in topic.read():    partition after partition; there is no order between two of them
+
+Source in Kafka: `KafkaProducer`, `BuiltInPartitioner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from typing_extensions import Buffer
+
+from odradek.errors import InvalidRecordError
+from odradek.records.append.given import Headers, given_records
+from odradek.records.isolation import Isolation, check_isolation
+from odradek.records.kernels.objects import Record
+from odradek.records.partitioner import by_partition
+from odradek.records.timestamps import Time, timestamp_ms
+from odradek.storage.directory.consumed_record import ConsumedRecord
+from odradek.storage.log.log import Log
+from odradek.storage.log.writable_log import WritableLog
+from odradek.storage.names import TopicPartition
+from odradek.storage.topic_config import TopicConfig
+
+
+class _Logs(Protocol):
+    def topic_partitions(self, topic: str) -> list[TopicPartition]: ...
+
+    def topic_config(self, topic: str) -> TopicConfig: ...
+
+    def __getitem__(self, key: tuple[str, int]) -> Log: ...
+
+
+class _WritableLogs(_Logs, Protocol):
+    def __getitem__(self, key: tuple[str, int]) -> WritableLog: ...
+
+
+class Topic:
+    """A topic, open for reading; made by `LogDirectory.topic`. It is open as long as its log directory.
+
+    Attributes:
+        name: Its name.
+    """
+
+    def __init__(self, logs: _Logs, name: str) -> None:
+        self.name = name
+        self._logs = logs
+        logs.topic_partitions(name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def partitions(self) -> list[int]:
+        """The numbers of its partitions."""
+        return [found.partition for found in self._logs.topic_partitions(self.name)]
+
+    @property
+    def config(self) -> TopicConfig:
+        """Its settings."""
+        return self._logs.topic_config(self.name)
+
+    def __getitem__(self, partition: int) -> Log:
+        return self._logs[self.name, partition]
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        return self.read()
+
+    def read(
+        self, *, since: Time | None = None, until: Time | None = None, isolation: Isolation = "read_uncommitted"
+    ) -> Iterator[ConsumedRecord]:
+        """Give the records of all partitions, one partition after the other, each in the order of its offsets.
+
+        Args:
+            since: The first point in time wanted (`odradek.Time`); found through the time index.
+            until: The point in time after the last one wanted.
+            isolation: `read_committed` leaves out what is aborted or undecided.
+
+        Raises:
+            OptionError: There is no such isolation level, or a time has no time zone.
+            FormatError: A batch is corrupt; the records before it were given.
+            UnknownTopicOrPartitionError: The topic was deleted.
+            LogError: The log directory was closed, also in the middle of it.
+        """
+        check_isolation(isolation)
+        first = None if since is None else timestamp_ms(since)
+        last = None if until is None else timestamp_ms(until)
+        return self._records(self.partitions, first, last, isolation)
+
+    def _records(
+        self, partitions: list[int], since: int | None, until: int | None, isolation: Isolation
+    ) -> Iterator[ConsumedRecord]:
+        for partition in partitions:
+            for record in self[partition].read(since=since, until=until, isolation=isolation):
+                yield ConsumedRecord(self.name, partition, record)
+
+
+class WritableTopic(Topic):
+    """A topic, open for appending and reading; made by `WritableLogDirectory.topic`."""
+
+    def __init__(self, logs: _WritableLogs, name: str) -> None:
+        super().__init__(logs, name)
+        self._writable = logs
+
+    def __getitem__(self, partition: int) -> WritableLog:
+        return self._writable[self.name, partition]
+
+    def append(
+        self,
+        records: Record | Iterable[Record] | None = None,
+        *,
+        key: Buffer | None = None,
+        value: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: Time | None = None,
+        durable: bool = False,
+    ) -> dict[TopicPartition, int]:
+        """Append records, each to the partition that Kafka's producer would choose.
+
+        Those with one key go to one partition, whoever appends them, as long as the number of partitions stays. Those
+        without a key go to any partition, all of one call to the same.
+
+        Args:
+            records: The records, or one; see `WritableLog.append`.
+            key: Instead of records, what one record is made of: its key,
+            value: its value,
+            headers: its headers,
+            timestamp: and its timestamp.
+            durable: Whether to return only when they are on the disk.
+
+        Returns:
+            The offset of the first record in each partition that got any.
+
+        Raises:
+            BrokerError: A partition does not take its records. What other partitions got by then stays; a note of the
+                error names it (`add_note`).
+            LogError: A log is closed, or its disk failed; likewise.
+            TypeError: Something is no record, or nothing was given.
+        """
+        partitions = self.partitions
+        given = given_records(records, key, value, headers, timestamp)
+        if not given:
+            raise InvalidRecordError("there is no record to append")
+        appended: dict[TopicPartition, int] = {}
+        for number, chosen in by_partition(given, len(partitions)).items():
+            log = self[partitions[number]]
+            try:
+                appended[log.topic_partition] = log.append(chosen, durable=durable)
+            except Exception as error:
+                for name, offset in appended.items():
+                    error.add_note(f"{name} has its records of this append, from offset {offset} on")
+                raise
+        return appended

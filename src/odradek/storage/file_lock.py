@@ -1,0 +1,118 @@
+"""Locks of files: one holder at a time, in this process or in another.
+
+They are POSIX record locks by `fcntl.lockf`, as Kafka takes them (`FileChannel.tryLock`; `flock` would not exclude it):
+they work over NFS and die with their process. A process loses such a lock as soon as it closes *any* descriptor of the
+file, and may take it as often as it likes. So a register of the files that are locked refuses a second holder in the
+same process before the file is opened. A child process has none of its parent's locks.
+
+Source in Kafka: `org.apache.kafka.server.util.FileLock`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+from pathlib import Path
+
+from odradek.storage.locks import Rank, create_lock
+
+
+class _Register:
+    """The files that this process has locked."""
+
+    def __init__(self) -> None:
+        self.lock = create_lock(Rank.REGISTER)
+        self.locked: dict[tuple[int, int], io.FileIO] = {}
+
+
+_register = _Register()
+# Nothing of it is true in a child, and a thread of the parent may have had its lock.
+os.register_at_fork(after_in_child=_register.__init__)  # type: ignore[misc]
+
+
+class FileLock:
+    """The lock of a file, taken by `acquire` and held until `release`. Any thread may release it.
+
+    A lock that is forgotten stays taken: whoever has one gives it back.
+
+    Args:
+        path: The file, made where it is missing; its folder is there.
+    """
+
+    _file: io.FileIO | None = None
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def acquire(self) -> bool:
+        """Take the lock if it is free; return whether it was.
+
+        Raises:
+            OSError: The file cannot be opened, or its file system knows no locks.
+        """
+        with _register.lock:
+            self._file = file = self._open_locked()
+            if file is None:
+                return False
+            _register.locked[_identity(os.fstat(file.fileno()))] = file
+            return True
+
+    def _open_locked(self) -> io.FileIO | None:
+        while self._holder() is None:
+            file = io.FileIO(self.path, "a+")
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Whoever releases it may have removed it: the lock of a file without a name excludes nobody.
+                if self.path.exists() and _identity(self.path.stat()) == _identity(os.fstat(file.fileno())):
+                    return file
+            except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as the system likes
+                file.close()
+                return None
+            except OSError:
+                file.close()
+                raise
+            file.close()
+        return None
+
+    def _holder(self) -> io.FileIO | None:
+        """Return the file that has the name now, if this process has locked it."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        file = _register.locked.get(_identity(status))
+        return None if file is None or file.closed else file
+
+    @property
+    def is_taken_here(self) -> bool:
+        """Whether somebody in this process, here or elsewhere, has the lock."""
+        return self._holder() is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it was taken by `acquire`, and not given back."""
+        return self._file is not None and not self._file.closed
+
+    def release(self, *, removes: bool = False) -> None:
+        """Give the lock back; where it is not held, nothing happens.
+
+        Args:
+            removes: Whether to remove the file first, as Kafka does.
+        """
+        file = self._file
+        if file is None:
+            return
+        with _register.lock:
+            if not file.closed:
+                try:
+                    # Else the folder was renamed, and this is the lock of another one.
+                    if removes and self._holder() is file:
+                        self.path.unlink(missing_ok=True)
+                finally:
+                    _register.locked.pop(_identity(os.fstat(file.fileno())), None)
+                    file.close()
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

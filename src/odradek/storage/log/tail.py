@@ -1,0 +1,56 @@
+"""Parts of a log's records: the last ones, and those of a range of times."""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from odradek.errors import OffsetOutOfRangeError, OptionError
+from odradek.records.header import NO_TIMESTAMP
+from odradek.records.isolation import Isolation
+from odradek.records.kernels.objects import Record
+
+
+class _Log(Protocol):
+    @property
+    def log_start_offset(self) -> int: ...
+
+    def end_offset(self, isolation: Isolation) -> int: ...
+
+    @property
+    def read(self) -> Callable[..., Iterator[Record]]: ...
+
+
+def last_records(log: _Log, count: int, isolation: Isolation) -> list[Record]:
+    """Return the last records of a log; see `Log.tail`.
+
+    They are looked for in ranges of offsets, from the end back, each twice as long as the one before it: in most logs
+    the first range has them; where compaction or transactions left offsets without a record, a few more do.
+    """
+    wanted = operator.index(count)
+    if wanted < 0:
+        raise OptionError(f"the last {wanted} records: the number is negative")
+    parts: list[deque[Record]] = []
+    end, length = log.end_offset(isolation), wanted
+    while wanted and end > log.log_start_offset:
+        start = max(log.log_start_offset, end - length)
+        try:
+            parts.append(deque(log.read(start, end, isolation=isolation), maxlen=wanted))
+        except OffsetOutOfRangeError:
+            if start >= log.log_start_offset:
+                raise
+            # What is read was deleted meanwhile.
+            continue
+        wanted -= len(parts[-1])
+        end, length = start, 2 * length
+    return [record for part in reversed(parts) for record in part]
+
+
+def within(records: Iterable[Record], since_ms: int | None, until_ms: int | None) -> Iterator[Record]:
+    """Give the records whose timestamps are in a range; one without a timestamp has that of Kafka's files, -1."""
+    for record in records:
+        timestamp = NO_TIMESTAMP if record.timestamp is None else record.timestamp
+        if (since_ms is None or timestamp >= since_ms) and (until_ms is None or timestamp < until_ms):
+            yield record

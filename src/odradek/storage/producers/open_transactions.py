@@ -1,0 +1,61 @@
+"""Which transactions of a log are open, followed from batch to batch by their headers and markers.
+
+    | data of 7 | data of 9 | ABORT of 7 | ...        open: 7, 9, then 9; the last stable offset is where 9 begins
+
+The one place that knows how a transaction begins and ends for whoever reads a log: its readers, salvage, verify. The
+log's own writer checks more (`producer_state_manager`) and asks here how far all is decided.
+
+Source in Kafka: `ProducerStateManager`, `ProducerAppendInfo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from odradek.records.header import BatchHeader
+from odradek.storage.formats.transaction_index import AbortedTransaction
+
+
+def stable_offset_after(last_offset: int, open_since: Iterable[int]) -> int:
+    """Return the last stable offset after a marker.
+
+    Args:
+        last_offset: The marker's.
+        open_since: Where the transactions begin that are open after it.
+    """
+    return min(open_since, default=last_offset + 1)
+
+
+class OpenTransactions:
+    """The open transactions, batch by batch.
+
+    Attributes:
+        first_offsets: Where each begins, by its producer's id.
+    """
+
+    def __init__(self, first_offsets: Mapping[int, int] | None = None) -> None:
+        self.first_offsets = dict(first_offsets or {})
+
+    @property
+    def since(self) -> int | None:
+        """Where the oldest one begins; None where none is open."""
+        return min(self.first_offsets.values(), default=None)
+
+    def data(self, header: BatchHeader) -> bool:
+        """Take a batch of data of a transaction; True where the transaction begins with it."""
+        begins = header.producer_id not in self.first_offsets
+        if begins:
+            self.first_offsets[header.producer_id] = header.base_offset
+        return begins
+
+    def end(self, header: BatchHeader) -> int | None:
+        """Take a marker, and return where the transaction begins that it ends; None where none is open."""
+        return self.first_offsets.pop(header.producer_id, None)
+
+    def abort(self, header: BatchHeader) -> AbortedTransaction | None:
+        """Take an ABORT marker, and return the entry of the transaction index for it; None where none is open."""
+        first_offset = self.end(header)
+        if first_offset is None:
+            return None
+        stable = stable_offset_after(header.last_offset, self.first_offsets.values())
+        return AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)

@@ -1,0 +1,62 @@
+"""Records that become batches: a topic asks the same of them as of a producer's batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.errors import InvalidRecordError, InvalidTimestampError, RecordRefusedError
+from odradek.records import Record
+from odradek.records.append.batching import build_batches
+from odradek.records.append.validator import AppendRules, validate_append
+from odradek.records.builder import build_batch
+from odradek.testing.message_builder import build_message_set
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+COMPACTED = AppendRules(compacted=True)
+BOUNDED = AppendRules(compacted=True, timestamp_before_max_ms=HOUR, timestamp_after_max_ms=HOUR)
+
+
+@pytest.mark.parametrize(
+    ("records", "rules", "error", "message"),
+    [
+        ([Record(b"k", timestamp=NOW), Record(None, timestamp=NOW)], COMPACTED, InvalidRecordError, "1: .* a key"),
+        ([Record(b"k", timestamp=NOW + HOUR + 1)], AppendRules(), InvalidTimestampError, f"{NOW + HOUR + 1} is not"),
+        ([Record(b"k", timestamp=NOW - HOUR - 1)], BOUNDED, InvalidTimestampError, f"{NOW - HOUR - 1} is not within"),
+        ([Record(None, timestamp=NOW + HOUR + 1)], BOUNDED, InvalidRecordError, "a key"),
+        (
+            [Record(None, timestamp=NOW), Record(b"k", timestamp=NOW + HOUR + 1), Record(b"k", timestamp=NOW)],
+            BOUNDED,
+            InvalidTimestampError,
+            "2 records are refused, record 0: .* a key; record 1: timestamp",
+        ),
+        ([Record(None, timestamp=NOW)] * 1000, COMPACTED, InvalidRecordError, "1000 records are refused"),
+    ],
+)
+def test_objects_and_bytes_are_judged_alike(
+    records: list[Record], rules: AppendRules, error: type[RecordRefusedError], message: str
+) -> None:
+    with pytest.raises(error, match=message) as of_objects:
+        build_batches(records, rules, now_ms=NOW)
+    for data in (build_batch(records), build_message_set(records, magic=1)):
+        with pytest.raises(error) as of_bytes:
+            validate_append(data, rules, base_offset=0, partition_leader_epoch=0, now_ms=NOW)
+        assert str(of_bytes.value) == str(of_objects.value)
+        assert of_bytes.value.record_errors == of_objects.value.record_errors
+    assert len(of_objects.value.record_errors) <= 100
+
+
+def test_timestamps_at_the_bounds_are_taken() -> None:
+    records = [Record(b"k", timestamp=NOW - HOUR), Record(b"k", timestamp=NOW + HOUR), Record(b"k")]
+    assert build_batches(records, BOUNDED, now_ms=NOW)
+
+
+@pytest.mark.parametrize("timestamp", [1 << 63, -(1 << 63) - 1])
+def test_a_timestamp_that_no_batch_can_hold_is_out_of_bounds(timestamp: int) -> None:
+    with pytest.raises(InvalidTimestampError, match=str(timestamp)):
+        build_batches([Record(b"k", timestamp=timestamp)], BOUNDED, now_ms=NOW)
+
+
+def test_a_leader_that_stamps_looks_at_no_timestamp() -> None:
+    rules = AppendRules(timestamp_type="LogAppendTime")
+    assert build_batches([Record(b"k", timestamp=NOW + 9 * HOUR)], rules, now_ms=NOW)

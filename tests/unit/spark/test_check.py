@@ -1,0 +1,179 @@
+"""`pipeline check`: each thing that can be wrong with a job is found with its line, its key and the nearest name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from odradek.spark.pipeline.check import check_job
+from odradek.spark.pipeline.job_lines import JobLines
+from peers.kafka_fixture import KafkaFixture
+
+SOUND = """\
+name = "words"
+
+[source]
+path = "log-dir"
+subscribe = "keyed"
+
+[offsets]
+store = "file:offsets.json"
+
+[spark]
+conf = { "spark.sql.shuffle.partitions" = 2 }
+
+[[transform]]
+view = "words"
+sql = \"\"\"
+SELECT topic, partition, offset, timestamp,
+       explode(split(CAST(value AS STRING), ' ')) AS word
+FROM records
+\"\"\"
+
+[[sink]]
+type = "parquet"
+view = "words"
+path = "words"
+name = "so_far"
+partition_by = ["date"]
+
+[[sink]]
+type = "console"
+sql = "SELECT word, date, count(*) AS n FROM so_far GROUP BY word, date ORDER BY n"
+"""
+
+
+@pytest.fixture
+def job(kafka_fixture: KafkaFixture, tmp_path: Path) -> Path:
+    (tmp_path / "log-dir").symlink_to(kafka_fixture.log_dir)
+    return tmp_path / "job.toml"
+
+
+def test_a_sound_job_has_no_findings(job: Path) -> None:
+    job.write_text(SOUND, encoding="utf-8")
+    assert check_job(job) == []
+    assert sorted(path.name for path in job.parent.iterdir()) == ["job.toml", "log-dir"]
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "told"),
+    [
+        ("name = ", "nmae = ", "line 1: nmae: unknown key; did you mean name?"),
+        ("store = ", "stoer = ", "line 8: offsets.stoer: unknown key; did you mean store?"),
+        ("subscribe", "subscrib", "line 5: source.subscrib: unknown option subscrib; did you mean subscribe?"),
+        ('path = "words"\n', "", "line 21: sink[0].path: this key is missing"),
+        ('"parquet"', '"parket"', "line 22: sink[0].type: parquet, topic or console, not 'parket'; did you mean parq"),
+        ('"parquet"', "3", "line 22: sink[0].type: expected a text, not 3"),
+        ('subscribe = "keyed"', 'subscribe = "kyed"', "line 5: source.subscribe: there is no topic kyed in "),
+        ('subscribe = "keyed"', "assign = '{\"keyed\": [7]}'", "line 5: source.assign: there is no partition keyed-7"),
+        ('subscribe = "keyed"', 'subscribePattern = "no.*"', "line 5: source.subscribePattern: no topic of "),
+        ('path = "log-dir"', 'path = "log-dri"', "line 4: source.path: "),
+        ('path = "log-dir"', 'path = "job.toml"', "line 4: source.path: "),
+        ("file:offsets.json", "file:log-dir", "line 8: offsets.store: file:///"),
+        ("file:offsets.json", "fil:offsets.json", "line 8: offsets.store: fil://offsets.json: the address of an "),
+        ("file:offsets.json", "redis://127.0.0.1:1/0?group=g", "line 8: offsets.store: redis://127.0.0.1:1/0"),
+        ("file:offsets.json", "zookeeper://127.0.0.1:1/g", "line 8: offsets.store: zookeeper://127.0.0.1:1/g: no an"),
+        ("partition, offset", "partition, ofset", "line 16: transform[0].sql: there is no column ofset in records; di"),
+        ("FROM records", "FROM recods", "line 18: transform[0].sql: there is no view recods; did you mean records?"),
+        ("FROM records", "FRM records", "line 18: transform[0].sql: this is no SQL: "),
+        ("FROM so_far", "FROM sofar", "line 30: sink[1].sql: there is no view sofar; did you mean so_far?"),
+        ("SELECT word,", "SELECT wrod,", "line 30: sink[1].sql: there is no column wrod in so_far; did you mean word?"),
+        ('view = "words"\npath', 'view = "wrds"\npath', "line 23: sink[0].view: there is no view 'wrds'; did you mean"),
+        ("timestamp,\n", "\n", "line 26: sink[0].partition_by: the view words has no column timestamp"),
+        ('name = "words"', "name = [", "line 3: Invalid value (at line 3, column 2)"),
+        ('name = "words"', "name = " + "[" * 100_000, "nested too deeply to be read"),
+    ],
+)
+def test_what_is_wrong_is_found_with_its_line(job: Path, replaced: str, by: str, told: str) -> None:
+    assert replaced in SOUND
+    text = SOUND.replace(replaced, by, 1)
+    job.write_text(text, encoding="utf-8")
+    findings = [str(finding) for finding in check_job(job)]
+    assert len(findings) == 1, findings
+    assert findings[0].startswith(f"{job}: {told}")
+    assert "\n" not in findings[0]
+
+
+def test_everything_wrong_is_told_at_once_in_the_order_of_the_lines(job: Path) -> None:
+    text = SOUND
+    mistakes = [("keyed", "kyed"), ("offset, t", "ofset, t"), ("SELECT word", "SELECT wrod"), ('name = "w', 'nam = "w')]
+    for was, now in mistakes:
+        text = text.replace(was, now, 1)
+    job.write_text(text, encoding="utf-8")
+    assert [finding.line for finding in check_job(job)] == [1, 5, 16, 30]
+
+
+def check_alone(job: Path) -> tuple[int, list[str], str]:
+    """Check in a process of its own: kafka-python leaves the sockets open that it could not connect."""
+    arguments = [sys.executable, "-m", "odradek.cli", "pipeline", "check", str(job)]
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    return result.returncode, result.stdout.splitlines(), result.stderr
+
+
+def test_a_sink_of_a_topic_needs_the_position_and_the_value(job: Path) -> None:
+    sink = '[[sink]]\ntype = "topic"\ntopic = "x"\nview = "words"\nkafka.bootstrap.servers = "127.0.0.1:1"\n'
+    job.write_text(SOUND + sink, encoding="utf-8")
+    code, (view, broker), errors = check_alone(job)
+    assert (code, errors) == (1, "")
+    assert "line 34: sink[2].view: the view words has no column value" in view
+    assert "line 35: sink[2].kafka.bootstrap.servers: 127.0.0.1:1: " in broker
+
+
+def test_brokers_that_do_not_answer_are_named(job: Path) -> None:
+    text = SOUND.replace('path = "log-dir"', 'kafka.bootstrap.servers = "127.0.0.1:1"')
+    job.write_text(text.replace("file:offsets.json", "kafka://127.0.0.1:1/g"), encoding="utf-8")
+    code, (source, store), errors = check_alone(job)
+    assert (code, errors) == (1, "")
+    assert "line 4: source.kafka.bootstrap.servers: 127.0.0.1:1: " in source
+    assert "line 8: offsets.store: kafka://127.0.0.1:1/g: " in store
+
+
+def test_it_starts_no_process_and_loads_no_client_that_it_does_not_need(job: Path) -> None:
+    job.write_text(SOUND, encoding="utf-8")
+    program = f"""
+        import subprocess, sys
+        from odradek.cli.app import main
+        def started(*arguments, **options): raise AssertionError(arguments)
+        subprocess.Popen = started
+        try:
+            main(["pipeline", "check", {str(job)!r}], prog_name="odradek")
+        except SystemExit as end:
+            assert end.code == 0, end.code
+        assert not {{"py4j", "kafka", "redis", "kazoo"}} & set(sys.modules)
+    """
+    arguments = [sys.executable, "-c", textwrap.dedent(program)]
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, f"odradek: {job}: nothing wrong was found\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("name", 1),
+        ("source.path", 4),
+        ("offsets.store", 8),
+        ("spark.conf.spark.sql.shuffle.partitions", 11),
+        ("transform[0].view", 14),
+        ("transform[0].sql", 15),
+        ("sink[0].path", 24),
+        ("sink[1].type", 29),
+        ("sink[1].rows", 28),
+        ("sink", 21),
+        ("trigger.interval", None),
+    ],
+)
+def test_the_lines_of_keys(key: str, line: int | None) -> None:
+    assert JobLines(SOUND).line(key) == line
+
+
+def test_keys_within_texts_are_none_and_quoted_ones_are() -> None:
+    text = "[a]\nsql = '''\nx = 1\n[b]\n'''\n\"y\" = 2\n[ c . 'd' ]  # comment\nz='[e]'\n"
+    text += 'long = """one\nq = 1"""\nw = 1\n'
+    lines = JobLines(text)
+    assert [lines.line(key) for key in ("a.y", "c.d.z", "c.d.w", "a.x", "b", "e")] == [6, 8, 11, 1, None, None]
+    assert lines.text_line("a.sql", 2) == 4
+    assert lines.text_line("c.d.long", 2) == 10

@@ -1,0 +1,62 @@
+"""What `import odradek` takes with it: next to nothing; and the core: nothing that is slow or optional."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import odradek
+
+OPTIONAL = {"duckdb", "kafka", "kazoo", "pandas", "polars", "pyarrow", "pyspark", "redis"}
+SLOW = {
+    "asyncio",
+    "click",
+    "concurrent",
+    "email",
+    "http",
+    "importlib.metadata",
+    "multiprocessing",
+    "numpy",
+    "rich",
+    "ssl",
+}
+
+
+def imported(statement: str) -> set[str]:
+    command = [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}; {statement}; print(*sys.modules)"]
+    return set(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+
+
+def test_the_package_alone_imports_no_part_of_itself() -> None:
+    found = imported("import odradek")
+    assert "odradek" in found
+    assert {name for name in found if name.startswith("odradek.")} == set()
+
+
+@pytest.mark.parametrize("statement", ["odradek.open", "odradek.Record", "odradek.LogError", "odradek.consume"])
+def test_the_core_imports_nothing_slow_or_optional(statement: str) -> None:
+    found = imported(f"import odradek; {statement}")
+    assert found & (OPTIONAL | SLOW) == set()
+
+
+def test_opening_a_folder_takes_no_consumer_and_no_offset_store() -> None:
+    found = imported("import odradek; odradek.open")
+    assert "odradek.storage.log.writable_log" in found
+    assert not found & {"odradek.consumer", "odradek.offsets", "odradek.columnar", "odradek.inspection", "odradek.cli"}
+
+
+@pytest.mark.parametrize("name", odradek.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(odradek, name)
+    assert name in dir(odradek)
+
+
+def test_a_name_is_looked_up_once() -> None:
+    assert odradek.Record is vars(odradek)["Record"]
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'opne'"):
+        odradek.opne  # noqa: B018
