@@ -196,7 +196,7 @@ def test_the_package_runs_as_a_program(tmp_path: Path) -> None:
             [sys.executable, "-m", "odradek", *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
         )
 
-    assert run("--version").stdout.strip() == f"odradek, version {version('odradek')}"
+    assert run("--version").stdout.strip() == f"odradek {version('odradek')}"
     assert run("--help").stdout.startswith("Usage: odradek ")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ class Timestamp(click.ParamType[Any]):
         except ValueError:
             pass
         try:
-            return timestamp_ms(value)
+            # As Kafka's tools have it: a time without a zone is UTC.
+            time = datetime.fromisoformat(value)
+            return timestamp_ms(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
         except ValueError:
             self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-01T12:00:00", param, ctx)

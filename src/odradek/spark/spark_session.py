@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from odradek.errors import OdradekError
+from odradek.errors import PipelineError
 
 LEAST_JAVA = 17
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -32,7 +32,7 @@ _DEFAULTS = {
 }
 
 
-class SparkStartError(OdradekError):
+class SparkStartError(PipelineError):
     """Spark cannot be started here, or the session that runs cannot read logs."""
 
 

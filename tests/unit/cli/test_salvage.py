@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -402,12 +403,12 @@ def test_an_interrupt_at_any_moment(
             sys.setprofile(None)
             raise KeyboardInterrupt
 
-    def interrupted(source: Path, target: Path) -> object:
+    def interrupted(source: Path, target: Path, **options: Any) -> object:
         nonlocal calls
         calls = 0
         sys.setprofile(count)
         try:
-            return salvage(source, target)
+            return salvage(source, target, **options)
         finally:
             sys.setprofile(None)
 

@@ -120,7 +120,7 @@ def test_a_sink_of_a_topic_needs_the_position_and_the_value(job: Path) -> None:
     code, (view, broker), errors = check_alone(job)
     assert (code, errors) == (1, "")
     assert "line 34: sink[2].view: the view words has no column value" in view
-    assert "line 35: sink[2].kafka.bootstrap.servers: 127.0.0.1:1: " in broker
+    assert "line 35: sink[2].kafka.bootstrap.servers: BROKER_NOT_AVAILABLE (8): 127.0.0.1:1: " in broker
 
 
 def test_brokers_that_do_not_answer_are_named(job: Path) -> None:
@@ -128,7 +128,7 @@ def test_brokers_that_do_not_answer_are_named(job: Path) -> None:
     job.write_text(text.replace("file:offsets.json", "kafka://127.0.0.1:1/g"), encoding="utf-8")
     code, (source, store), errors = check_alone(job)
     assert (code, errors) == (1, "")
-    assert "line 4: source.kafka.bootstrap.servers: 127.0.0.1:1: " in source
+    assert "line 4: source.kafka.bootstrap.servers: BROKER_NOT_AVAILABLE (8): 127.0.0.1:1: " in source
     assert "line 8: offsets.store: kafka://127.0.0.1:1/g: " in store
 
 

@@ -78,7 +78,7 @@ class LogSlice:
         next_offset = self.next_offset if end_position == self.end_position else None
         return LogSlice(self.path, self._contents, position, end_position, self.base_offset, next_offset)
 
-    def batch_end(self, position: int, index: OffsetIndex, size_bytes: int) -> int:
+    def _batch_end(self, position: int, index: OffsetIndex, size_bytes: int) -> int:
         """Return where a batch of the slice ends, about so many bytes after a position where one begins."""
         entry = index.floor_position(position + size_bytes)
         end = index.entry(entry).position if entry >= 0 else 0
@@ -103,7 +103,7 @@ def cut_slice(whole: LogSlice, index: OffsetIndex, size_bytes: int) -> Iterator[
         size_bytes = min(size_bytes, _SLICE_BYTES_IN_MEMORY)
     position, end_position = whole.position, whole.end_position
     while end_position - position > size_bytes:
-        end = whole.batch_end(position, index, size_bytes)
+        end = whole._batch_end(position, index, size_bytes)
         yield whole.part(position, end)
         position = end
     if position < end_position:
