@@ -19,6 +19,17 @@ pytest_plugins = ["peers.fixtures", "crash.options"]
 check_lock_order(True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of each `sampled` test leave the first case among the quick ones; the others are slow."""
+    seen: set[str] = set()
+    for item in items:
+        if item.get_closest_marker("sampled") is not None:
+            function = item.nodeid.partition("[")[0]
+            if function in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add(function)
+
+
 @pytest.fixture
 def real_locks() -> Iterator[None]:
     """Take the locks that no exception can leave taken; those that check their order are Python code."""

@@ -122,11 +122,13 @@ def judge(folder: Path, work: Workload, cuts: int, since: int) -> int:
     return cuts
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(3))
 def test_crashes(folder: Path, seed: int) -> None:
     assert crash(folder, seed, 10) == 10
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("go_on", [False, True])
 @pytest.mark.parametrize("fault", FAULTS, ids="-".join)
 def test_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: bool) -> None:
@@ -158,6 +160,7 @@ def test_many_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on
         crash_after_fault(folder, seed, 8, fault, go_on=go_on)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", FOUND_BEFORE, ids=str)
 def test_found_before(folder: Path, case: Case) -> None:
     work = Workload(folder / "live", case.workload)

@@ -114,6 +114,7 @@ def test_an_exception_arrives_from_every_bytecode() -> None:
     assert not interrupted(lambda: build_batch(records), bytecodes + 1).error
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("block", range(3))
 def test_interrupts(folder: Path, block: int) -> None:
     check(folder, range(block * CASES, (block + 1) * CASES))
@@ -139,5 +140,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("found", [Interrupt.parse(asked)] if asked else FOUND_BEFORE, ids=str)
 
 
+@pytest.mark.sampled
 def test_found_before(folder: Path, found: Interrupt) -> None:
     run_case(found, folder)

@@ -96,6 +96,7 @@ def table_of(counts: dict[tuple[str, str], Counter[str]]) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "state"), FOLDERS)
 def test_some_damage(folders: dict[tuple[str, str], Folder], path: Path, name: str, state: str) -> None:
     folder = folders[name, state]
@@ -123,6 +124,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("found", [asked] if asked else FOUND_BEFORE)
 
 
+@pytest.mark.sampled
 def test_found_before(folders: dict[tuple[str, str], Folder], path: Path, found: str) -> None:
     damage = Damage.parse(found)
     judge(folders[damage.folder, damage.state], path, [damage])

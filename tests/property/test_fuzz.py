@@ -16,6 +16,7 @@ def _run(*options: str, timeout: int = 240) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+@pytest.mark.slow
 def test_each_corruption_is_named() -> None:
     """Every folder of vectors gives the error that its README expects, by every decoder."""
     result = _run("--vectors")

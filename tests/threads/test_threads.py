@@ -37,6 +37,7 @@ def run(seconds: float, seed: int) -> None:
     assert sum(told["counts"].values()) > 20 * seconds
 
 
+@pytest.mark.slow
 def test_two_seconds() -> None:
     run(2, 1)
 

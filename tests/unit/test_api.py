@@ -129,7 +129,12 @@ def test_every_error_has_a_family_and_a_name_in_odradek() -> None:
             assert getattr(odradek, kind.__name__) is kind
     # Those that only the parts below and beside the front door raise; their families are there.
     elsewhere = {kind.__name__ for kind in below(OdradekError) if kind.__module__.startswith("odradek.")}
-    assert elsewhere - set(odradek.__all__) <= {"DataLossError", "UnknownCoordinatorRecordError", "UnknownPathError"}
+    assert elsewhere - set(odradek.__all__) <= {
+        "DataLossError",
+        "SparkStartError",
+        "UnknownCoordinatorRecordError",
+        "UnknownPathError",
+    }
 
 
 def test_errors_are_exported_where_they_are_defined() -> None:

@@ -127,6 +127,7 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("page", pages(None), ids=lambda page: page.name)
 def test_examples(page: Path) -> None:
     run_page(page, there={None})
@@ -268,6 +269,7 @@ def run_script(script: str, *arguments: Path) -> None:
     assert ended.returncode == 0, ended.stdout
 
 
+@pytest.mark.slow
 def test_the_reference_is_built_without_a_warning(tmp_path: Path) -> None:
     run_script("docs/reference.py", tmp_path / "out")
     assert "offset_for_time" in (tmp_path / "out" / "odradek.html").read_text(encoding="utf-8")

@@ -74,6 +74,7 @@ def test_the_help_begins_with_what_it_is_and_the_version_is_one_line() -> None:
     assert CliRunner().invoke(main, ["--version"]).stdout == f"odradek {version('odradek')}\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
@@ -272,6 +273,7 @@ def test_a_closed_stdout_is_one_line_and_3() -> None:
     assert (result.returncode, result.stderr) == (3, "odradek: stdout is closed\n")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("arguments", ["--help", "topics {}", "dump {}", "verify {} --format jsonl"])
 def test_a_full_disk_under_stdout_is_one_line_and_3(arguments: str, kafka_fixture: KafkaFixture) -> None:
     words = arguments.format(kafka_fixture.log_dir).split()
@@ -281,6 +283,7 @@ def test_a_full_disk_under_stdout_is_one_line_and_3(arguments: str, kafka_fixtur
     assert (result.returncode, result.stderr) == (3 if told else 0, told)
 
 
+@pytest.mark.sampled
 def test_a_stderr_that_cannot_be_written_changes_no_code(kafka_fixture: KafkaFixture) -> None:
     for arguments, code in ((["verify", kafka_fixture.log_dir], 0), (["dump", "/absent"], 3), (["topics"], 2)):
         with Path("/dev/full").open("wb") as full:

@@ -62,6 +62,7 @@ def by_partition(lines: list[dict[str, Any]]) -> dict[str, list[Record]]:
     return partitions
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("folder", ["log-dir", "log-dir-unclean"])
 def test_every_topic_is_what_a_consumer_saw(kafka_fixture: KafkaFixture, folder: str) -> None:
     dumped = by_partition(dump(kafka_fixture.path / folder))
@@ -202,6 +203,7 @@ def test_a_segment_cut_at_every_byte_of_its_last_batches(fixture_4_3_1: KafkaFix
         )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("topic", ["v2-none-0", "v2-gzip-0", "transactional-0"])
 def test_a_cut_segment_is_dumped_up_to_the_cut(writable_log_dir: Path, topic: str) -> None:
     segment = largest_segment(writable_log_dir / topic)

@@ -154,6 +154,7 @@ def content(folder: Path) -> dict[str, bytes]:
 # -- what is outside of the checksum
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bit", [0, 4, 20, 40, 62])
 @pytest.mark.parametrize(("number", "which"), [(0, 0), (0, 3), (0, -1), (2, 0), (2, -1)])
 def test_a_wrong_base_offset_is_put_right(
@@ -358,6 +359,7 @@ class InterruptedDisk(FileSystem):
         super().sync_directory(path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=repr)
 def test_whatever_ends_it_early_leaves_nothing_that_looks_whole(
     small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
@@ -385,6 +387,7 @@ def test_whatever_ends_it_early_leaves_nothing_that_looks_whole(
             assert path.name.endswith(".incomplete")
 
 
+@pytest.mark.sampled
 def test_an_interrupt_at_any_moment(
     small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def verify(*arguments: str | Path, code: int = 1) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("folder", ["log-dir", "log-dir-unclean"])
 def test_what_kafka_wrote_is_clean(kafka_fixture: KafkaFixture, folder: str) -> None:
     result = run("verify", "--records", kafka_fixture.path / folder)
@@ -85,6 +86,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_every_breakage_is_found(writable_log_dir: Path, name: str) -> None:
     file, damage, kind = BREAKAGES[name]
@@ -165,6 +167,7 @@ def matters(command: str, path: Path) -> bool:
     return command == "verify" or path.suffix in {".log"} | SHOWN.get(command, set())
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_hangs_or_ends_at_what_is_no_file(small_log_dir: SmallLogDirectory, command: str) -> None:

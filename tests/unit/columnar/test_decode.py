@@ -65,6 +65,7 @@ def rows(batches: list[pa.RecordBatch]) -> list[object]:
 
 
 # Batches that share a block, that have one of their own, and that fill several between two record batches.
+@pytest.mark.sampled
 @pytest.mark.parametrize(("batches", "count", "value_bytes"), [(300, 3, 40), (3, 200, 6000), (40, 100, 3000)])
 @pytest.mark.parametrize("codec", CODECS)
 def test_views_say_what_copies_say(codec: Codec, batches: int, count: int, value_bytes: int) -> None:
@@ -75,6 +76,7 @@ def test_views_say_what_copies_say(codec: Codec, batches: int, count: int, value
     assert rows(list(decoded(data, views=True))) == plain
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_held_is_not_used_again(codec: Codec, views: bool) -> None:

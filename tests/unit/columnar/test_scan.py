@@ -33,6 +33,7 @@ def as_records(table: pa.Table) -> dict[str, list[Record]]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_a_scan_gives_what_a_consumer_was_given(kafka_fixture: KafkaFixture, isolation: Isolation, views: bool) -> None:

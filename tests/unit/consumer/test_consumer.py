@@ -98,6 +98,7 @@ def offsets(consumed: Any) -> list[int]:
     return [entry.record.offset for entry in consumed]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_all_that_real_consumers_saw(kafka_fixture: KafkaFixture, isolation: Any, group: str) -> None:
     expected = kafka_fixture.consumed if isolation == "read_uncommitted" else kafka_fixture.consumed_committed

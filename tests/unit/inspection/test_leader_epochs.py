@@ -60,6 +60,7 @@ def test_what_may_be_is_no_finding(tmp_path: Path, epochs: list[int], entries: l
     assert findings(tmp_path / "t-0", epochs, entries) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("entries", [[(0, 0), (2, 4)], None], ids=["checkpoint", "no checkpoint"])
 @pytest.mark.parametrize("wrong", range(8))
 def test_one_flipped_bit_is_one_finding(tmp_path: Path, entries: list[tuple[int, int]] | None, wrong: int) -> None:

@@ -47,6 +47,7 @@ def batches_of(folder: Path) -> list[tuple[Path, int]]:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["v2-none-0", "keyed-0", "transactional-0", "__transaction_state-0"])
 def test_a_flipped_bit_in_a_base_offset_is_one_finding(small_log_dir: SmallLogDirectory, name: str) -> None:
     """It was up to a hundred: every later batch and index entry was held against the wrong offset."""
@@ -62,6 +63,7 @@ def test_a_flipped_bit_in_a_base_offset_is_one_finding(small_log_dir: SmallLogDi
         assert finding.kind in {FindingKind.ORDER, FindingKind.DAMAGE}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["v0-none-0", "v1-none-0", "v0-gzip-0", "v1-gzip-0", "v1-lz4-0"])
 def test_a_flipped_bit_in_the_offset_of_an_old_message_is_one_finding(
     small_log_dir: SmallLogDirectory, name: str
@@ -337,6 +339,7 @@ def test_a_name_that_is_no_offset(small_log_dir: SmallLogDirectory, name: str) -
     assert "Kafka does not start on it" in finding.reason
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["emptied", "cut", "garbage"])
 def test_no_file_that_is_broken_is_more_than_one_finding(small_log_dir: SmallLogDirectory, how: str) -> None:
     root = small_log_dir("transactional-0", "empty-0")
@@ -359,6 +362,7 @@ def test_no_file_that_is_broken_is_more_than_one_finding(small_log_dir: SmallLog
     assert told >= 15
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("thing", THINGS)
 def test_what_lies_in_the_place_of_a_file_is_one_finding(small_log_dir: SmallLogDirectory, thing: str) -> None:

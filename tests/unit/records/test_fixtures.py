@@ -46,6 +46,7 @@ def test_records_are_what_consumers_read(kafka_fixture: KafkaFixture, is_clean: 
     assert set(found) == ({0, 1, 2} if kafka_fixture.version == "2.8.2" else {2})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("views", [False, True], ids=["plain", "views"])
 def test_columns_are_what_consumers_read(kafka_fixture: KafkaFixture, views: bool) -> None:
     for name, consumed in kafka_fixture.consumed.items():

@@ -181,6 +181,7 @@ def test_one_behind_the_other(case: Case) -> None:
     assert _agreed(case.data + case.data) == (case.records * 2, None)
 
 
+@pytest.mark.slow
 @both_ways
 def test_cut_at_every_byte(case: Case) -> None:
     for cut in range(len(case.data)):

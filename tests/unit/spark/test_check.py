@@ -59,6 +59,7 @@ def test_a_sound_job_has_no_findings(job: Path) -> None:
     assert sorted(path.name for path in job.parent.iterdir()) == ["job.toml", "log-dir"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("replaced", "by", "told"),
     [
@@ -114,6 +115,7 @@ def check_alone(job: Path) -> tuple[int, list[str], str]:
     return result.returncode, result.stdout.splitlines(), result.stderr
 
 
+@pytest.mark.sampled
 def test_a_sink_of_a_topic_needs_the_position_and_the_value(job: Path) -> None:
     sink = '[[sink]]\ntype = "topic"\ntopic = "x"\nview = "words"\nkafka.bootstrap.servers = "127.0.0.1:1"\n'
     job.write_text(SOUND + sink, encoding="utf-8")
@@ -123,6 +125,7 @@ def test_a_sink_of_a_topic_needs_the_position_and_the_value(job: Path) -> None:
     assert "line 35: sink[2].kafka.bootstrap.servers: BROKER_NOT_AVAILABLE (8): 127.0.0.1:1: " in broker
 
 
+@pytest.mark.sampled
 def test_brokers_that_do_not_answer_are_named(job: Path) -> None:
     text = SOUND.replace('path = "log-dir"', 'kafka.bootstrap.servers = "127.0.0.1:1"')
     job.write_text(text.replace("file:offsets.json", "kafka://127.0.0.1:1/g"), encoding="utf-8")
@@ -132,6 +135,7 @@ def test_brokers_that_do_not_answer_are_named(job: Path) -> None:
     assert "line 8: offsets.store: kafka://127.0.0.1:1/g: " in store
 
 
+@pytest.mark.sampled
 def test_it_starts_no_process_and_loads_no_client_that_it_does_not_need(job: Path) -> None:
     job.write_text(SOUND, encoding="utf-8")
     program = f"""

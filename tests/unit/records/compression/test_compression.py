@@ -37,6 +37,7 @@ def test_what_goes_in_comes_out(codec: Codec, data: bytes) -> None:
             assert decompressor.decompress(codec, block, magic=magic) == data[:size]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", list(LEVELS))
 def test_every_level_is_readable_and_costs_or_saves_something(codec: Codec) -> None:
     default, lowest, highest = LEVELS[codec]
@@ -201,6 +202,7 @@ def test_a_bomb_stops_at_the_limit(codec: Codec) -> None:
     assert peak < 4 * LIMIT + len(bomb)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_bomb_does_not_fill_the_memory_of_the_process(codec: Codec, tmp_path: Path) -> None:
     """What a package allocates on its own is not traced: ask the kernel, in a process that may not have more."""

@@ -203,6 +203,7 @@ def test_what_2_8_2_was_sent_becomes_its_files(fixture_2_8_2: KafkaFixture, tmp_
     assert_same(ours, kafkas, *SEGMENT_FILES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("partition", ["v0-none-0", "v1-none-0", "v2-none-0", "truncated-head-0", "keyed-0"])
 def test_look_ups_answer_as_with_the_files_of_2_8_2(
     fixture_2_8_2: KafkaFixture, tmp_path: Path, partition: str
@@ -241,6 +242,7 @@ def test_look_ups_answer_as_with_the_files_of_2_8_2(
         expected.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("state", ["log_dir", "log_dir_unclean"])
 @pytest.mark.parametrize("partition", OLD_FORMATS)
 def test_old_formats_are_recovered_appended_to_and_served(

@@ -44,6 +44,7 @@ def test_a_log_is_iterated_over(data: Path) -> None:
             len(log)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_the_tail_of_what_kafka_wrote(kafka_fixture: KafkaFixture, isolation: Any) -> None:
     # Compacted ones, transactions, and heads that were deleted are among them.

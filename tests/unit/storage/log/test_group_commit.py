@@ -123,6 +123,7 @@ def test_a_roll_meanwhile_takes_nothing_from_it(files: GatedFiles) -> None:
     log.close()
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_is_there_whenever_the_power_goes(files: GatedFiles, tmp_path: Path) -> None:
     files.gate.set()
     config = TopicConfig.load(

@@ -91,6 +91,7 @@ def values(log: WritableLog) -> list[bytes | None]:
     return [record.value for record in log.read()]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 @pytest.mark.parametrize("written", [0.0, 0.5, 1.0])

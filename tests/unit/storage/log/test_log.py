@@ -56,6 +56,7 @@ def log_dir(request: pytest.FixtureRequest, kafka_fixture: KafkaFixture, tmp_pat
     return tmp_path / "unclean"
 
 
+@pytest.mark.sampled
 def test_every_record_is_what_a_consumer_was_given(kafka_fixture: KafkaFixture, log_dir: Path) -> None:
     with LogDirectory(log_dir) as logs:
         assert {str(topic_partition) for topic_partition in logs.topic_partitions()} >= set(kafka_fixture.consumed)
@@ -126,6 +127,7 @@ def swap_indexes(folder: Path) -> None:
             path.write_bytes(content)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("harm", [drop_indexes, empty_indexes, pad_indexes, garble_indexes, swap_indexes])
 @pytest.mark.parametrize("name", ["v2-none-0", "v2-lz4-0", "compacted-0", "keyed-1"])
 def test_indexes_are_no_more_than_hints(kafka_fixture: KafkaFixture, copy: Copy, harm: Harm, name: str) -> None:
@@ -161,6 +163,7 @@ def test_every_time_is_found_as_by_looking_at_every_record(kafka_fixture: KafkaF
             assert found[:2] == (largest, next(r.offset for r in records if r.timestamp == largest))
 
 
+@pytest.mark.sampled
 def test_ranges_from_and_to_every_offset(kafka_fixture: KafkaFixture, log_dir: Path) -> None:
     with LogDirectory(log_dir) as logs:
         for name in ("v2-zstd-0", "compacted-0", "transactional-0", "truncated-head-0"):
@@ -198,6 +201,7 @@ def test_slices_are_whole_batches_and_miss_none(copy: Copy, slice_bytes: int, ha
         assert found == batches
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["v2-none-0", "v2-lz4-0", "transactional-0", "compacted-zstd-0"])
 def test_a_segment_cut_at_every_byte_of_its_last_batches(
     kafka_fixture: KafkaFixture, tmp_path: Path, name: str

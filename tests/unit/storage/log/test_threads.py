@@ -201,6 +201,7 @@ def test_a_log_keeps_its_directory(tmp_path: Path) -> None:
     owner.close()
 
 
+@pytest.mark.slow
 def test_the_maintenance_goes_on_after_an_error_that_nobody_expected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

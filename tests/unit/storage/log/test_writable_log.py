@@ -60,6 +60,7 @@ def test_records_are_there_at_once(tmp_path: Path) -> None:
         assert [record.offset for record in reader.read()] == [0, 1, 2]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_segments_roll_and_batches_split(codec: str, tmp_path: Path) -> None:
     log = make(tmp_path, compression_type=codec, max_message_bytes=3000, internal_segment_bytes=10_000)

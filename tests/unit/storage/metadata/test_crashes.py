@@ -70,6 +70,7 @@ def with_metadata_log(tmp_path: Path, fixture_4_3_1: KafkaFixture) -> Path:
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("folder", ["bootstrap_only", "with_metadata_log"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_change_has_happened_or_not(folder: str, seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -92,6 +93,7 @@ def test_a_change_has_happened_or_not(folder: str, seed: int, tmp_path: Path, re
         assert "and-on-it-goes" in load_metadata(found / "data").image.topics
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["sync", "write", "rename", "sync_directory", "create"])
 @pytest.mark.parametrize("folder", ["bootstrap_only", "with_metadata_log"])
 def test_a_change_that_fails_has_happened_or_not(

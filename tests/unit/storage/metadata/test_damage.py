@@ -70,6 +70,7 @@ def log_of(path: Path, **segments: bytes) -> Path:
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_one_flipped_bit_in_the_midst_is_an_error_and_nothing_is_cut(kafka_metadata: Path, is_clean: bool) -> None:
     path = kafka_metadata / SEGMENT

@@ -104,6 +104,7 @@ def change(metadata: ClusterMetadata, number: int) -> None:
             metadata.delete_topic(name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("twice", [False, True])
 def test_an_exception_at_any_bytecode_leaves_a_change_done_or_not_done(directory: Path, twice: bool) -> None:
     rng = random.Random(7)

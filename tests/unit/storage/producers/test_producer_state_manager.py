@@ -391,6 +391,7 @@ def test_the_head_of_the_log_goes(tmp_path: Path) -> None:
     assert PID in partition.manager.producers
 
 
+@pytest.mark.sampled
 def test_replaying_a_brokers_log_gives_its_snapshots_and_transaction_indexes(
     kafka_fixture: KafkaFixture, tmp_path: Path
 ) -> None:
