@@ -36,7 +36,7 @@ test: install
 	$(BIN)/pytest
 
 test-interop: install
-	$(BIN)/pytest -m 'interop or spark or slow'
+	$(BIN)/pytest --dist loadfile -m 'interop or spark or slow'
 
 test-all: test test-interop
 

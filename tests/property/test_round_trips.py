@@ -9,6 +9,7 @@ import contextlib
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +91,7 @@ def test_v0_and_v1(table: list[Record], codec: Codec, magic: int, bare_snappy: b
     assert _decode(data, True) == found
 
 
+@pytest.mark.slow
 @given(numbered(), codecs, st.integers(1, 9), st.integers(70, 4000))
 def test_columns_are_encoded_as_objects_are(table: list[Record], codec: Codec, count: int, size: int) -> None:
     rows = pa.record_batch(

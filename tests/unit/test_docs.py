@@ -284,6 +284,7 @@ def test_the_charts_are_those_of_the_tables(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_recording_of_the_terminal_is_what_is_printed_now(tmp_path: Path) -> None:
     run_script("examples/record_terminal.py", tmp_path / "terminal.svg")
     assert (tmp_path / "terminal.svg").read_bytes() == (ROOT / "docs" / "terminal.svg").read_bytes(), (

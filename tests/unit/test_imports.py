@@ -35,6 +35,7 @@ def test_the_package_alone_imports_no_part_of_itself() -> None:
     assert {name for name in found if name.startswith("odradek.")} == set()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("statement", ["odradek.open", "odradek.Record", "odradek.LogError", "odradek.consume"])
 def test_the_core_imports_nothing_slow_or_optional(statement: str) -> None:
     found = imported(f"import odradek; {statement}")

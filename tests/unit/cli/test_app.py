@@ -93,6 +93,7 @@ def test_the_shell_completes(words: str, completed: str) -> None:
     assert (result.returncode, result.stdout.split()) == (0, [completed])
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
     path = tmp_path / "recovery-point-offset-checkpoint"
     path.write_text("0\n100000\n" + "".join(f"t {number} {number}\n" for number in range(100_000)))
@@ -254,6 +255,7 @@ def test_topics_of_what_is_no_log_directory(kafka_fixture: KafkaFixture, tmp_pat
         assert CliRunner().invoke(main, ["topics", str(tmp_path / "new")]).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     lines = "".join(f"t {number} {number}\n" for number in range(100_000))
     path = tmp_path / "recovery-point-offset-checkpoint"
@@ -291,6 +293,7 @@ def test_a_stderr_that_cannot_be_written_changes_no_code(kafka_fixture: KafkaFix
         assert result.returncode == code
 
 
+@pytest.mark.sampled
 def test_a_name_that_the_terminal_cannot_print_is_escaped(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     folder = tmp_path / "日" / "keyed-0"
     shutil.copytree(kafka_fixture.log_dir / "keyed-0", folder)

@@ -146,6 +146,7 @@ def test_a_segment_by_each_of_its_names(writable_log_dir: Path) -> None:
     assert dump(elsewhere) == [line | {"topic": None, "partition": None} for line in expected]
 
 
+@pytest.mark.sampled
 def test_a_log_directory_may_be_named_like_a_partition(writable_log_dir: Path, tmp_path: Path) -> None:
     renamed = writable_log_dir.rename(tmp_path / "data-0")
     assert {line["topic"] for line in dump(renamed)} > {"keyed", "v2-none"}
@@ -186,6 +187,7 @@ def largest_segment(folder: Path) -> Path:
     return max(folder.glob("*.log"), key=lambda path: path.stat().st_size)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("topic", ["v2-none-0", "v2-gzip-0", "transactional-0"])
 def test_a_segment_cut_at_every_byte_of_its_last_batches(fixture_4_3_1: KafkaFixture, topic: str) -> None:
     data = largest_segment(fixture_4_3_1.log_dir / topic).read_bytes()

@@ -33,6 +33,7 @@ def run(*arguments: str | Path) -> Result:
     return result
 
 
+@pytest.mark.slow
 def test_a_sound_folder_comes_out_byte_for_byte(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     target = tmp_path / "salvaged"
     result = run("salvage", fixture_4_3_1.log_dir, target)
@@ -47,6 +48,7 @@ def test_a_sound_folder_comes_out_byte_for_byte(fixture_4_3_1: KafkaFixture, tmp
     assert not (target / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.slow
 def test_old_formats_keep_every_batch(fixture_2_8_2: KafkaFixture, tmp_path: Path) -> None:
     assert run("salvage", fixture_2_8_2.log_dir, tmp_path / "salvaged").exit_code == 0
     for path in fixture_2_8_2.log_dir.glob("*/*.log"):
@@ -387,7 +389,7 @@ def test_whatever_ends_it_early_leaves_nothing_that_looks_whole(
             assert path.name.endswith(".incomplete")
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_an_interrupt_at_any_moment(
     small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,6 +191,7 @@ def test_no_command_hangs_or_ends_at_what_is_no_file(small_log_dir: SmallLogDire
             assert str(path) in named.output
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("thing", [thing for thing in THINGS if thing != "a directory"])
 @pytest.mark.parametrize("command", ["topics", "dump", "verify", "salvage"])

@@ -47,6 +47,7 @@ def test_a_scan_gives_what_a_consumer_was_given(kafka_fixture: KafkaFixture, iso
     assert found == {}
 
 
+@pytest.mark.sampled
 def test_a_scan_reads_a_crashed_directory(kafka_fixture: KafkaFixture) -> None:
     found = as_records(odradek.scan(kafka_fixture.log_dir_unclean).read_all())
     for name in kafka_fixture.consumed:

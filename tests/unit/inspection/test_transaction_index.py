@@ -46,6 +46,7 @@ def index(small_log_dir: SmallLogDirectory) -> Path:
     return small_log_dir("transactional-0") / "transactional-0" / f"{8:020d}.txnindex"
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_one_finding(index: Path) -> None:
     """Of 238 flipped bits 169 changed what was read, and none was found."""
     whole = index.read_bytes()
@@ -181,6 +182,7 @@ def random_transactions(writer: Writer, source: random.Random, steps: int) -> No
                 writer.data(producer, source.randrange(1, 4))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_transactions_over_many_segments_are_clean(

@@ -80,6 +80,7 @@ def test_a_flipped_bit_in_the_offset_of_an_old_message_is_one_finding(
         assert (finding.path, finding.position) == (segment, position)
 
 
+@pytest.mark.sampled
 def test_in_a_compacted_log_a_flipped_bit_is_one_finding_or_between_its_neighbours(
     small_log_dir: SmallLogDirectory,
 ) -> None:
@@ -101,6 +102,7 @@ def test_in_a_compacted_log_a_flipped_bit_is_one_finding_or_between_its_neighbou
     assert none < 5
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["v2-none-0", "compacted-0", "empty-0"])
 def test_a_flipped_bit_in_a_leader_epoch_is_one_finding(small_log_dir: SmallLogDirectory, name: str) -> None:
     root = small_log_dir(name)
@@ -115,6 +117,7 @@ def test_a_flipped_bit_in_a_leader_epoch_is_one_finding(small_log_dir: SmallLogD
         assert finding.reason.endswith("leader-epoch-checkpoint says 0")
 
 
+@pytest.mark.sampled
 def test_a_flipped_bit_in_a_batch_is_one_finding(small_log_dir: SmallLogDirectory) -> None:
     """Neither the index entries for it nor the transactions that it ended are findings of their own."""
     root = small_log_dir("transactional-0")

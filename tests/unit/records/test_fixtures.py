@@ -31,6 +31,7 @@ def _batches(folder: Path) -> Iterator[tuple[bytes, BatchHeader]]:
         assert scan.damage is None or not any(data[scan.position :]), scan.damage
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
 def test_records_are_what_consumers_read(kafka_fixture: KafkaFixture, is_clean: bool) -> None:
     directory = kafka_fixture.log_dir if is_clean else kafka_fixture.log_dir_unclean

@@ -63,6 +63,7 @@ for codec, bomb in bombs:
 """
 
 
+@pytest.mark.slow
 def test_a_bomb_is_refused_within_the_limit() -> None:
     """Blocks that grow to 128 MB, where the process has 100 MB to give and the limit is 16 MB."""
     result = subprocess.run([sys.executable, "-c", BOMB], capture_output=True, text=True, timeout=120, check=False)

@@ -115,7 +115,7 @@ def check_alone(job: Path) -> tuple[int, list[str], str]:
     return result.returncode, result.stdout.splitlines(), result.stderr
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_a_sink_of_a_topic_needs_the_position_and_the_value(job: Path) -> None:
     sink = '[[sink]]\ntype = "topic"\ntopic = "x"\nview = "words"\nkafka.bootstrap.servers = "127.0.0.1:1"\n'
     job.write_text(SOUND + sink, encoding="utf-8")
@@ -125,7 +125,7 @@ def test_a_sink_of_a_topic_needs_the_position_and_the_value(job: Path) -> None:
     assert "line 35: sink[2].kafka.bootstrap.servers: BROKER_NOT_AVAILABLE (8): 127.0.0.1:1: " in broker
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_brokers_that_do_not_answer_are_named(job: Path) -> None:
     text = SOUND.replace('path = "log-dir"', 'kafka.bootstrap.servers = "127.0.0.1:1"')
     job.write_text(text.replace("file:offsets.json", "kafka://127.0.0.1:1/g"), encoding="utf-8")

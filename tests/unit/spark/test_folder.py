@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from peers.kafka_fixture import KafkaFixture
 
 READ = """
@@ -18,6 +20,7 @@ print("pandas" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_worker_reads_without_pandas(fixture_4_3_1: KafkaFixture) -> None:
     """Spark's workers collect garbage after every task, and the modules of pandas are half of what there is."""
     command = [sys.executable, "-c", READ, str(fixture_4_3_1.log_dir)]

@@ -189,6 +189,7 @@ def test_the_limit_is_the_largest_size_that_passes(codec: Codec) -> None:
             decompress(codec, block, limit=limit)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_bomb_stops_at_the_limit(codec: Codec) -> None:
     bomb = compress(codec, bytes(64 << 20), level=19 if codec == Codec.ZSTD else None)

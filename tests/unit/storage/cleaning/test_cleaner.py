@@ -353,6 +353,7 @@ def test_damage_stops_the_round_and_changes_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == damaged
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_formats_are_written_anew_as_v2(

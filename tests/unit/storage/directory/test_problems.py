@@ -79,6 +79,7 @@ def test_every_kind_of_damage_is_told_with_its_file(directory: Path) -> None:
             assert logs.problems == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", [SEGMENT, f"{METADATA_DIRECTORY}/{0:020d}-{0:010d}.checkpoint", "bootstrap.checkpoint"]
 )
@@ -122,6 +123,7 @@ def test_partitions_that_the_metadata_do_not_know_are_one_problem(directory: Pat
     assert problem.path == str(directory / SEGMENT)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

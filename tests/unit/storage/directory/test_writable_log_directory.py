@@ -476,6 +476,7 @@ def opened_twice(path: Path) -> WritableLogDirectory:
     return odradek.open(path)
 
 
+@pytest.mark.slow
 def test_a_folder_that_nobody_refers_to_is_opened_again_at_once(tmp_path: Path) -> None:
     gc.disable()
     try:

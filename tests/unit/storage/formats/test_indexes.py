@@ -34,6 +34,7 @@ def test_the_bytes_of_a_broker(tmp_path: Path) -> None:
     assert list(TimeIndex(tmp_path / "t", 0).entries()) == TIME_ENTRIES
 
 
+@pytest.mark.sampled
 def test_real_offset_indexes_are_read_and_written_alike(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     seen = 0
     for path, base_offset in real_files(kafka_fixture, ".index"):
@@ -51,6 +52,7 @@ def test_real_offset_indexes_are_read_and_written_alike(kafka_fixture: KafkaFixt
     assert seen > 100
 
 
+@pytest.mark.sampled
 def test_real_time_indexes_are_read_and_written_alike(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     seen = 0
     for path, base_offset in real_files(kafka_fixture, ".timeindex"):

@@ -121,6 +121,7 @@ def append_all(log: WritableLog, paths: list[Path], clock: Clock, *, is_leader: 
         assert result.first_offset == header.base_offset
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "replica"])
 @pytest.mark.parametrize("partition", KAFKA_4_3_1)
 def test_what_4_3_1_was_sent_becomes_its_files(
@@ -159,6 +160,7 @@ def test_a_deleted_head_leaves_the_same(fixture_4_3_1: KafkaFixture, tmp_path: P
     assert_same(ours, kafkas, *SEGMENT_FILES, "leader-epoch-checkpoint", ".deleted")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("partition", ["compacted-0", "compacted-zstd-0"])
 def test_segments_that_were_compacted_away_become_the_same(
     fixture_4_3_1: KafkaFixture, tmp_path: Path, partition: str
@@ -193,6 +195,7 @@ def test_segments_that_were_compacted_away_become_the_same(
         assert (ours / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("partition", KAFKA_2_8_2)
 def test_what_2_8_2_was_sent_becomes_its_files(fixture_2_8_2: KafkaFixture, tmp_path: Path, partition: str) -> None:
     kafkas, ours = fixture_2_8_2.log_dir / partition, tmp_path / partition

@@ -141,6 +141,7 @@ def test_ranges_are_half_open_and_within_the_log(data: Path) -> None:
             log.offset_for_time(T0 // 1000)
 
 
+@pytest.mark.slow
 def test_read_and_scan_agree_on_times_where_there_are_none(fixture_2_8_2: KafkaFixture) -> None:
     with odradek.open(fixture_2_8_2.log_dir, mode="r") as logs:
         for log in logs:

@@ -68,6 +68,7 @@ def start_others(log: WritableLog, files: GatedFiles, pool: ThreadPoolExecutor, 
     return [first, *others]
 
 
+@pytest.mark.slow
 def test_those_who_wait_share_one_sync(files: GatedFiles, tmp_path: Path) -> None:
     log = WritableLog(files.root / "t-0", files=files)
     with ThreadPoolExecutor(6) as pool:

@@ -214,6 +214,7 @@ def test_a_roll_that_is_interrupted_leaves_no_segment_behind(
     assert values(log) == [b"v", b"w"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("renames", range(8))
 def test_a_compaction_that_is_interrupted_while_it_swaps_is_brought_to_its_end(
     renames: int, files: Interrupted, tmp_path: Path

@@ -148,6 +148,7 @@ def test_indexes_are_no_more_than_hints(kafka_fixture: KafkaFixture, copy: Copy,
             assert log.offset_for_time(at) == found
 
 
+@pytest.mark.sampled
 def test_every_time_is_found_as_by_looking_at_every_record(kafka_fixture: KafkaFixture) -> None:
     with LogDirectory(kafka_fixture.log_dir_unclean) as logs:
         for name in ("v2-none", "v2-gzip", "keyed", "compacted", "v2-append-time"):
@@ -268,6 +269,7 @@ def test_corruption_before_the_end_is_raised_where_it_is_met(kafka_fixture: Kafk
         assert given == [offset for offset in offsets if offset < broken.base_offset]
 
 
+@pytest.mark.sampled
 def test_committed_without_transaction_index_and_snapshots(kafka_fixture: KafkaFixture, copy: Copy) -> None:
     expected = kafka_fixture.consumed_committed["transactional-0"]["records"]
     for patterns in (["*.txnindex"], ["*.snapshot"], ["*.txnindex", "*.snapshot"], ["*.txnindex", "*.index"]):

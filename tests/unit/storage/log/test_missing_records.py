@@ -50,6 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+@pytest.mark.slow
 @ways
 def test_one_flipped_bit_of_an_offset_is_never_silence(folder: Path, read: Read) -> None:
     paths = sorted((folder / "t-0").glob("*.log"))

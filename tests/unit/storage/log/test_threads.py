@@ -106,6 +106,7 @@ def test_the_directory_is_told_without_any_lock_of_the_log(
     assert told == [False]
 
 
+@pytest.mark.slow
 def test_two_threads_that_maintain_compact_each_log_once(tmp_path: Path) -> None:
     with odradek.open(tmp_path, background=True, config={"log.cleaner.backoff.ms": "1"}) as logs:
         config = {"internal.segment.bytes": "3000", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -169,6 +170,7 @@ def test_an_old_handle_of_a_topic_made_again_is_that_of_the_one_that_is_gone(log
     assert values(logs["t", 0]) == [b"new", b"newer"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("background", [False, True])
 def test_a_directory_that_nobody_refers_to_gives_its_lock_back(tmp_path: Path, background: bool) -> None:
     logs = odradek.open(tmp_path, background=background)

@@ -363,6 +363,7 @@ def test_what_bootstrap_says_is_read_again_when_somebody_has_written_it(tmp_path
     assert set(ours.image.topics) == set(theirs.image.topics) == {"theirs", "ours"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", ["bootstrap", "log"])
 def test_more_partitions_than_kafka_creates_at_a_time(tmp_path: Path, kafka_metadata: Path, where: str) -> None:
     path = kafka_metadata if where == "log" else tmp_path / "new"

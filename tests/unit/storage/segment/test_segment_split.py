@@ -132,7 +132,8 @@ def test_a_torn_end_is_cut_where_it_is_now(tmp_path: Path) -> None:
         assert [(action.path.name, action.size_bytes) for action in cut] == [(segment_file_name(FAR, LOG_SUFFIX), 50)]
 
 
-@pytest.mark.parametrize("crash", ["kill", pytest.param("power", marks=pytest.mark.slow)])
+@pytest.mark.sampled
+@pytest.mark.parametrize("crash", ["kill", "power"])
 @pytest.mark.parametrize("first", [0, FAR])
 def test_a_crash_leaves_the_segment_or_its_parts(first: int, crash: str, tmp_path: Path) -> None:
     live = tmp_path / "live"
