@@ -89,9 +89,9 @@ class Narrowing:
                 continue
             if self.partitions is not None and name.partition not in self.partitions:
                 continue
-            first, behind = max(start, self.start_offset), min(end, self.end_offset)
-            if first < behind:
-                left.append(OffsetRange(name, first, behind))
+            first, after = max(start, self.start_offset), min(end, self.end_offset)
+            if first < after:
+                left.append(OffsetRange(name, first, after))
         return left
 
 

@@ -185,8 +185,8 @@ class Folder:
         if not groups:
             return
         starts = [start, *(_first_offset(parts[0]) for parts in groups[1:]), end]
-        for parts, (first, behind) in zip(groups, itertools.pairwise(starts), strict=True):
-            yield FolderSplit(name, first, behind, _joined(parts), aborted)
+        for parts, (first, after) in zip(groups, itertools.pairwise(starts), strict=True):
+            yield FolderSplit(name, first, after, _joined(parts), aborted)
 
     def _log(self, name: TopicPartition) -> Log:
         return self._logs[name.topic, name.partition]

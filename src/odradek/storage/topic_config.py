@@ -1,7 +1,7 @@
 """The settings of a topic, with Kafka's names, types, defaults and valid ranges (4.3.1).
 
 Values are text, as in the metadata log. A broker's own settings are the defaults of its topics': `log.retention.hours`
-is behind `retention.ms`, and so on.
+is the default of `retention.ms`, and so on.
 
 Source in Kafka: `LogConfig`, `TopicConfig`, `ServerTopicConfigSynonyms`, `ConfigDef`.
 """
@@ -222,7 +222,7 @@ BROKER_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "local.retention.ms": (("log.local.retention.ms", 0),),
     "local.retention.bytes": (("log.local.retention.bytes", 0),),
 }
-"""The broker's settings behind each of a topic's, the first given one counts, with their unit in ms (0: the same)."""
+"""The broker's settings that are a topic's default: the first that is given counts; their unit in ms (0: the same)."""
 
 
 def _broker_defaults(broker_config: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -6,8 +6,8 @@
         sinks   write the ranges, each without what it holds already
         store   <- ends of the ranges                      last: it never says more than is done
 
-A crash at any moment leaves the store at or behind the sinks, and the next run cuts what they hold already. There is no
-Spark checkpoint: the store alone says how far the job is.
+A crash at any moment leaves the store at the sinks, or before them, and the next run cuts what they hold already.
+There is no Spark checkpoint: the store alone says how far the job is.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _properties(text: str) -> Iterator[tuple[str, str]]:
 
 
 def format_properties(properties: dict[str, str], comments: tuple[str, ...]) -> bytes:
-    """Return Java properties, behind comment lines."""
+    """Return Java properties, after comment lines."""
     lines = [f"#{comment}" for comment in comments]
     lines += [f"{_escape(key)}={_escape(value)}" for key, value in properties.items()]
     return "".join(f"{line}\n" for line in lines).encode("latin-1")

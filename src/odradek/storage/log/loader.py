@@ -340,7 +340,7 @@ class LogLoader:
         if not self._is_clean:
             self._recover_unflushed()
         elif self._segments and self._segments[-1].end().damage is not None:
-            # The promise of the marker was not kept; what would be appended behind the damage could not be read.
+            # The promise of the marker was not kept; what would be appended after the damage could not be read.
             self._recover_segment(self._segments[-1])
         end_offset = self._segments[-1].end().next_offset if self._segments else self._log_start_offset
         if self._is_clean and end_offset < self._recovery_point:

@@ -3,7 +3,7 @@
     | batch | batch | damage ............ | batch | batch | torn tail
                       ^ reported            ^ the next batch whose checksum holds
 
-A broker beside us lives from the page cache: what was not in it before we came is dropped behind us, and what was is
+A broker beside us lives from the page cache: what was not in it before is dropped once it is read, and what was is
 left there.
 """
 
@@ -25,7 +25,7 @@ from odradek.storage.regular_files import open_file
 from odradek.storage.system_errors import raise_unless_of_system
 
 WINDOW_BYTES = 16 << 20
-"""After how many bytes the pages behind are let go."""
+"""After how many bytes the pages that were read are let go."""
 
 UNREADABLE = "the disk does not give these bytes"
 
@@ -211,7 +211,7 @@ class BatchReader:
         return None
 
     def _release(self, position: int) -> None:
-        """Let the pages go that lie behind, out of this process."""
+        """Let the pages go that were read, out of this process."""
         data = self._data
         if position - self._released >= WINDOW_BYTES and isinstance(data, mmap.mmap):
             start = self._released - self._released % mmap.PAGESIZE
