@@ -141,6 +141,10 @@ class ReadOnlyError(LogError, AttributeError):
         super().__init__(path, name)
         self.name = name
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The name is the interpreter's own field, and not among the attributes.
+        return type(self), (self.path, self.name)
+
     def __str__(self) -> str:
         return f'{self.path} is open for reading (mode="r"), so nothing can {self.name}: open it without mode="r"'
 

@@ -107,14 +107,15 @@ class AsyncConsumer:
         wait_s = _FIRST_WAIT_S
         while not consumer.is_ready:
             await self._in_thread(partial(consumer.prepare, 0.0))
-            if consumer.is_ready:
+            # What is there is handed out, also where the next commit is due by now: that one is for the next step.
+            if consumer.has_next:
                 break
             if not consumer.follows:
                 raise StopAsyncIteration
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
         # It is in memory, and there is no await on its way to the caller.
-        return next(consumer)
+        return consumer.take()
 
     async def _opened(self) -> Consumer:
         await self._settled()
@@ -134,14 +135,17 @@ class AsyncConsumer:
         self._step = future
         # Whoever waits is told of an exception; where nobody does any more, the next step comes upon it again.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        result = await asyncio.shield(future)
-        self._step = None
-        return result
+        try:
+            return await asyncio.shield(future)
+        finally:
+            if future.done():
+                self._step = None
 
     async def _settled(self) -> None:
         """Wait for the end of a step that a cancelled task has left behind."""
         if self._step is not None:
-            await asyncio.wait([self._step])
+            if not self._step.done():
+                await asyncio.wait([self._step])
             self._step = None
 
     @property

@@ -172,13 +172,23 @@ class Consumer:
         self._check_open()
         if not self.is_ready:
             self.prepare(None if self.follows else 0.0)
-        records, _, handed_out, positions = self._fetched
-        if handed_out == len(records):
+        if not self._fetched.ahead:
             raise StopIteration
+        return self.take()
+
+    def take(self) -> ConsumedRecord:
+        """Hand out the next record, which is there (`has_next`); the one before it is done. Nothing is committed."""
+        self._check_open()
+        records, _, handed_out, positions = self._fetched
         consumed = records[handed_out]
-        # The one before it is done. From here on nothing comes in between: the caller gets it.
+        # From here on nothing comes in between: the caller gets it.
         self._fetched = Fetched(records, handed_out, handed_out + 1, positions)
         return consumed
+
+    @property
+    def has_next(self) -> bool:
+        """Whether the next record is there."""
+        return self._fetched.ahead > 0
 
     @property
     def is_ready(self) -> bool:
@@ -420,8 +430,11 @@ class Consumer:
     def _commit_if_due(self) -> None:
         if self._auto_commit_interval_s is None or not self._is_commit_due():
             return
-        self._next_commit = time.monotonic() + self._auto_commit_interval_s
-        self._commit()
+        try:
+            self._commit()
+        finally:
+            # After it, or a store that takes longer than the interval would be given a commit for each record.
+            self._next_commit = time.monotonic() + self._auto_commit_interval_s
 
     def _commit(self) -> None:
         if self._store is None:

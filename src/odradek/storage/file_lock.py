@@ -34,13 +34,14 @@ os.register_at_fork(after_in_child=_register.__init__)  # type: ignore[misc]
 class FileLock:
     """The lock of a file, taken by `acquire` and held until `release`. Any thread may release it.
 
-    A lock that is forgotten stays taken: whoever has one gives it back.
+    A lock that nobody refers to any more gives itself back: an interrupt may have ended `release` early.
 
     Args:
         path: The file, made where it is missing; its folder is there.
     """
 
     _file: io.FileIO | None = None
+    _identity = (0, 0)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -52,10 +53,17 @@ class FileLock:
             OSError: The file cannot be opened, or its file system knows no locks.
         """
         with _register.lock:
-            self._file = file = self._open_locked()
+            file = self._open_locked()
             if file is None:
                 return False
-            _register.locked[_identity(os.fstat(file.fileno()))] = file
+            # An open file that nobody knows of would take the lock from its next holder when it is closed.
+            try:
+                self._identity = _identity(os.fstat(file.fileno()))
+                _register.locked[self._identity] = file
+                self._file = file
+            except BaseException:
+                file.close()
+                raise
             return True
 
     def _open_locked(self) -> io.FileIO | None:
@@ -69,7 +77,7 @@ class FileLock:
             except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as the system likes
                 file.close()
                 return None
-            except OSError:
+            except BaseException:
                 file.close()
                 raise
             file.close()
@@ -110,8 +118,18 @@ class FileLock:
                     if removes and self._holder() is file:
                         self.path.unlink(missing_ok=True)
                 finally:
-                    _register.locked.pop(_identity(os.fstat(file.fileno())), None)
-                    file.close()
+                    self._drop(file)
+
+    def _drop(self, file: io.FileIO) -> None:
+        # Closed first: the entry of a closed file stands for nobody.
+        file.close()
+        if _register.locked.get(self._identity) is file:
+            del _register.locked[self._identity]
+
+    def __del__(self) -> None:
+        # Without the register's lock, which this thread may have: each step is one of the interpreter's own.
+        if self._file is not None and not self._file.closed:
+            self._drop(self._file)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

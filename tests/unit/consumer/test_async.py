@@ -229,3 +229,29 @@ def test_nothing_works_after_it_was_closed(data: Path) -> None:
             await anext(never)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("interval_ms", [0, 1, 20])
+def test_a_commit_that_falls_due_meanwhile_is_no_end(data: Path, group: str, interval_ms: int, follow: bool) -> None:
+    async def run() -> int:
+        count = 0
+        async with start(data, group=group, auto_commit_interval_ms=interval_ms, follow=follow) as consumer:
+            async for _ in consumer:
+                count += 1
+                if count == len(ALL) and follow:
+                    break
+        return count
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == len(ALL)
+
+
+def test_it_is_closed_in_another_event_loop(data: Path) -> None:
+    consumer = odradek.consume_async(data / "nowhere", "t", auto_offset_reset="earliest")
+
+    async def use() -> None:
+        await anext(consumer)
+
+    with pytest.raises(odradek.LogError):
+        asyncio.run(use())
+    asyncio.run(consumer.close())

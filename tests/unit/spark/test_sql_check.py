@@ -23,6 +23,7 @@ VIEWS = {
         ("SELECT w FROM records LATERAL VIEW explode(split(string(value), ' ')) AS w", ("w",)),
         ("WITH a AS (SELECT topic t FROM records), b AS (SELECT t FROM a) SELECT t FROM b", ("t",)),
         ("SELECT topic FROM records UNION ALL SELECT word FROM words", ("topic",)),
+        ("SELECT /*+ BROADCAST(b) */ a.topic FROM records a JOIN records b ON a.offset = b.offset", ("topic",)),
         ("FROM records |> WHERE offset > 1 |> SELECT topic", ("topic",)),
     ],
 )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import os
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from odradek.storage.file_lock import FileLock
 
@@ -54,3 +59,43 @@ def test_a_child_process_has_no_lock_of_its_parent(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert lock.is_taken_here
     lock.release()
+
+
+def test_an_interrupt_leaves_no_lock_and_no_file_that_would_take_one_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    taken = fcntl.lockf
+
+    def interrupted(*arguments: Any) -> None:
+        taken(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fcntl, "lockf", interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:
+        FileLock(path).acquire()
+    monkeypatch.undo()
+    lock = FileLock(path)
+    assert lock.acquire()
+    # What the exception holds on to goes: the lock stays.
+    del kept
+    gc.collect()
+    child = os.fork()
+    if not child:
+        code = 3
+        try:
+            code = int(FileLock(path).acquire())
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    lock.release()
+
+
+def test_a_lock_that_nobody_refers_to_gives_itself_back(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "lock")
+    assert lock.acquire()
+    del lock
+    gc.collect()
+    again = FileLock(tmp_path / "lock")
+    assert again.acquire()
+    again.release()

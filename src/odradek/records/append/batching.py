@@ -16,6 +16,7 @@ from typing_extensions import Buffer
 from odradek.errors import (
     CorruptMessageError,
     InvalidRecordError,
+    InvalidTimestampError,
     RecordListTooLargeError,
     RecordTooLargeError,
 )
@@ -106,6 +107,8 @@ def build_batches(records: Iterable[Record], rules: AppendRules, *, now_ms: int)
             if len(block) > limit:
                 _check_sizes(block, limit)
             built += block
+    except OverflowError as error:
+        raise InvalidTimestampError(f"a timestamp does not fit into 64 bits: {error}") from error
     except ValueError as error:
         raise InvalidRecordError(str(error)) from error
     return built

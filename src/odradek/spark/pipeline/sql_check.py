@@ -179,6 +179,9 @@ def _tables(query: exp.Expression) -> Iterator[exp.Table]:
     """Give the tables that a query reads, without those that it defines itself and those that are functions."""
     defined = {part.alias.lower() for part in query.find_all(exp.CTE)}
     for table in query.find_all(exp.Table):
+        # A hint, as `/*+ BROADCAST(b) */`, names aliases.
+        if table.find_ancestor(exp.Hint) is not None:
+            continue
         if isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in defined):
             yield table
 

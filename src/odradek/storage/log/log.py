@@ -247,12 +247,16 @@ class Log(ABC):
             FormatError: Bytes within the range are no batches.
             UnknownTopicOrPartitionError: The topic was deleted meanwhile.
         """
-        failures = 0
         offset, end = self.bounds(start_offset, end_offset, isolation)
+        yield from self._slices(offset, end, slice_bytes, may_start_later=start_offset is None)
+
+    def _slices(self, offset: int, end: int, slice_bytes: int, *, may_start_later: bool) -> Iterator[LogSlice]:
+        """Give the slices of a range; where its start is deleted meanwhile, go on after that if nobody asked for it."""
+        failures = 0
         while True:
             self._check_open()
             if offset < self.log_start_offset:
-                if start_offset is not None:
+                if not may_start_later:
                     raise self._out_of_range(offset)
                 offset = self.log_start_offset
             if offset >= end:
@@ -342,10 +346,10 @@ class Log(ABC):
             found = self.find_timestamp(since_ms, end)
             if found is None:
                 return
-            start_offset = start = max(start, found.offset)
+            start = max(start, found.offset)
         aborted = AbortedRanges(self.aborted_transactions(start, end) if isolation == "read_committed" else ())
         order = _Order(start, self)
-        for part in self.slices(start_offset, end):
+        for part in self._slices(start, end, SLICE_BYTES, may_start_later=start_offset is None):
             scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
             for header in scan:
                 order.check(part, header)

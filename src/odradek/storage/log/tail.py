@@ -33,7 +33,8 @@ def last_records(log: _Log, count: int, isolation: Isolation) -> list[Record]:
     if wanted < 0:
         raise OptionError(f"the last {wanted} records: the number is negative")
     parts: list[deque[Record]] = []
-    end, length = log.end_offset(isolation), wanted
+    end = log.end_offset(isolation)
+    wanted = length = min(wanted, max(0, end - log.log_start_offset))
     while wanted and end > log.log_start_offset:
         start = max(log.log_start_offset, end - length)
         try:

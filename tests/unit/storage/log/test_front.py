@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -278,3 +280,39 @@ def test_how_logs_are_shown(data: Path) -> None:
     with odradek.open(data) as logs:
         assert repr(logs) == f"<WritableLogDirectory {data}, mode 'a'>"
         assert repr(logs["t", 0]) == f"<WritableLog {data / 't-0'}>"
+
+
+def test_what_is_deleted_before_it_is_read_is_passed_over_where_only_a_time_was_asked_for(tmp_path: Path) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t", config={"internal.segment.bytes": 2000, "retention.ms": -1})
+        log = logs["t", 0]
+        for number in range(60):
+            log.append([Record(value=b"x" * 100, timestamp=T0 + number)] * 5)
+        records = log.read(since=T0)
+        assert next(records).offset == 0
+        log.delete_records(200)
+        log.delete_old_segments()
+        offsets = [record.offset or 0 for record in records]
+        assert offsets[-1] == 299
+        assert offsets == sorted(set(offsets))
+
+
+def test_a_tail_longer_than_any_log_is_all_of_it(tmp_path: Path) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t")
+        logs["t", 0].append([Record(value=b"x")] * 3)
+        assert len(logs["t", 0].tail(1 << 70)) == 3
+
+
+def test_a_timestamp_beyond_64_bits_is_refused(tmp_path: Path) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t", config={"message.timestamp.type": "LogAppendTime"})
+        for timestamp in (1 << 70, -(1 << 70)):
+            with pytest.raises(odradek.InvalidTimestampError):
+                logs["t", 0].append([Record(value=b"x", timestamp=timestamp)])
+        assert logs["t", 0].log_end_offset == 0
+
+
+def test_the_refusal_of_a_change_survives_pickling() -> None:
+    error = ReadOnlyError("t-0", "append")
+    assert str(pickle.loads(pickle.dumps(error))) == str(copy.copy(error)) == str(error)
