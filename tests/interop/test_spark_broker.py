@@ -125,7 +125,7 @@ def test_a_broker_that_is_not_there_is_one_line() -> None:
         BatchReader(parsed, arrow_schema(source_schema(include_headers=False))).partitions()
     except BrokerUnavailableError as error:
         said = str(error)
-    assert said.startswith("127.0.0.1:1: listing topics")
+    assert said.startswith("BROKER_NOT_AVAILABLE (8): 127.0.0.1:1: listing topics")
     # kafka-python leaves the socket of a refused connection to the collector.
     gc.collect()
 
