@@ -180,84 +180,42 @@ __all__ = [
     "scan",
 ]
 
-# Imported when they are asked for: `import odradek` takes no time, and the core installs without pyarrow.
+# Imported when they are asked for: `import odradek` takes no time, and the core installs without pyarrow. What is not
+# named here is an error.
 _LATER = {
     "AbortedTransaction": "odradek.storage.formats.transaction_index",
     "AppendOrigin": "odradek.records.append.validator",
     "AppendResult": "odradek.records.append.batching",
     "AsyncConsumer": "odradek.consumer.async_consumer",
-    "BrokerError": "odradek.errors",
-    "BrokerUnavailableError": "odradek.errors",
-    "CheckpointError": "odradek.errors",
-    "CommitConflictError": "odradek.errors",
-    "CompressionError": "odradek.errors",
     "ConfigValue": "odradek.storage.config_def",
     "ConsumedRecord": "odradek.storage.directory.consumed_record",
     "Consumer": "odradek.consumer.consumer",
-    "CorruptIndexError": "odradek.errors",
-    "CorruptMessageError": "odradek.errors",
-    "CorruptRecordError": "odradek.errors",
     "Deletion": "odradek.storage.log.retention",
     "DeletionReason": "odradek.storage.log.retention",
-    "DuplicateSequenceNumberError": "odradek.errors",
     "EpochEntry": "odradek.storage.formats.checkpoints",
     "FileSystem": "odradek.storage.files",
-    "ForeignDirectoryError": "odradek.errors",
-    "FormatError": "odradek.errors",
     "Headers": "odradek.records.append.given",
-    "InvalidConfigError": "odradek.errors",
-    "InvalidPartitionsError": "odradek.errors",
-    "InvalidProducerEpochError": "odradek.errors",
-    "InvalidRecordError": "odradek.errors",
-    "InvalidTimestampError": "odradek.errors",
-    "InvalidTopicError": "odradek.errors",
-    "InvalidTransactionStateError": "odradek.errors",
     "Isolation": "odradek.records.isolation",
-    "JobError": "odradek.errors",
     "Log": "odradek.storage.log.log",
     "LogDirectory": "odradek.storage.directory.log_directory",
-    "LogDirectoryLockedError": "odradek.errors",
-    "LogError": "odradek.errors",
-    "LogOfflineError": "odradek.errors",
     "LogSlice": "odradek.storage.segment.log_slice",
     "MetaProperties": "odradek.storage.formats.meta_properties",
-    "MissingRecordsError": "odradek.errors",
-    "NoOffsetForPartitionError": "odradek.errors",
-    "OdradekError": "odradek.errors",
-    "OffsetOutOfRangeError": "odradek.errors",
     "OffsetStore": "odradek.offsets.store",
-    "OffsetStoreError": "odradek.errors",
-    "OptionError": "odradek.errors",
-    "OutOfOrderSequenceNumberError": "odradek.errors",
-    "PipelineError": "odradek.errors",
-    "PolicyViolationError": "odradek.errors",
     "Position": "odradek.offsets.store",
     "Positions": "odradek.offsets.store",
-    "ProtocolError": "odradek.errors",
-    "ReadOnlyError": "odradek.errors",
     "Record": "odradek.records",
-    "RecordListTooLargeError": "odradek.errors",
-    "RecordRefusedError": "odradek.errors",
-    "RecordTooLargeError": "odradek.errors",
     "RecoveryAction": "odradek.storage.log.recovery_report",
     "RecoveryKind": "odradek.storage.log.recovery_report",
     "RecoveryReport": "odradek.storage.log.recovery_report",
     "ResetPolicy": "odradek.consumer.partition_reader",
     "Segment": "odradek.storage.segment.segment",
-    "SinkError": "odradek.errors",
     "Time": "odradek.records.timestamps",
-    "TimestampWarning": "odradek.errors",
     "TimestampedOffset": "odradek.storage.segment.segment",
     "Topic": "odradek.storage.directory.topic",
     "TopicConfig": "odradek.storage.topic_config",
-    "TopicExistsError": "odradek.errors",
     "TopicImage": "odradek.storage.metadata.metadata_image",
     "TopicPartition": "odradek.storage.names",
     "Topics": "odradek.consumer.consumer",
-    "TransactionCoordinatorFencedError": "odradek.errors",
-    "TruncatedBatchError": "odradek.errors",
-    "UnknownTopicOrPartitionError": "odradek.errors",
-    "UnsupportedMagicError": "odradek.errors",
     "WritableLog": "odradek.storage.log.writable_log",
     "WritableLogDirectory": "odradek.storage.directory.writable_log_directory",
     "WritableTopic": "odradek.storage.directory.topic",
@@ -274,18 +232,19 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("odradek")
-    if name not in _LATER:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     try:
-        value = getattr(import_module(_LATER[name]), "open_log_directory" if name == "open" else name)
+        module = import_module(_LATER.get(name, "odradek.errors"))
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
         raise ModuleNotFoundError(
             f'odradek.{name} needs pyarrow: pip install "odradek[arrow]"', name="pyarrow"
         ) from None
+    value = getattr(module, "open_log_directory" if name == "open" else name)
     # From now on it is found without this function.
     globals()[name] = value
     return value

@@ -19,7 +19,6 @@ from odradek.spark.pipeline import BatchReport, Job, JobError, Pipeline
 from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
-from odradek.spark.pipeline.sink import Held
 from odradek.spark.ranges import DataLossError, LossCause
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
@@ -219,7 +218,7 @@ def test_a_commit_that_was_cut_short_is_finished(tmp_path: Path, done: int) -> N
     folder.commit(
         staging,
         [(file, f"topic=a/{file.stem}.parquet") for file in staged],
-        {TopicPartition("a", 0): Held(7, "id")},
+        {TopicPartition("a", 0): Position(7, topic_id="id")},
         [old],
     )
     folder.close()
@@ -230,7 +229,7 @@ def test_a_commit_that_was_cut_short_is_finished(tmp_path: Path, done: int) -> N
     old.write_bytes(b"old")
     folder = ParquetFolder(path)
     folder.close()
-    assert folder.positions == {TopicPartition("a", 0): Held(7, "id")}
+    assert folder.positions == {TopicPartition("a", 0): Position(7, topic_id="id")}
     assert sorted(file.relative_to(path).as_posix() for file in folder.files()) == [
         "topic=a/0.parquet",
         "topic=a/1.parquet",

@@ -14,7 +14,7 @@ from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.kafka_dump import Decoder, KafkaDump, KafkaDumpOptions
 from odradek.cli.options import PATHS, OffsetRange, Timestamp
 from odradek.cli.progress import is_file, progress, total_size
-from odradek.cli.record_json import batch_fields, json_line, quote, text_line
+from odradek.cli.record_json import batch_fields, json_line, quote, text_line, to_json
 from odradek.errors import FormatError
 from odradek.inspection.entry_listing import entries_of
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError, expand
@@ -91,7 +91,7 @@ class Dump:
                 continue
             fields = batch_fields(header)
             if self._jsonl:
-                line = json.dumps(head | fields, separators=(",", ":"))
+                line = to_json(head | fields)
             else:
                 shown = (f"{name}={_text_value(value)}" for name, value in fields.items())
                 line = " ".join([str(owner), *shown] if owner else shown)
@@ -118,7 +118,7 @@ class Dump:
     def _entries(self, file: LogFile) -> None:
         for entry in entries_of(file):
             if self._jsonl:
-                line = json.dumps({"file": str(file.path)} | entry, separators=(",", ":"))
+                line = to_json({"file": str(file.path)} | entry)
             else:
                 line = f"{quote(str(file.path))} " + " ".join(f"{name}={_text_value(entry[name])}" for name in entry)
             self._out.write(line.encode() + b"\n")

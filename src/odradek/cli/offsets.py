@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.options import FORMAT, Existing
+from odradek.cli.record_json import to_json
 from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def to_starting_offsets(address: str) -> None:
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), position in sorted(_read(address).items()):
         topics.setdefault(topic, {})[str(partition)] = position.offset
-    click.echo(json.dumps(topics, separators=(",", ":")))
+    click.echo(to_json(topics))
 
 
 def _read(address: str) -> Mapping[TopicPartition, Position]:
@@ -153,7 +153,7 @@ def _print(positions: Mapping[TopicPartition, Position], form: str) -> None:
     ]
     if form == "jsonl":
         for row in rows:
-            click.echo(json.dumps(row, separators=(",", ":")))
+            click.echo(to_json(row))
         return
     # What no position has is no column.
     shown = [name for name in _COLUMNS if name in _COLUMNS[:3] or any(row[name] is not None for row in rows)]

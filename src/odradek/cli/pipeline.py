@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -15,6 +14,7 @@ import click
 
 from odradek.cli.app import ExitCode, describe, fail, printable, report
 from odradek.cli.options import FORMAT, Existing
+from odradek.cli.record_json import to_json
 from odradek.errors import FormatError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def check(file: Path, form: str) -> int:
     for finding in findings:
         if form == "jsonl":
             fields = {"file": str(finding.path), "line": finding.line, "key": finding.key, "reason": finding.reason}
-            click.echo(json.dumps(fields, separators=(",", ":")))
+            click.echo(to_json(fields))
         else:
             click.echo(printable(str(finding)))
     if form == "text" and not findings:
@@ -128,6 +128,6 @@ def compact(file: Path, target_mb: int, form: str) -> None:
             merged, made = merge(sink.path, target_mb << 20)
             if form == "jsonl":
                 fields = {"path": str(sink.path), "merged": merged, "made": made}
-                click.echo(json.dumps(fields, separators=(",", ":")))
+                click.echo(to_json(fields))
             else:
                 click.echo(printable(f"{sink.path}: {merged} files merged into {made}"))

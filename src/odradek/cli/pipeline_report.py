@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from odradek.cli.progress import is_shown
+from odradek.cli.record_json import to_json
 from odradek.spark.pipeline.job import Job, ParquetSinkSpec
 from odradek.storage.names import TopicPartition
 
@@ -77,7 +77,7 @@ class RunReport:
                 for name, start, end in batch.ranges
             ]
             fields = {"batch": batch.number, "offsets": batch.offsets, "seconds": round(batch.seconds, 3)}
-            click.echo(json.dumps(fields | {"lag": batch.lag, "ranges": ranges}, separators=(",", ":")))
+            click.echo(to_json(fields | {"lag": batch.lag, "ranges": ranges}))
         else:
             self._console.print(
                 f"batch {batch.number}: {batch.offsets:,} offsets of {_ranges(batch)} in {batch.seconds:.1f} s, "

@@ -12,6 +12,7 @@ or for a command, is escaped. A byte string is text where it is valid UTF-8, els
 from __future__ import annotations
 
 import binascii
+import json
 import re
 from collections.abc import Callable
 from json.encoder import encode_basestring
@@ -24,6 +25,11 @@ from odradek.records.control import parse_control_key
 
 # Beyond the control characters that JSON escapes: DEL, C1, the line ends of Unicode, and what turns the writing round.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def to_json(value: object) -> str:
+    """Return a value as JSON in one line."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import click
 from odradek.cli.app import ExitCode, printable, report
 from odradek.cli.options import Existing
 from odradek.cli.progress import progress, total_size
+from odradek.cli.record_json import to_json
 from odradek.inspection import Loss, SalvagedLog, SalvageReport, salvage
 from odradek.inspection.log_files import LogFile, expand
 from odradek.inspection.salvaging.run import incomplete_path
@@ -68,4 +68,4 @@ def _json(loss: Loss) -> str:
     fields: dict[str, object] = {"file": str(loss.path), "position": loss.position}
     fields |= {"size_bytes": loss.size_bytes, "start_offset": loss.start_offset}
     fields |= {"end_offset": loss.end_offset, "reason": loss.reason}
-    return json.dumps(fields, separators=(",", ":"))
+    return to_json(fields)

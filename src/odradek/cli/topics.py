@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from rich.filesize import decimal
 
 from odradek.cli.app import ExitCode, report
 from odradek.cli.options import FORMAT, Existing
+from odradek.cli.record_json import to_json
 from odradek.inspection.log_files import locate_log_directory
 from odradek.inspection.partitions import PartitionSummary, TopicListing
 
@@ -38,7 +38,7 @@ def command(directory: Path, form: str) -> int:
         report(f"{problem.path}{place}: {problem.reason}")
     if form == "jsonl":
         for summary in summaries:
-            click.echo(json.dumps(_row(summary), separators=(",", ":")))
+            click.echo(to_json(_row(summary)))
     else:
         _show_table(summaries)
     if not problems:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from odradek.cli.app import ExitCode, describe, printable, report
 from odradek.cli.options import PATHS
 from odradek.cli.progress import progress, total_size
+from odradek.cli.record_json import to_json
 from odradek.inspection import Finding, FindingKind, UnknownPathError
 from odradek.inspection.log_files import LogFile, expand, locate_all
 from odradek.inspection.verification.run import Verification
@@ -63,4 +62,4 @@ def _show(finding: Finding, *, jsonl: bool) -> None:
         click.echo(printable(str(finding)))
         return
     fields = {"file": str(finding.path), "position": finding.position, "kind": finding.kind}
-    click.echo(json.dumps(fields | {"reason": finding.reason}, separators=(",", ":")))
+    click.echo(to_json(fields | {"reason": finding.reason}))

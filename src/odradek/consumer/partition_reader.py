@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from odradek.errors import FormatError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from odradek.messages.uuids import format_uuid
-from odradek.offsets.store import Position
+from odradek.offsets.store import Position, is_same_topic
 from odradek.records import Record
 from odradek.records.isolation import Isolation
 from odradek.records.timestamps import Time, timestamp_ms
@@ -56,7 +56,7 @@ class PartitionReader:
         """Go to where a store says that the reader was, if that place still is one."""
         if stored is None:
             self._lost("no position is stored")
-        elif stored.topic_id is not None and self._topic_id is not None and stored.topic_id != self._topic_id:
+        elif not is_same_topic(stored.topic_id, self._topic_id):
             self._lost(f"the stored position is of another topic of that name, {stored.topic_id}")
         elif self._truncated(stored):
             self._lost(f"the log was truncated below the stored offset {stored.offset}")

@@ -76,6 +76,11 @@ class Position:
             raise OffsetStoreError(f"{where}: {error}") from error
 
 
+def is_same_topic(topic_id: str | None, other_id: str | None) -> bool:
+    """Whether two topics of one name may be the same one, by their ids; None where an id is not known."""
+    return topic_id is None or other_id is None or topic_id == other_id
+
+
 class Positions(Mapping[TopicPartition, Position]):
     """The positions of a group at one moment, and the version that a commit on top of them must still find.
 

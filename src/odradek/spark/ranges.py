@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from odradek.columnar.decode import MAX_TIMESTAMP, MIN_TIMESTAMP
 from odradek.errors import LogError, OptionError
+from odradek.offsets.store import is_same_topic
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptions
 from odradek.storage.names import TopicPartition
 
@@ -96,7 +97,7 @@ def find_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None = N
     """
     if held is None:
         return DataLossError(LossCause.MISSING, wanted, held, topic_id)
-    if topic_id is not None and held.topic_id is not None and topic_id != held.topic_id:
+    if not is_same_topic(topic_id, held.topic_id):
         return DataLossError(LossCause.NEW_TOPIC, wanted, held, topic_id)
     if wanted.start_offset < held.start_offset and wanted.start_offset < wanted.end_offset:
         return DataLossError(LossCause.RETENTION, wanted, held, topic_id)

@@ -23,7 +23,9 @@ from odradek.errors import JobError, OdradekError
 from odradek.offsets.store import open_store, parse_address
 from odradek.spark.options import SourceOptions, nearest
 from odradek.spark.pipeline.job import (
+    PARTITION_COLUMNS,
     RECORDS_VIEW,
+    TOPIC_SINK_COLUMNS,
     ConsoleSinkSpec,
     Job,
     ParquetSinkSpec,
@@ -38,7 +40,6 @@ from odradek.storage.names import TopicPartition
 PATIENCE_MS = 1000
 ANSWERS_S = 3.0
 _RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-_TOPIC_SINK_COLUMNS = ("topic", "partition", "offset", "value")
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class _JobCheck:
                 case TopicSinkSpec():
                     servers = sink.kafka.get("bootstrap.servers", "")
                     self._ask(f"{key}.kafka.bootstrap.servers", servers, partial(self._target, key, sink))
-                    self._needs(f"{key}.view", sink.view, _TOPIC_SINK_COLUMNS)
+                    self._needs(f"{key}.view", sink.view, TOPIC_SINK_COLUMNS)
                 case ParquetSinkSpec():
                     self._parquet(key, sink)
         deadline = time.monotonic() + ANSWERS_S
@@ -196,8 +197,7 @@ class _JobCheck:
     def _parquet(self, key: str, sink: ParquetSinkSpec) -> None:
         if sink.path.exists() and not sink.path.is_dir():
             self._found(f"{key}.path", f"{_shown(sink.path)}: not a folder")
-        needed = {"topic": "topic", "date": "timestamp"}
-        self._needs(f"{key}.partition_by", sink.view, [needed[name] for name in sink.partition_by])
+        self._needs(f"{key}.partition_by", sink.view, [PARTITION_COLUMNS[name] for name in sink.partition_by])
         if sink.name is not None:
             # Readers of the folder see its columns, too: what is there already is not looked at here.
             columns = self._views.get(sink.view)

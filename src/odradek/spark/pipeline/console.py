@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from odradek.offsets.store import Position
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.job import ConsoleSinkSpec
-from odradek.spark.pipeline.sink import Held, Sink
+from odradek.spark.pipeline.sink import Sink
 from odradek.storage.names import TopicPartition
 
 
@@ -29,7 +30,7 @@ class ConsoleSink(Sink):
         self._spec = spec
         self._console = console or Console()
 
-    def positions(self) -> Mapping[TopicPartition, Held]:
+    def positions(self) -> Mapping[TopicPartition, Position]:
         """Return nothing: what was shown is not remembered."""
         return {}
 

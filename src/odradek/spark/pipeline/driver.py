@@ -31,7 +31,7 @@ from odradek.spark.pipeline.console import ConsoleSink
 from odradek.spark.pipeline.job import Job, ParquetSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.session import explain, open_session
-from odradek.spark.pipeline.sink import Held, Sink
+from odradek.spark.pipeline.sink import Sink, check_same_topic
 from odradek.spark.ranges import (
     Bounds,
     LossCause,
@@ -264,8 +264,7 @@ class Pipeline:
                 place = held.get(name)
                 if place is None:
                     continue
-                if not place.is_of(topic_ids[name]):
-                    raise _held_of_another_topic(sink, name, place)
+                check_same_topic(sink.description, name, place, topic_ids[name])
                 # Records between the stored position and the range were lost, and failOnDataLoss=false passes over.
                 if place.offset < stored[name]:
                     raise SinkError(
@@ -294,13 +293,6 @@ class _Plan:
     topic_ids: dict[TopicPartition, str | None]
 
 
-def _held_of_another_topic(sink: Sink, name: TopicPartition, place: Held) -> SinkError:
-    return SinkError(
-        f"{sink.description} holds {name} up to offset {place.offset} of another topic of that name, whose id was "
-        f"{place.topic_id}: give the sink another path or transactional_id, or let it start over with an empty one"
-    )
-
-
 def _check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position]) -> None:
     """Do as `on_held` says where a sink holds records of partitions that the offset store knows nothing of.
 
@@ -311,11 +303,10 @@ def _check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position])
         if not held:
             continue
         if sink.on_held == "replay":
-            sink.replay({name: Held(first[name].offset, first[name].topic_id) for name in held})
+            sink.replay({name: first[name] for name in held})
             continue
         for name, place in sorted(held.items()):
-            if not place.is_of(first[name].topic_id):
-                raise _held_of_another_topic(sink, name, place)
+            check_same_topic(sink.description, name, place, first[name].topic_id)
             if sink.on_held == "error":
                 raise SinkError(
                     f"{sink.description} holds {name} up to offset {place.offset} already, and the offset store has no "

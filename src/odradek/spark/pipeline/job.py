@@ -41,6 +41,12 @@ from odradek.spark.options import SourceOptions, nearest
 from odradek.storage.regular_files import read_file
 
 RECORDS_VIEW = "records"
+ORIGIN_COLUMNS = ("topic", "partition", "offset")
+"""What says which record of the source a row comes from."""
+TOPIC_SINK_COLUMNS = (*ORIGIN_COLUMNS, "value")
+"""What a topic sink needs of its view."""
+PARTITION_COLUMNS = {"topic": "topic", "date": "timestamp"}
+"""What a Parquet sink's folders may be named after, and the column that each needs."""
 DEFAULT_NAME = "odradek"
 _LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -288,7 +294,7 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
         raise JobError(f"{sink.name!r} is not a new name of a view", f"{key}.name")
     if sink.compression.lower() not in _PARQUET_CODECS:
         raise JobError(f"one of {', '.join(_PARQUET_CODECS)}, not {sink.compression!r}", f"{key}.compression")
-    wrong = [column for column in sink.partition_by if column not in ("topic", "date")]
+    wrong = [column for column in sink.partition_by if column not in PARTITION_COLUMNS]
     if wrong:
         raise JobError(f"topic and date, not {wrong[0]!r}", f"{key}.partition_by")
 

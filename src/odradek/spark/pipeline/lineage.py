@@ -13,7 +13,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-ORIGIN_COLUMNS = ("topic", "partition", "offset")
+from odradek.spark.pipeline.job import ORIGIN_COLUMNS
+
 _SOURCE = "odradek"
 
 

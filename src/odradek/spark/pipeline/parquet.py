@@ -22,11 +22,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from odradek.errors import SinkError
+from odradek.offsets.store import Position
 from odradek.spark.pipeline.batch import Batch, token
-from odradek.spark.pipeline.job import ParquetSinkSpec
-from odradek.spark.pipeline.lineage import ORIGIN_COLUMNS, origin_columns
+from odradek.spark.pipeline.job import ORIGIN_COLUMNS, PARTITION_COLUMNS, ParquetSinkSpec
+from odradek.spark.pipeline.lineage import origin_columns
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
-from odradek.spark.pipeline.sink import Held, Sink
+from odradek.spark.pipeline.sink import Sink
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
@@ -54,7 +55,7 @@ class ParquetSink(Sink):
         self.on_held = spec.on_held
         self._is_by_record: bool | None = None
 
-    def positions(self) -> Mapping[TopicPartition, Held]:
+    def positions(self) -> Mapping[TopicPartition, Position]:
         """Return how far the files reach."""
         return self._folder.positions
 
@@ -74,7 +75,7 @@ class ParquetSink(Sink):
         if len(set(finals)) != len(finals):
             # Rows of one partition came out of several tasks with the same offsets at both ends: a join, say.
             written = [(staged, f"{final[:-8]}-{number:05d}.parquet") for number, (staged, final) in enumerate(written)]
-        ends = {name: Held(end, batch.topic_ids.get(name)) for name, end in batch.end_offsets.items()}
+        ends = {name: Position(end, topic_id=batch.topic_ids.get(name)) for name, end in batch.end_offsets.items()}
         self._folder.commit(staging, written, ends)
 
     def define_views(self, spark: SparkSession) -> None:
@@ -161,9 +162,9 @@ class _WriteTask:
 
     def check(self, columns: list[str]) -> None:
         """Fail if the rows lack what the folders are named after."""
-        for needed, column in (("topic", "topic"), ("date", "timestamp")):
-            if needed in self._partition_by and column not in columns:
-                raise SinkError(f"partition_by {needed}: the view has no column {column}")
+        for needed in self._partition_by:
+            if PARTITION_COLUMNS[needed] not in columns:
+                raise SinkError(f"partition_by {needed}: the view has no column {PARTITION_COLUMNS[needed]}")
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files: dict[_Part, _OpenFile] = {}

@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.errors import SinkError
+from odradek.offsets.store import Position
 from odradek.spark.options import offsets_by_topic
-from odradek.spark.pipeline.sink import Held
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.file_lock import FileLock
 from odradek.storage.files import FILES, write_atomically
@@ -83,7 +83,7 @@ class ParquetFolder:
         self,
         staging: Path,
         moves: Sequence[tuple[Path, str]],
-        positions: Mapping[TopicPartition, Held],
+        positions: Mapping[TopicPartition, Position],
         removals: Sequence[Path] = (),
     ) -> None:
         """Make staged files visible and others go, all or none of it.
@@ -128,7 +128,7 @@ class ParquetFolder:
         for name in removals:
             (self.path / name).unlink(missing_ok=True)
 
-    def _recovered(self) -> dict[TopicPartition, Held]:
+    def _recovered(self) -> dict[TopicPartition, Position]:
         """Finish the last commit, throw away what is staged, and return the positions."""
         try:
             content = json.loads(self._commit.read_text(encoding="utf-8"))
@@ -136,7 +136,7 @@ class ParquetFolder:
             removals = [str(name) for name in content["removals"]]
             topic_ids = {str(topic): str(topic_id) for topic, topic_id in content.get("topic_ids", {}).items()}
             positions = {
-                TopicPartition(topic, int(partition)): Held(int(offset), topic_ids.get(topic))
+                TopicPartition(topic, int(partition)): Position(int(offset), topic_id=topic_ids.get(topic))
                 for topic, offsets in content["positions"].items()
                 for partition, offset in offsets.items()
             }
@@ -149,12 +149,12 @@ class ParquetFolder:
         shutil.rmtree(self._staged, ignore_errors=True)
         return positions
 
-    def _positions_of_files(self) -> dict[TopicPartition, Held]:
-        positions: dict[TopicPartition, Held] = {}
+    def _positions_of_files(self) -> dict[TopicPartition, Position]:
+        ends: dict[TopicPartition, int] = {}
         for path in self.files():
             for name, _, end in footer_ranges(path):
-                positions[name] = max(Held(end), positions.get(name, Held(0)))
-        return positions
+                ends[name] = max(end, ends.get(name, 0))
+        return {name: Position(end) for name, end in ends.items()}
 
 
 def footer_ranges(path: Path) -> list[OffsetRange]:

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
 from odradek.errors import SinkError
+from odradek.offsets.store import Position, is_same_topic
 from odradek.spark.pipeline.batch import Batch
 from odradek.storage.names import TopicPartition
 
 
-class Held(NamedTuple):
-    """How far a sink holds a partition of the source.
+def check_same_topic(holder: str, name: TopicPartition, held: Position, topic_id: str | None) -> None:
+    """Check that what is held of a partition is of the topic that has its name now.
 
-    Attributes:
-        offset: The offset after the last one.
-        topic_id: The id of the topic that the records came from; None where it was not known.
+    Args:
+        holder: Who holds it, in a few words.
+        name: The partition.
+        held: How far, and of which topic.
+        topic_id: The id of the topic now.
+
+    Raises:
+        SinkError: It is of another topic.
     """
-
-    offset: int
-    topic_id: str | None = None
-
-    def is_of(self, topic_id: str | None) -> bool:
-        """Return whether a topic may be the one that the records came from, by its id."""
-        return self.topic_id is None or topic_id is None or self.topic_id == topic_id
+    if not is_same_topic(held.topic_id, topic_id):
+        raise SinkError(
+            f"{holder} holds {name} up to offset {held.offset} of another topic of that name, whose id was "
+            f"{held.topic_id}: give the sink another path or transactional_id, or let it start over with an empty one"
+        )
 
 
 class Sink(ABC):
@@ -47,15 +50,15 @@ class Sink(ABC):
     wants_whole_partitions = False
 
     @abstractmethod
-    def positions(self) -> Mapping[TopicPartition, Held]:
+    def positions(self) -> Mapping[TopicPartition, Position]:
         """Return how far the sink holds each partition, to be cut from what it is given; nothing if it cuts itself."""
 
-    def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Held]:
+    def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
         """Return how far the sink holds these partitions; those of which it holds nothing are left out."""
         positions = self.positions()
         return {name: positions[name] for name in partitions if name in positions}
 
-    def replay(self, starts: Mapping[TopicPartition, Held]) -> None:
+    def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
         """Forget what is held of partitions, so that it is written again from these places on."""
         raise SinkError(f"{self.description}: what it holds cannot be written again")
 

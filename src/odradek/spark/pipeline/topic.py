@@ -22,17 +22,18 @@ from odradek.errors import SinkError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.producer import CommittedPosition, Transaction
 from odradek.kafka.settings import BrokerSettings
+from odradek.offsets.store import Position
 from odradek.records.compression import CODECS
+from odradek.records.partitioner import partition_for_key
 from odradek.spark.pipeline.batch import Batch
-from odradek.spark.pipeline.job import TopicSinkSpec
-from odradek.spark.pipeline.lineage import ORIGIN_COLUMNS, origin_columns
-from odradek.spark.pipeline.sink import Held, Sink
+from odradek.spark.pipeline.job import ORIGIN_COLUMNS, TOPIC_SINK_COLUMNS, TopicSinkSpec
+from odradek.spark.pipeline.lineage import origin_columns
+from odradek.spark.pipeline.sink import Sink, check_same_topic
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
 _SENT = "topic string, partition int, records bigint"
 _SENT_SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("records", pa.int64())])
-_POSITION = ("topic", "partition", "offset")
 _NEW_TOPIC_S = 5
 
 
@@ -71,41 +72,38 @@ class TopicSink(Sink):
             raise SinkError(f"{self.description}: there is no such topic")
         self._partitions = len(found[spec.topic].leaders)
 
-    def positions(self) -> Mapping[TopicPartition, Held]:
+    def positions(self) -> Mapping[TopicPartition, Position]:
         """Return nothing: the transactions know, and the tasks ask them."""
         return {}
 
-    def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Held]:
+    def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
         """Return how far transactions under this sink's ids have forwarded partitions."""
         found = {}
         client = BrokerClient(self._settings)
         try:
             for name in sorted(partitions):
-                position = self._transaction(client, name).position()
+                position = _transaction(client, self._spec, self._prefix, name).position()
                 if position is not None:
-                    found[name] = Held(*position)
+                    found[name] = Position(position.offset, topic_id=position.topic_id)
         finally:
             client.close()
         return found
 
-    def replay(self, starts: Mapping[TopicPartition, Held]) -> None:
+    def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
         """Set the positions back, in transactions without a record."""
         client = BrokerClient(self._settings)
         try:
             for name, start in sorted(starts.items()):
-                transaction = self._transaction(client, name)
+                transaction = _transaction(client, self._spec, self._prefix, name)
                 transaction.begin()
-                transaction.commit(CommittedPosition(*start))
+                transaction.commit(CommittedPosition(start.offset, start.topic_id))
         finally:
             client.close()
-
-    def _transaction(self, client: BrokerClient, name: TopicPartition) -> Transaction:
-        return Transaction(client, f"{self._prefix}-{name}", self._spec.topic, CODECS[self._spec.compression])
 
     def write(self, batch: Batch) -> None:
         """Forward the view of a batch."""
         frame = batch.spark.table(self._spec.view)
-        missing = [name for name in (*_POSITION, "value") if name not in frame.columns]
+        missing = [name for name in TOPIC_SINK_COLUMNS if name not in frame.columns]
         if missing:
             raise SinkError(f"{self.description}: the view {self._spec.view} has no column {missing[0]}")
         if not self._is_by_record:
@@ -117,7 +115,7 @@ class TopicSink(Sink):
                     "another name"
                 )
             self._is_by_record = True
-        wanted = [name for name in (*_POSITION, "key", "value", "headers", "timestamp") if name in frame.columns]
+        wanted = [name for name in (*ORIGIN_COLUMNS, "key", "value", "headers", "timestamp") if name in frame.columns]
         frame = _by_partition(frame.select(*wanted))
         task = _ForwardTask(self._settings, self._spec, self._prefix, self._partitions, batch)
         sent = frame.mapInArrow(task, _SENT).collect()
@@ -128,6 +126,11 @@ class TopicSink(Sink):
         """Do nothing: connections last as long as a task."""
 
 
+def _transaction(client: BrokerClient, spec: TopicSinkSpec, prefix: str, source: TopicPartition) -> Transaction:
+    """Return the transaction in which a partition of the source is forwarded."""
+    return Transaction(client, f"{prefix}-{source}", spec.topic, CODECS[spec.compression])
+
+
 def _by_partition(frame: DataFrame) -> DataFrame:
     """Bring the rows of each source partition into one task, in order, unless they are there already."""
     plan = frame._jdf.queryExecution().executedPlan().toString()
@@ -135,7 +138,7 @@ def _by_partition(frame: DataFrame) -> DataFrame:
     if not moved and plan.count("BatchScan") == 1:
         # One task for each split, and one split for each partition.
         return frame
-    return frame.repartition("topic", "partition").sortWithinPartitions(*_POSITION)
+    return frame.repartition("topic", "partition").sortWithinPartitions(*ORIGIN_COLUMNS)
 
 
 class _ForwardTask:
@@ -150,9 +153,8 @@ class _ForwardTask:
         batch: Batch,
     ) -> None:
         self._settings = settings
-        self._topic = spec.topic
+        self._spec = spec
         self.by_key = spec.partition_by == "key"
-        self._codec = CODECS[spec.compression]
         self._prefix = prefix
         self.partitions = partitions
         self._ranges = {part.topic_partition: part for part in batch.ranges}
@@ -189,21 +191,17 @@ class _ForwardTask:
             client.close()
 
     def _start(self, client: BrokerClient, wanted: OffsetRange) -> _Forwarding:
-        name = f"{self._prefix}-{wanted.topic_partition}"
-        transaction = Transaction(client, name, self._topic, self._codec)
         source = wanted.topic_partition
         topic_id = self._topic_ids.get(source)
-        held = Held(*(transaction.begin() or CommittedPosition(wanted.start_offset, topic_id)))
-        if not held.is_of(topic_id):
-            raise SinkError(
-                f"{self._topic}: {name} has forwarded {source} up to offset {held.offset} of another topic of that "
-                f"name, whose id was {held.topic_id}: give the sink another transactional_id"
-            )
+        transaction = _transaction(client, self._spec, self._prefix, source)
+        held = transaction.begin() or CommittedPosition(wanted.start_offset, topic_id)
+        holder = f"topic {self._spec.topic}"
+        check_same_topic(holder, source, Position(held.offset, topic_id=held.topic_id), topic_id)
         stored = self._stored_offsets.get(source, wanted.start_offset)
         # Records between the stored position and the range were lost, and failOnDataLoss=false passes over that.
         if held.offset < stored:
             raise SinkError(
-                f"{self._topic}: {source} is forwarded up to offset {held.offset}, and the offset store "
+                f"{holder}: {source} is forwarded up to offset {held.offset}, and the offset store "
                 f"says that everything below {stored} is done: set the store back to {held.offset}"
             )
         return _Forwarding(transaction, wanted, max(held.offset, wanted.start_offset), topic_id, self)
@@ -236,7 +234,7 @@ class _Forwarding:
         if not rows.num_rows:
             return
         self.records += rows.num_rows
-        content = rows.select([name for name in rows.schema.names if name not in _POSITION])
+        content = rows.select([name for name in rows.schema.names if name not in ORIGIN_COLUMNS])
         if not self._by_key or "key" not in rows.schema.names:
             self._transaction.send(self.wanted.topic_partition.partition % self._partitions, content)
             return
@@ -270,9 +268,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatc
 
 def _key_partitions(keys: pa.Array, partitions: int, source_partition: int) -> pa.Array:
     """Return where Kafka's default partitioner puts keys; records without one stay together."""
-    from kafka.partitioner.default import murmur2
-
     encoded = keys.dictionary_encode()
-    targets = [(murmur2(key) & 0x7FFFFFFF) % partitions for key in encoded.dictionary.to_pylist()]
+    targets = [partition_for_key(key, partitions) for key in encoded.dictionary.to_pylist()]
     found = pa.array(targets, pa.int32()).take(encoded.indices)
     return pc.fill_null(found, source_partition % partitions)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from odradek.errors import CorruptIndexError, LogError
-from odradek.storage.files import Buffer, WritableFile
+from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
 from odradek.storage.regular_files import open_descriptor
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
@@ -191,9 +191,10 @@ class WritableIndexFile(Generic[Index]):
     Its entries are kept in memory too: by them it is looked up, and nobody has to map a file that grows.
 
     Args:
-        reader: The same index, open for reading.
-        file: Its file.
+        path: The file.
+        base_offset: The segment's base offset.
         max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
+        files: The way to the disk.
 
     Attributes:
         path: The file; where it exists, its entries stay.
@@ -202,21 +203,27 @@ class WritableIndexFile(Generic[Index]):
         count: How many entries are in use.
     """
 
-    def __init__(self, reader: Index, file: WritableFile, max_index_size_bytes: int) -> None:
+    _kind: type[Index]
+
+    def __init__(self, path: Path, base_offset: int, max_index_size_bytes: int, files: FileSystem = FILES) -> None:
+        self._begin(self._kind(path, base_offset), files.open(path), max_index_size_bytes)
+
+    @classmethod
+    def in_memory(cls, path: Path, base_offset: int) -> Self:
+        """Return an index without entries, for a file that is written later; it is never full."""
+        index = cls.__new__(cls)
+        reader = cls._kind.of(path, base_offset, b"", 0)
+        index._begin(reader, _NoFile(path), MAX_RELATIVE_OFFSET * reader.ENTRY_SIZE)
+        return index
+
+    def _begin(self, reader: Index, file: WritableFile, max_index_size_bytes: int) -> None:
         self.path = reader.path
         self.base_offset = reader.base_offset
         self.entries = bytearray(reader.in_use())
         self.count = reader.count
-        self._kind = type(reader)
         self._take_last()
         self._file = file
         self.resize(max_index_size_bytes)
-
-    @classmethod
-    def _in_memory(cls, reader: Index) -> Self:
-        index = cls.__new__(cls)
-        WritableIndexFile.__init__(index, reader, _NoFile(reader.path), MAX_RELATIVE_OFFSET * reader.ENTRY_SIZE)
-        return index
 
     def _take_last(self) -> None:
         """Note the last entry, which the next one has to be above."""

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
-from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET, IndexFile, WritableIndexFile
 
 _ENTRY = struct.Struct(">ii")
@@ -83,23 +81,11 @@ class OffsetIndex(IndexFile):
 class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
     """An offset index that grows with its segment.
 
-    Args:
-        path: The file.
-        base_offset: The segment's base offset.
-        max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
-        files: The way to the disk.
-
     Attributes:
         last_offset: The offset of the last entry, or the base offset.
     """
 
-    def __init__(self, path: Path, base_offset: int, max_index_size_bytes: int, files: FileSystem = FILES) -> None:
-        super().__init__(OffsetIndex(path, base_offset), files.open(path), max_index_size_bytes)
-
-    @classmethod
-    def in_memory(cls, path: Path, base_offset: int) -> Self:
-        """Return an index without entries, for a file that is written later; it is never full."""
-        return cls._in_memory(OffsetIndex.of(path, base_offset, b"", 0))
+    _kind = OffsetIndex
 
     def _take_last(self) -> None:
         self.last_offset = self._current.last_entry().offset

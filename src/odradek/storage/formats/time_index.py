@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
-from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.index_file import IndexFile, WritableIndexFile
 
 _ENTRY = struct.Struct(">qi")
@@ -85,23 +83,11 @@ class TimeIndex(IndexFile):
 class WritableTimeIndex(WritableIndexFile[TimeIndex]):
     """A time index that grows with its segment.
 
-    Args:
-        path: The file.
-        base_offset: The segment's base offset.
-        max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
-        files: The way to the disk.
-
     Attributes:
         last_entry: The last entry, or no timestamp at the base offset.
     """
 
-    def __init__(self, path: Path, base_offset: int, max_index_size_bytes: int, files: FileSystem = FILES) -> None:
-        super().__init__(TimeIndex(path, base_offset), files.open(path), max_index_size_bytes)
-
-    @classmethod
-    def in_memory(cls, path: Path, base_offset: int) -> Self:
-        """Return an index without entries, for a file that is written later; it is never full."""
-        return cls._in_memory(TimeIndex.of(path, base_offset, b"", 0))
+    _kind = TimeIndex
 
     def _take_last(self) -> None:
         self.last_entry = self._current.last_entry()
