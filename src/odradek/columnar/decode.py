@@ -2,7 +2,7 @@
 
     slice of whole batches -> ColumnDecoder (compiled, no GIL) -> Arrow arrays over its memory -> record batch
 
-A slice that turns out to be corrupt gives the rows before the corruption first, then the error.
+If a slice is corrupt, the rows before the corruption come first, then the error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.records.kernels.columns import ColumnDecoder
 from odradek.records.scan import Status, damage_at, scan_batches
 
 DEFAULT_ROWS = 65_536
-"""Rows of a record batch, unless one batch of the log holds more."""
+"""The most rows of an Arrow record batch."""
 
 MIN_TIMESTAMP = -(1 << 63)
 MAX_TIMESTAMP = (1 << 63) - 1
@@ -56,22 +56,23 @@ class Slice(Protocol):
 
     @property
     def next_offset(self) -> int | None:
-        """Where the segment that follows begins, if this is the end of a sealed one."""
+        """The base offset of the next segment, if this slice ends a sealed segment; otherwise None."""
 
     @property
     def position(self) -> int:
-        """Where the first batch starts, in the segment."""
+        """The position of the first batch in the segment."""
 
     @property
     def end_position(self) -> int:
-        """Where the last one ends, in the segment."""
+        """The position after the last batch in the segment."""
 
 
 @functools.lru_cache(maxsize=64)
 def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     """Repeat a text (as string), a number (as int32) or None.
 
-    Of buffers: to make an array of Python's values, pyarrow imports pandas, which takes longer than to read a split.
+    The array is built from buffers: to convert Python's values, pyarrow imports pandas, which takes longer than reading
+    a split.
     """
     if value is None:
         return pa.nulls(rows, kind)
@@ -143,7 +144,7 @@ class _Rows:
         return self._type(_TIMESTAMP_TYPE_NAMES, kind)
 
     def timestamp_type_code(self, kind: pa.DataType) -> pa.Array:
-        """Kafka's number of the type: 0 CreateTime, 1 LogAppendTime, -1 none."""
+        """Kafka's id of the timestamp type: 0 CreateTime, 1 LogAppendTime, -1 none."""
         return self._type(_TIMESTAMP_TYPE_CODES, kind)
 
     def _type(self, types: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
@@ -246,11 +247,11 @@ class _Decoding:
                 raise refusal
 
     def _is_complete(self, part: Slice) -> bool:
-        """Whether what was decoded goes up to the next segment: then bytes after it that are no batch are no loss."""
+        """Whether the decoded records reach the next segment: then damaged bytes after them are no loss."""
         return self._may_have_gaps is not None and self._decoder.expected_offset == part.next_offset
 
     def missing_at_end(self, end_offset: int, path: Any) -> MissingRecordsError | None:
-        """Return the error of offsets that should have come and did not, if there are any."""
+        """Return the error to raise if offsets are missing at the end, otherwise None."""
         next_offset = self._decoder.expected_offset
         if (
             end_offset == MAX_OFFSET
@@ -276,7 +277,7 @@ class _Decoding:
                 origin=part.origin,
                 next_offset=self._decoder.expected_offset,
             )
-        # The other reader refuses the same bytes and has the numbers for it.
+        # `read_records` refuses the same bytes, and its error has the numbers.
         for header in scan_batches(part.data, position, part.end_position, check_crc=False, origin=part.origin):
             try:
                 read_records(
@@ -316,25 +317,26 @@ def decode_slices(
     Args:
         slices: Consecutive slices of its segments.
         schema: The columns, by name and type; those of `odradek.columnar.SCHEMA`, and `timestampType` (int32).
-        topic: What the column `topic` says.
-        partition: What the column `partition` says.
+        topic: The value of the column `topic`.
+        partition: The value of the column `partition`.
         start_offset: The first offset wanted.
-        end_offset: The offset after the last one wanted; `MAX_OFFSET` is no end at all.
+        end_offset: The offset after the last one wanted; `MAX_OFFSET` means no end.
         start_timestamp: The first timestamp wanted, in ms.
-        end_timestamp: The timestamp after the last one wanted, in ms; `MAX_TIMESTAMP` is no end at all.
+        end_timestamp: The timestamp after the last one wanted, in ms; `MAX_TIMESTAMP` means no end.
         aborted: Transactions to leave out: producer id, first offset, offset of the abort marker.
-        include_control: Whether control records are given too.
+        include_control: Whether control records are included.
         check_crc: Whether each batch's checksum is verified.
         rows: The most rows of a record batch.
         limit: How many bytes one batch may decompress to.
-        may_have_gaps: Says, where offsets are left out, whether they may be; if None, offsets are not looked at.
+        may_have_gaps: Called when offsets are missing; returns whether they may be, as in a compacted log. If None,
+            gaps are not checked.
 
     Yields:
         Record batches of `schema`, none of them empty.
 
     Raises:
         FormatError: A batch is corrupt; the records before it were yielded. It names file and position.
-        MissingRecordsError: Offsets are left out that must not be.
+        MissingRecordsError: Offsets are missing, and `may_have_gaps` returned False.
     """
     names = set(schema.names)
     views = any(pa.types.is_binary_view(field.type) for field in schema)

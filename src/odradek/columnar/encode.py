@@ -1,9 +1,9 @@
-"""Encodes Arrow record batches into Kafka's record batches: the way back of `decode`.
+"""Encodes Arrow record batches into Kafka's record batches: the inverse of `decode`.
 
     key | value | headers | timestamp | offset    ->    | batch | batch | batch | ...
 
-Only these columns are read, and none of them has to be there. A kernel reads Arrow's buffers where they are: a value is
-copied once, into its batch.
+Only these columns are read, and none is required. A kernel reads Arrow's buffers in place: a value is copied once, into
+its batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.records.kernels.rows import BytesColumn, Headers, Integers
 
 DEFAULT_BATCH_BYTES = 1 << 20
-"""How many bytes a batch has at most, before compression."""
+"""The most bytes of a batch, before compression."""
 
 _INT32_ENDS = (pa.binary(), pa.string())
 _INT64_ENDS = (pa.large_binary(), pa.large_string())
@@ -45,9 +45,9 @@ def _bytes_column(array: pa.Array, name: str) -> BytesColumn | None:
     elif kind in _VIEWS:
         layout = "view"
     else:
-        raise TypeError(f"the column {name!r} is {kind}, binary or string is needed")
+        raise TypeError(f"the column {name!r} is {kind}; it must be binary or string")
     validity, slots, *blocks = array.buffers()
-    if slots is None:  # an array without rows may have no ends
+    if slots is None:  # an empty array may have no offsets buffer
         slots = bytes(8)
     return layout, array.offset, validity if array.null_count else None, slots, blocks
 
@@ -66,7 +66,7 @@ def _timestamps(array: pa.Array) -> Integers | None:
             array = array.cast(pa.timestamp("ms", tz=kind.tz), safe=False)
         array = array.view(pa.int64())
     elif not pa.types.is_integer(kind):
-        raise TypeError(f"the column 'timestamp' is {kind}, a timestamp or an integer (ms) is needed")
+        raise TypeError(f"the column 'timestamp' is {kind}; it must be a timestamp or an integer (ms)")
     if array.null_count:
         array = pc.fill_null(array, NO_TIMESTAMP)
     return _integers(array.cast(pa.int64()))
@@ -74,7 +74,7 @@ def _timestamps(array: pa.Array) -> Integers | None:
 
 def _offsets(array: pa.Array) -> Integers:
     if not pa.types.is_integer(array.type) or array.null_count:
-        raise TypeError("the column 'offset' is no column of integers without nulls")
+        raise TypeError("the column 'offset' must hold integers without nulls")
     array = array.cast(pa.int64())
     if len(array) and pc.min(array).as_py() < 0:
         raise ValueError("the column 'offset' has a negative number; the first offset of a log is 0")
@@ -93,11 +93,11 @@ def _headers(array: pa.Array) -> Headers | None:
         if pairs.null_count:
             raise TypeError("the column 'headers' has a header that is null")
         if {field.name for field in kind.value_type} != {"key", "value"}:
-            raise TypeError(f"the column 'headers' is {kind}, its structs have other fields than key and value")
+            raise TypeError(f"the column 'headers' is {kind}; its structs must have the fields key and value")
         names, values = pairs.field("key"), pairs.field("value")
         layout = "int32" if pa.types.is_list(kind) else "int64"
     else:
-        raise TypeError(f"the column 'headers' is {kind}, list<struct<key: string, value: binary>> is needed")
+        raise TypeError(f"the column 'headers' is {kind}; it must be list<struct<key: string, value: binary>>")
     if pa.types.is_null(names.type) or pa.types.is_null(values.type):
         names, values = (names.cast(pa.string()), values.cast(pa.binary()))
     name_column, value_column = _bytes_column(names, "headers.key"), _bytes_column(values, "headers.value")
@@ -115,7 +115,7 @@ def _rows(batch: pa.RecordBatch, keep_offsets: bool) -> ColumnRows:
         return convert(batch.column(name)) if wanted and name in names else None
 
     if keep_offsets and "offset" not in names:
-        raise TypeError("there is no column 'offset' whose offsets could be kept")
+        raise TypeError("keep_offsets needs a column 'offset', and there is none")
     return ColumnRows(
         batch.num_rows,
         column("key", lambda array: _bytes_column(array, "key")),
@@ -141,17 +141,17 @@ def encode_batches(
         rows: Any of the columns `key` and `value` (binary or string), `headers` (list of struct `key`, `value`),
             `timestamp` (a timestamp, or integers in ms; null is no timestamp) and `offset`.
         options: What the batches share.
-        base_offset: The offset of the first row; with `keep_offsets` the least that it may have.
-        keep_offsets: Whether the rows keep the offsets of their column, which rise but may have gaps.
-        max_batch_records: How many records a batch has at most.
-        max_batch_bytes: How many bytes a batch has at most, before compression; a larger record gets one of its own.
+        base_offset: The offset of the first row; with `keep_offsets` the smallest allowed.
+        keep_offsets: Whether rows keep the offsets in the column `offset`, which must increase but may have gaps.
+        max_batch_records: The most records of a batch.
+        max_batch_bytes: The most bytes of a batch, before compression; a larger record gets a batch of its own.
 
     Yields:
         Blocks of one or more whole batches.
 
     Raises:
-        TypeError: A column is not of a type that it can be.
-        ValueError: A row cannot be written: its offset does not rise, its timestamp is negative, it is too long.
+        TypeError: A column has the wrong type, or `keep_offsets` is set and there is no column `offset`.
+        ValueError: A row cannot be written: its offset does not increase, its timestamp is negative, or it is too long.
     """
     options = BatchOptions() if options is None else options
     batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]

@@ -3,9 +3,9 @@
     topic string | partition int32 | offset int64 | timestamp timestamp[ms, UTC] | timestamp_type string |
     key binary | value binary | headers list<struct<key: string, value: binary>>
 
-`timestamp` is null where the record has none; `timestamp_type` is `CreateTime`, `LogAppendTime` or, for the format v0,
-null. With views, `key` and `value` are `binary_view`: they point into the mapped segment, or
-at what a compressed batch was decompressed to, instead of copying it.
+`timestamp` is null if the record has none; `timestamp_type` is `CreateTime`, `LogAppendTime` or, for the format v0,
+null. With views, `key` and `value` are `binary_view`: they point into the mapped segment, or into the buffer that a
+batch was decompressed to, instead of copying it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def select(columns: Iterable[str] | None = None, *, views: bool = False) -> pa.S
     """Return the schema of some columns, in the order asked for.
 
     Args:
-        columns: Names out of `COLUMNS`; all if None.
+        columns: Names from `COLUMNS`; all if None.
         views: Whether `key` and `value` are `binary_view`.
 
     Raises:
-        ValueError: A name that is not a column.
+        ValueError: A name is not a column.
     """
     names = COLUMNS if columns is None else tuple(columns)
     unknown = [name for name in names if name not in COLUMNS]

@@ -2,8 +2,8 @@
 
     log directory -> partitions -> slices of segments -> decode -> pyarrow.RecordBatchReader
 
-It gives what a consumer would be given: from the log start offset on, without control records; with
-`isolation="read_committed"` without aborted and undecided transactions.
+It returns what a consumer would get: records from the log start offset on, without control records, and with
+`isolation="read_committed"` also without those of aborted and undecided transactions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from odradek.storage.names import TopicPartition
 def _matches(topic: str, pattern: str | re.Pattern[str]) -> bool:
     if isinstance(pattern, re.Pattern):
         return pattern.fullmatch(topic) is not None
-    # A name holds none of the characters that a pattern is made of.
+    # The name of a topic cannot contain wildcards.
     return fnmatch.fnmatchcase(topic, pattern)
 
 
@@ -41,7 +41,7 @@ def choose(
     topics: str | re.Pattern[str] | Iterable[str] | None,
     partitions: int | Iterable[int] | None,
 ) -> list[TopicPartition]:
-    """Return the partitions that a caller means, sorted.
+    """Return the partitions that match, sorted.
 
     Args:
         logs: The log directory.
@@ -153,10 +153,10 @@ def scan(
         topics: A name, a pattern (`events-*`, or a compiled regular expression), or a list of them; every topic that
             is not internal to Kafka if None.
         partitions: A partition's number or several; all if None.
-        columns: Names out of `odradek.columnar.COLUMNS`, in the order wanted; all if None. What is not asked for is
-            not decoded.
-        start_offset: The first offset wanted, in each partition; the log start offset where not given.
-        end_offset: The offset after the last one wanted; the end of the log where not given.
+        columns: Names from `odradek.columnar.COLUMNS`, in the order wanted; all if None. Other columns are not
+            decoded.
+        start_offset: The first offset wanted, in each partition; by default the log start offset.
+        end_offset: The offset after the last one wanted; by default the end of the log.
         since: The first point in time wanted (`odradek.Time`); found through the time index.
         until: The point in time after the last one wanted.
         isolation: `read_uncommitted` or `read_committed`.
@@ -170,8 +170,8 @@ def scan(
 
     Raises:
         UnknownTopicOrPartitionError: A topic or partition that was named does not exist.
-        ValueError: A column that does not exist.
-        OptionError: An isolation level that does not exist, or a time without a time zone.
+        ValueError: A column does not exist.
+        OptionError: The isolation level does not exist, or a time has no time zone.
         OffsetOutOfRangeError: While reading: `start_offset` is not within the log of a partition.
         FormatError: While reading: a corrupt batch before the end of the log. The rows before it were given.
     """

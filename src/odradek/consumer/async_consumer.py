@@ -1,14 +1,14 @@
-"""A consumer for asyncio: the same one, whose blocking steps are done in a thread.
+"""A consumer for asyncio: `Consumer`, with its blocking steps run in a thread.
 
     async with odradek.consume_async("data", "events", auto_offset_reset="latest") as consumer:
         async for topic, partition, record in consumer:
             ...
 
-    __anext__     is a record there?  yes: handed out, without an await in between
-                                      no:  commit and read ahead in a thread, which hands nothing out; again
+    __anext__     is a record in memory?  yes: return it, without an await in between
+                                          no:  commit and read ahead in a thread, then look again
 
-So a task that is cancelled loses no record and gets none twice: either it was handed one, or none was taken. A step
-that is under way in its thread then goes on to its end; the next call, and `close`, wait for it first.
+So a cancelled task neither loses a record nor gets one twice. A step that has begun in its thread runs to its end; the
+next call, and `close`, wait for it first.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def consume_async(
 ) -> AsyncConsumer:
     """Read topics of a log directory in asyncio: `consume`, for `async with` and `async for`.
 
-    It is opened when it is entered, or iterated over; what `consume` raises is raised there.
+    The consumer opens when it is entered or iterated over; the errors of `consume` are raised then.
 
     Args:
-        path: As in `consume`, like all others.
+        path: The log directory. All arguments are those of `consume`.
         topics: A topic, several, or a pattern.
-        group: The address of an offset store, or a store; None keeps no place.
-        auto_commit: Whether what is done is committed at an interval and on close.
+        group: The address of an offset store, or an open store; None keeps no place.
+        auto_commit: Whether records that are done are committed at an interval and on close.
         auto_commit_interval_ms: That interval.
         auto_offset_reset: Where to start in a partition without a valid position.
-        isolation: `read_committed` leaves out what is aborted or undecided.
-        follow: Whether an iteration waits for more at the end; if not, it ends there.
+        isolation: `read_committed` leaves out aborted and undecided transactions.
+        follow: Whether iteration waits for more records at the end; if not, it stops there.
         metadata_max_age_ms: How often new topics and partitions are looked for.
     """
     return AsyncConsumer(
@@ -86,7 +86,7 @@ def consume_async(
 class AsyncConsumer:
     """An asynchronous iterator of records in the order of each partition; a context manager. Made by `consume_async`.
 
-    Of one task at a time. A record is done when the next one is asked for.
+    Only one task may use it at a time. A record is done when the next one is asked for.
     """
 
     def __init__(self, opens: Callable[[], Consumer]) -> None:
@@ -107,14 +107,14 @@ class AsyncConsumer:
         wait_s = _FIRST_WAIT_S
         while not consumer.is_ready:
             await self._in_thread(partial(consumer.prepare, 0.0))
-            # What is there is handed out, also where the next commit is due by now: that one is for the next step.
+            # A record in memory is returned even if a commit is due: the next step commits.
             if consumer.has_next:
                 break
             if not consumer.follows:
                 raise StopAsyncIteration
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-        # It is in memory, and there is no await on its way to the caller.
+        # The record is in memory, and no await separates it from the caller.
         return consumer.take()
 
     async def _opened(self) -> Consumer:
@@ -130,10 +130,10 @@ class AsyncConsumer:
         self._consumer = self._opens()
 
     async def _in_thread(self, step: Callable[[], _T]) -> _T:
-        """Do a step in a thread. Where the task is cancelled meanwhile, the step is there for `_settled`."""
+        """Run a step in a thread. If the task is cancelled meanwhile, `_settled` waits for the step."""
         future = asyncio.get_running_loop().run_in_executor(None, step)
         self._step = future
-        # Whoever waits is told of an exception; where nobody does any more, the next step comes upon it again.
+        # The waiting task gets an exception. If that task was cancelled, the next step meets the exception again.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.shield(future)
@@ -150,26 +150,26 @@ class AsyncConsumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read; none before it was opened."""
+        """The partitions that are read; none before the consumer is opened."""
         return [] if self._consumer is None else self._consumer.assignment
 
     @property
     def committed(self) -> Mapping[TopicPartition, Position]:
-        """What the store holds, as far as this consumer knows."""
+        """The positions in the store, as far as this consumer knows."""
         return {} if self._consumer is None else self._consumer.committed
 
     async def commit(self) -> None:
-        """Store the place after everything that was handed out; see `Consumer.commit`."""
+        """Store the positions after the records handed out; see `Consumer.commit`."""
         consumer = await self._opened()
         await self._in_thread(consumer.commit)
 
     async def close(self) -> None:
-        """Commit what was handed out, if commits are automatic, and let go of everything. May be called twice."""
+        """Commit the records handed out, if commits are automatic, and close everything. May be called twice."""
         await self._end(lambda consumer: consumer.close())
 
     async def _end(self, step: Callable[[Consumer], None]) -> None:
         self._is_closed = True
-        # Whoever cancels this gets an end that is clean, and then its cancellation.
+        # If the task is cancelled, the consumer still closes cleanly before the cancellation is raised.
         ending = asyncio.ensure_future(self._ended(step))
         try:
             await asyncio.shield(ending)
@@ -187,7 +187,7 @@ class AsyncConsumer:
         try:
             await self._opened()
         except BaseException:
-            # Nobody will leave what was not entered.
+            # `__aexit__` is not called after this.
             await self.close()
             raise
         return self

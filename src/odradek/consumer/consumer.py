@@ -5,11 +5,11 @@
             ...
 
 It follows Kafka's consumer (`KafkaConsumer`, `auto.commit.interval.ms`, `auto.offset.reset`) with one difference: a
-group has one reader, which has all partitions. Whoever starts last has the group; the commit of an earlier one is a
-conflict.
+group has one consumer, which reads all partitions. The consumer that starts last owns the group; a commit of an earlier
+one is a conflict.
 
-A record is done when the next one, or the next poll, is asked for; only what is done is committed by itself. So after a
-crash, or when the body of the loop fails, records may come twice but none is left out.
+A record is done when the application asks for the next one, or polls again. Automatic commits cover only records that
+are done. So after a crash, or when the body of the loop fails, records may come twice but none is lost.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ def consume(
     follow: bool = True,
     metadata_max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
 ) -> Consumer:
-    """Read topics of a log directory as a group whose place is kept in an offset store.
+    """Read topics of a log directory as a group that keeps its place in an offset store.
 
     Args:
-        path: The log directory; whoever writes it may be running.
+        path: The log directory; a broker or a program may be writing to it.
         topics: A topic, several, or a pattern that their whole names match.
-        group: The address of an offset store (`open_store`), or a store, which is left open; None keeps no place.
-        auto_commit: Whether what is done is committed at an interval and on close.
+        group: The address of an offset store (`open_store`), or an open store, which stays open; None keeps no place.
+        auto_commit: Whether records that are done are committed at an interval and on close.
         auto_commit_interval_ms: That interval.
         auto_offset_reset: Where to start in a partition without a valid position: `earliest`, `latest`, the first
-            record at a time (`odradek.Time`), or `none`, an error. With a group it is `latest` where not given, as in
-            Kafka; without one it has to be given, since every position is missing then.
-        isolation: `read_committed` leaves out what is aborted or undecided.
-        follow: Whether an iteration waits for more at the end; if not, it ends there.
-        metadata_max_age_ms: How often new topics and partitions are looked for. Partitions that appear are read from
-            their start.
+            record at a time (`odradek.Time`), or `none`, an error. With a group the default is `latest`, as in Kafka;
+            without one it must be given, because no position is stored.
+        isolation: `read_committed` leaves out aborted and undecided transactions.
+        follow: Whether iteration waits for more records at the end; if not, it stops there.
+        metadata_max_age_ms: How often new topics and partitions are looked for. New partitions are read from their
+            start.
 
     Raises:
         UnknownTopicOrPartitionError: A topic given by name is not in the directory.
         OffsetStoreError: The store cannot be reached.
         NoOffsetForPartitionError: A partition has no valid position, and the policy is `none`.
-        OptionError: Nothing says where to start; or a policy, an isolation level or a time is none.
+        OptionError: Nothing says where to start; or the policy, the isolation level or a time is invalid.
     """
     check_isolation(isolation)
     reset = _reset_policy(auto_offset_reset, has_group=group is not None)
@@ -113,13 +113,15 @@ def _reset_policy(reset: ResetPolicy | None, *, has_group: bool) -> ResetPolicy:
     try:
         return timestamp_ms(reset)
     except (OptionError, TypeError) as error:
-        raise OptionError(f"auto_offset_reset is earliest, latest, none or a time, not {reset!r}: {error}") from error
+        raise OptionError(
+            f"auto_offset_reset must be earliest, latest, none or a time, not {reset!r}: {error}"
+        ) from error
 
 
 class Consumer:
     """An iterator of records in the order of each partition; a context manager. Made by `consume`.
 
-    Of one thread at a time.
+    Only one thread may use it at a time.
     """
 
     def __init__(
@@ -177,33 +179,33 @@ class Consumer:
         return self.take()
 
     def take(self) -> ConsumedRecord:
-        """Hand out the next record, which is there (`has_next`); the one before it is done. Nothing is committed."""
+        """Return the next record, which must be in memory (`has_next`); the one before it is done. Commits nothing."""
         self._check_open()
         records, _, handed_out, positions = self._fetched
         consumed = records[handed_out]
-        # From here on nothing comes in between: the caller gets it.
+        # Nothing comes between this and the return: the caller gets the record.
         self._fetched = Fetched(records, handed_out, handed_out + 1, positions)
         return consumed
 
     @property
     def has_next(self) -> bool:
-        """Whether the next record is there."""
+        """Whether the next record is in memory."""
         return self._fetched.ahead > 0
 
     @property
     def is_ready(self) -> bool:
-        """Whether the next record is there, and nothing is to be committed before it is handed out."""
+        """Whether the next record is in memory, and no commit is due before it."""
         return self._closed or (self._fetched.ahead > 0 and not self._is_commit_due())
 
     @property
     def follows(self) -> bool:
-        """Whether an iteration waits for more at the end."""
+        """Whether iteration waits for more records at the end."""
         return self._follow
 
     def prepare(self, timeout_s: float | None) -> None:
-        """Do what has to be done before the next record can be handed out: commit, and read ahead.
+        """Prepare the next record: commit if a commit is due, and read ahead.
 
-        What was handed out is done. Nothing is handed out here, so this can be repeated where it ended early.
+        The records handed out before are done. No record is handed out here, so this can be repeated after an error.
 
         Args:
             timeout_s: How long to wait for a record; for ever if None.
@@ -217,7 +219,7 @@ class Consumer:
     def poll(self, timeout_ms: int = 0, max_records: int = DEFAULT_MAX_POLL_RECORDS) -> list[ConsumedRecord]:
         """Return the next records, at most `max_records`, waiting up to `timeout_ms` for the first.
 
-        What earlier calls returned is done, and may be committed.
+        The records that earlier calls returned are done, and may be committed.
 
         Raises:
             FormatError: The next batch of a partition is corrupt.
@@ -233,7 +235,7 @@ class Consumer:
     def _hand_out(self, count: int) -> list[ConsumedRecord]:
         records, done, handed_out, positions = self._fetched
         given = records[handed_out : handed_out + count]
-        # As in `__next__`: from here on nothing comes in between.
+        # As in `take`: nothing comes between this and the return.
         self._fetched = Fetched(records, done, handed_out + len(given), positions)
         return given
 
@@ -244,59 +246,59 @@ class Consumer:
 
     @property
     def committed(self) -> Mapping[TopicPartition, Position]:
-        """What the store holds, as far as this consumer knows."""
+        """The positions in the store, as far as this consumer knows."""
         return self._committed
 
     def position(self, topic_partition: TopicPartition) -> int:
-        """Return the offset of the next record that will be handed out, or of the place where it is looked for."""
+        """Return the offset of the next record to be handed out, or the offset at which the search for it starts."""
         self._reader(topic_partition)
         return self._fetched.position(topic_partition)
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset. An offset that the log does not hold is for the reset policy."""
+        """Continue at an offset. If the log does not hold it, the reset policy applies."""
         if offset < 0:
-            raise LogError(f"an offset is not negative, unlike {offset}")
+            raise LogError(f"{topic_partition}: the offset {offset} is negative")
         self._go_to(self._reader(topic_partition), offset)
 
     def seek_to_beginning(self, *topic_partitions: TopicPartition) -> None:
-        """Go on at the log start offset, of all partitions if none is named."""
+        """Continue at the log start offset, in all partitions if none is named."""
         for reader in self._chosen(topic_partitions):
             reader.log.refresh()
             self._go_to(reader, reader.log.log_start_offset)
 
     def seek_to_end(self, *topic_partitions: TopicPartition) -> None:
-        """Go on at the end as it is now, of all partitions if none is named."""
+        """Continue at the current end, in all partitions if none is named."""
         for reader in self._chosen(topic_partitions):
             reader.log.refresh()
             self._go_to(reader, reader.log.end_offset(self._isolation))
 
     def pause(self, *topic_partitions: TopicPartition) -> None:
-        """Leave partitions out, all if none is named, until `resume`."""
+        """Stop reading partitions, all if none is named, until `resume`."""
         for reader in self._chosen(topic_partitions):
             self._fetched = self._fetched.without_ahead(reader.log.topic_partition)
             reader.paused = True
 
     def resume(self, *topic_partitions: TopicPartition) -> None:
-        """Go on with paused partitions, all if none is named."""
+        """Continue with paused partitions, all if none is named."""
         for reader in self._chosen(topic_partitions):
             reader.paused = False
 
     def commit(self) -> None:
-        """Store the place after everything that was handed out.
+        """Store the positions after the records handed out.
 
         Raises:
             CommitConflictError: Another consumer has the group.
-            OffsetStoreError: The store cannot be reached; what is done stays to be committed.
-            LogError: The consumer keeps no place.
+            OffsetStoreError: The store cannot be reached; the next commit stores these positions.
+            LogError: The consumer has no group.
         """
         self._check_open()
         if self._store is None:
-            raise LogError("this consumer has no group to commit for")
+            raise LogError("this consumer has no group to commit for: give consume(..., group=...)")
         self._finish()
         self._commit()
 
     def close(self) -> None:
-        """Commit what was handed out, if commits are automatic, and let go of everything. May be called twice."""
+        """Commit the records handed out, if commits are automatic, and close everything. May be called twice."""
         if not self._closed:
             self._finish()
             self._close()
@@ -310,7 +312,7 @@ class Consumer:
         if error is None:
             self.close()
         elif not self._closed:
-            # The record at hand is not done. And the error on its way says more than one of the store.
+            # The current record is not done. And the error being raised says more than one of the store.
             with suppress(OffsetStoreError):
                 self._close()
 
@@ -350,7 +352,7 @@ class Consumer:
             reader = PartitionReader(self._directory[name], isolation=self._isolation, reset=self._reset)
             stored = self._committed.get(name)
             if stored is None and appeared:
-                # It was not there a moment ago: nothing of it may be passed over.
+                # The partition is new: none of its records may be skipped.
                 reader.seek(reader.log.log_start_offset)
             else:
                 reader.start(stored)
@@ -368,7 +370,7 @@ class Consumer:
             self._start([name for name in self._subscribed(directory) if name not in self._readers], appeared=True)
 
     def _fetch(self, max_records: int, timeout_s: float | None) -> None:
-        """Fill the buffer from the partitions in turn; wait for something until the time is over, for ever if None."""
+        """Fill the buffer from the partitions in turn; wait up to `timeout_s` for a record, for ever if None."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         wait_s = _FIRST_WAIT_S
         while True:
@@ -386,14 +388,14 @@ class Consumer:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _fill(self, max_records: int) -> None:
-        # What a reader has read is kept before the next one reads: it must not get lost when that one's is corrupt.
+        # Keep what one reader has read before the next one reads: it must not be lost if that partition is corrupt.
         readers = [reader for reader in self._readers.values() if not reader.paused]
         for _ in range(len(readers)):
             self._turn += 1
             reader = readers[self._turn % len(readers)]
             name, fetched = reader.log.topic_partition, self._fetched
             if reader.position != fetched.positions[name]:
-                # An exception came before what it had read was kept.
+                # An exception came before these records were kept: read them again.
                 reader.seek(fetched.positions[name])
             records = reader.take(max_records - fetched.ahead)
             if records or reader.position != fetched.positions[name]:
@@ -402,16 +404,16 @@ class Consumer:
                 break
 
     def _finish(self) -> None:
-        """Take note that what was handed out is done."""
+        """Note that the records handed out are done."""
         records, _, handed_out, positions = self._fetched
         self._fetched = Fetched(records, handed_out, handed_out, positions)
         self._note_done()
         if handed_out == len(records):
-            # Nothing is on its way: also what the readers passed over, such as transaction markers, is done.
+            # Nothing is read ahead: what the readers skipped, such as transaction markers, is done too.
             self._done.update(positions)
 
     def _note_done(self) -> None:
-        """Let go of the records that are done, and remember up to where that is."""
+        """Drop the records that are done, and remember the positions after them."""
         records, done, handed_out, positions = self._fetched
         if done:
             for consumed in records[:done]:
@@ -433,7 +435,7 @@ class Consumer:
         try:
             self._commit()
         finally:
-            # After it, or a store that takes longer than the interval would be given a commit for each record.
+            # Set after the commit: else a store slower than the interval would get a commit for each record.
             self._next_commit = time.monotonic() + self._auto_commit_interval_s
 
     def _commit(self) -> None:
@@ -446,13 +448,13 @@ class Consumer:
         self._commits += 1
         batch = f"{self._name}/{self._commits}"
         positions = {name: self._readers[name].stored_form(offset, batch) for name, offset in changed.items()}
-        # Whatever ends this early, a lost connection or Ctrl-C: the commit may have happened.
+        # If a lost connection or Ctrl-C ends this early, the commit may have happened.
         self._unanswered.append(positions)
         self._committed = self._commit_over_own(self._store, positions)
         self._unanswered.clear()
 
     def _commit_over_own(self, store: OffsetStore, positions: Mapping[TopicPartition, Position]) -> Positions:
-        """Commit, also if an earlier commit of ours has happened though it was not answered."""
+        """Commit, even if an earlier commit of this consumer has happened without being answered."""
         try:
             return store.commit(positions, expected=self._committed)
         except CommitConflictError:

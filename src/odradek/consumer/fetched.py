@@ -1,4 +1,4 @@
-"""What a consumer has read, as one value: each step replaces it whole, so an exception finds it before or after one.
+"""The records a consumer has read, as one value: each step replaces it whole, so an exception never leaves half a step.
 
     records    | done | handed out | read ahead |
                0      ^ done       ^ handed_out  ^ the readers' positions
@@ -17,13 +17,13 @@ from odradek.storage.names import TopicPartition
 
 
 class Fetched(NamedTuple):
-    """The records on their way from the readers to the application, and where each reader is after them.
+    """The records between the readers and the application, and each reader's position after them.
 
     Attributes:
         records: The records; never changed.
-        done: How many of them the application is done with.
-        handed_out: How many of them it was given.
-        positions: The next offset that the reader of each partition reads.
+        done: How many of them, from the first, the application is done with.
+        handed_out: How many of them, from the first, were handed to the application.
+        positions: The next offset that each partition's reader reads.
     """
 
     records: list[ConsumedRecord]
@@ -33,14 +33,14 @@ class Fetched(NamedTuple):
 
     @property
     def ahead(self) -> int:
-        """How many records were read and not handed out yet."""
+        """How many records were read and not yet handed out."""
         return len(self.records) - self.handed_out
 
     def position(self, topic_partition: TopicPartition) -> int:
-        """Return the offset of a partition's next record to be handed out, or of the place where it is looked for.
+        """Return the offset of a partition's next record to be handed out, or that at which the search for it starts.
 
         Raises:
-            KeyError: It is not read.
+            KeyError: The partition is not read.
         """
         for consumed in self.records[self.handed_out :]:
             if consumed.topic_partition == topic_partition:
@@ -48,20 +48,20 @@ class Fetched(NamedTuple):
         return self.positions[topic_partition]
 
     def extended(self, topic_partition: TopicPartition, records: Iterable[Record], position: int) -> Fetched:
-        """Return this and what a reader has read further, up to a position."""
+        """Return this with the records that a reader has read since, up to a position."""
         more = [ConsumedRecord(*topic_partition, record) for record in records]
         positions = {**self.positions, topic_partition: position}
         return self._replace(records=[*self.records, *more], positions=positions)
 
     def without_ahead(self, topic_partition: TopicPartition) -> Fetched:
-        """Return this as if what was not handed out of a partition had not been read."""
+        """Return this without the records of a partition that were not handed out: its reader reads them again."""
         position = self.position(topic_partition)
         kept = [one for one in self.records[self.handed_out :] if one.topic_partition != topic_partition]
         positions = {**self.positions, topic_partition: position}
         return self._replace(records=[*self.records[: self.handed_out], *kept], positions=positions)
 
     def moved(self, topic_partition: TopicPartition, position: int) -> Fetched:
-        """Return this without anything of a partition, whose reader goes on elsewhere."""
+        """Return this without the records of a partition, whose reader continues at another position."""
         done, handed_out, ahead = (
             [one for one in part if one.topic_partition != topic_partition]
             for part in (

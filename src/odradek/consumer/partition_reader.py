@@ -1,7 +1,7 @@
-"""One reader's place in one partition of the embedded log: where it is, where it starts, what it does when it is lost.
+"""One reader's place in one partition of the embedded log: where it starts, how it moves, what happens if it is lost.
 
-A place is lost where there is no position yet, where the log no longer holds it (its head was deleted, its tail
-truncated), and where the topic is another one under the same name. Then the reset policy decides, as
+A place is lost if there is no position yet, if the log no longer holds it (its head was deleted, its tail truncated),
+or if the topic was deleted and created again under the same name. Then the reset policy decides, as
 `auto.offset.reset` does in Kafka's `SubscriptionState`.
 """
 
@@ -28,17 +28,17 @@ _logger = logging.getLogger(__name__)
 
 
 class PartitionReader:
-    """Reads one log from a position on, as far as it goes at the moment.
+    """Reads one log from a position to its current end.
 
     Args:
         log: The log, which may be growing.
-        isolation: Which records are given.
-        reset: Where to go on from when the place is lost: the start or the end of the log, the first record at a time
-            (`odradek.Time`), or nowhere.
+        isolation: `read_uncommitted` or `read_committed`.
+        reset: Where to continue when the place is lost: at the start or the end of the log, or at the first record at a
+            time (`odradek.Time`); `none` is an error.
 
     Attributes:
         position: The next offset to be read.
-        paused: Whether the consumer leaves it out.
+        paused: Whether the consumer skips this partition.
     """
 
     def __init__(self, log: Log, *, isolation: Isolation, reset: ResetPolicy) -> None:
@@ -53,23 +53,23 @@ class PartitionReader:
         self._topic_id = None if topic_id is None else format_uuid(topic_id)
 
     def start(self, stored: Position | None) -> None:
-        """Go to where a store says that the reader was, if that place still is one."""
+        """Continue at the stored position if it is still valid; otherwise the place is lost."""
         if stored is None:
             self._lost("no position is stored")
         elif not is_same_topic(stored.topic_id, self._topic_id):
-            self._lost(f"the stored position is of another topic of that name, {stored.topic_id}")
+            self._lost(f"the stored position is of an earlier topic of that name (id {stored.topic_id})")
         elif self._truncated(stored):
             self._lost(f"the log was truncated below the stored offset {stored.offset}")
         else:
             self.seek(stored.offset)
 
     def seek(self, offset: int) -> None:
-        """Go on at an offset."""
+        """Continue at an offset."""
         self.position = offset
         self._records = None
 
     def take(self, limit: int) -> list[Record]:
-        """Return the next records, at most `limit`; none where the end is reached for now.
+        """Return the next records, at most `limit`; an empty list at the current end.
 
         Raises:
             FormatError: A corrupt batch is next.
@@ -81,7 +81,7 @@ class PartitionReader:
                 records = self._records or self._opened()
                 if records is None:
                     break
-                # Whoever comes after an exception finds nothing that was read in part.
+                # After an exception, the log is read again from `position`.
                 self._records = None
                 for record in records:
                     taken.append(record)
@@ -90,29 +90,29 @@ class PartitionReader:
                         self._records = records
                         break
                 else:
-                    # What lies between the last record and the end is nothing that a reader is given.
+                    # No record that a reader gets lies between the last one and the end.
                     self.position = max(self.position, self._records_end)
         except (FormatError, OffsetOutOfRangeError) as error:
             self._records = None
-            if not taken:  # otherwise it comes again with the next call
+            if not taken:  # otherwise the next call meets the error again
                 if isinstance(error, FormatError):
                     raise
                 self._lost(str(error))
         return taken
 
     def stored_form(self, offset: int, batch: str) -> Position:
-        """Return the position to be stored for an offset, with what tells later whether it still is one."""
+        """Return the position to store for an offset, with what shows later whether it is still valid."""
         epochs = self.log.leader_epochs
         number = bisect_right(epochs, offset - 1, key=lambda entry: entry.start_offset) - 1
         leader_epoch = epochs[number].epoch if number >= 0 else None
         return Position(offset, leader_epoch=leader_epoch, topic_id=self._topic_id, batch=batch)
 
     def _opened(self) -> Iterator[Record] | None:
-        """Look at the log again, and open what there is from the position on."""
+        """Look at the log again, and return its records from the position on; None at the end."""
         self.log.refresh()
         start_offset, log_end_offset = self.log.log_start_offset, self.log.log_end_offset
         if not start_offset <= self.position <= log_end_offset:
-            self._lost(f"offset {self.position} is outside of the log, which holds [{start_offset}, {log_end_offset})")
+            self._lost(f"offset {self.position} is outside the log, which holds [{start_offset}, {log_end_offset})")
         end_offset = self.log.end_offset(self._isolation)
         if self.position >= end_offset:
             return None

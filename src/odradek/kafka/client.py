@@ -1,7 +1,7 @@
-"""A connection to a cluster: requests to the node that answers them, tried again while they may yet succeed.
+"""A connection to a cluster: sends each request to the node that answers it, and retries while that can help.
 
-Brokers die, leaders move and coordinators load their state: all of that is waited for, up to a deadline. What cannot
-get better is raised at once.
+Brokers die, leaders move and coordinators load their state: the client waits for that, up to a deadline. An error that
+a retry cannot mend is raised at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLIENT_ID = "odradek-spark"
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 EARLIEST_LOCAL_TIMESTAMP = -4
-"""The first offset on the broker's own disk; those below it, if there are any, lie in a remote store (KIP-405)."""
+"""The first offset on the broker's own disk; those below it, if there are any, are in remote storage (KIP-405)."""
 
 _LIST_OFFSETS_LOCAL = 8
 _RETRY_S = 0.1
@@ -44,11 +44,11 @@ T = TypeVar("T")
 
 
 class TopicMetadata(NamedTuple):
-    """What a cluster says of a topic.
+    """What a cluster says about a topic.
 
     Attributes:
-        topic_id: Its id, as Kafka prints it; None where the cluster has no ids.
-        leaders: The leader of each partition, -1 where there is none.
+        topic_id: Its id, as Kafka prints it; None if the cluster has no topic ids.
+        leaders: The node id of each partition's leader; -1 if there is none.
     """
 
     topic_id: str | None
@@ -59,7 +59,7 @@ class BrokerClient:
     """A connection to a cluster. Belongs to one thread at a time.
 
     Args:
-        settings: Where it is, and how to talk to it.
+        settings: How to reach it.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -73,11 +73,11 @@ class BrokerClient:
         self._idle: dict[int, list[BareConnection]] = {}
 
     def attempt(self, what: str, action: Callable[[], T]) -> T:
-        """Do something, again and again while a broker may yet be able to.
+        """Run an action, and repeat it while that can help, until the time is over.
 
         Args:
-            what: What it is, for the error.
-            action: Raises kafka-python's errors and OSError.
+            what: What the action does, for the error.
+            action: The action; it may raise kafka-python's errors and OSError.
 
         Raises:
             BrokerUnavailableError: It did not succeed in time, or never will.
@@ -100,14 +100,14 @@ class BrokerClient:
         return self._cluster.ask(request, node_id, timeout_ms=timeout_ms)
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
-        """Return what the cluster says of topics, or of all; those that do not exist are left out."""
+        """Return what the cluster says about topics, all if None; topics that do not exist are left out."""
         asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4, max_version=9)
         manager = self._connected()
         if manager.broker_version_data.api_version(MetadataRequest) >= 10:
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=10, max_version=12)
         response = self.ask(request)
-        # So that nodes that came since can be found.
+        # So that new nodes are found.
         manager.cluster.update_metadata(response)
         found = {}
         for topic in response.topics:
@@ -121,7 +121,7 @@ class BrokerClient:
         return found
 
     def topic_id(self, topic: str) -> str | None:
-        """Return the id of a topic as `topics` has seen it last; None where it has not, or where there are no ids."""
+        """Return the id of a topic as `topics` last saw it; None if it did not, or if the cluster has no topic ids."""
         known = self._topics.get(topic)
         return None if known is None else known.topic_id
 
@@ -149,11 +149,11 @@ class BrokerClient:
         return node_id
 
     def list_offsets(self, times: Mapping[TopicPartition, int], isolation_level: int) -> dict[TopicPartition, int]:
-        """Return the first offset at or after a time of each partition, -1 where there is none.
+        """Return the first offset at or after a time, for each partition; -1 if there is none.
 
         Args:
             times: The time in ms, or `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` or `EARLIEST_LOCAL_TIMESTAMP`.
-            isolation_level: 1 ends at the last stable offset.
+            isolation_level: 0 (read_uncommitted), or 1 (read_committed): the end is then the last stable offset.
         """
         by_node: dict[int, dict[str, list[int]]] = {}
         for partition in sorted(times):
@@ -189,7 +189,7 @@ class BrokerClient:
         return found
 
     def take_connection(self, node_id: int) -> BareConnection:
-        """Return a connection for large responses, which nobody else has until it is given back."""
+        """Return a connection for large responses, which is the caller's alone until `give_back`."""
         idle = self._idle.get(node_id)
         if idle:
             return idle.pop()
@@ -207,7 +207,7 @@ class BrokerClient:
         return BareConnection(taken, node_id, connection.broker_version_data, CLIENT_ID, timeout_s)
 
     def give_back(self, connection: BareConnection) -> None:
-        """Keep a connection for whoever needs the next one; close it if an answer is still to come."""
+        """Keep a connection for the next caller; close it if a response is still to come."""
         if connection.awaited:
             connection.close()
         else:

@@ -1,4 +1,4 @@
-"""The way into a cluster that all clients here share: kafka-python's connections, made when they are first needed.
+"""The connections to a cluster that all clients here share: kafka-python's, opened on first use.
 
     settings in text -> client_config -> Cluster -> bootstrap, then requests to one node or any
 
@@ -16,10 +16,10 @@ from kafka.net.selector import NetworkSelector
 
 
 def client_config(options: Mapping[str, str]) -> dict[str, Any]:
-    """Turn settings by Kafka's names and in text into those of kafka-python's connections.
+    """Turn settings with Kafka's names, as text, into kafka-python's settings of a connection.
 
     Raises:
-        ValueError: There is no such setting, or its value is of another type.
+        ValueError: A setting does not exist, or its value has the wrong type.
     """
     config: dict[str, Any] = {}
     for name, text in options.items():
@@ -29,7 +29,7 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
         default = KafkaConnectionManager.DEFAULT_CONFIG[setting]
         if isinstance(default, bool):
             if text.lower() not in ("true", "false"):
-                raise ValueError(f"{name} is true or false, not {text!r}")
+                raise ValueError(f"{name} must be true or false, not {text!r}")
             config[setting] = text.lower() == "true"
         elif isinstance(default, int):
             config[setting] = int(text)
@@ -39,7 +39,7 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def check(error_code: int, what: str) -> None:
-    """Raise the error of a code, if it is one."""
+    """Raise kafka-python's error for Kafka's error code; do nothing for 0."""
     if error_code:
         raise errors.for_code(error_code)(what)
 
@@ -51,7 +51,7 @@ class Cluster:
         bootstrap_servers: Its addresses.
         client_id: What the client calls itself.
         config: kafka-python's settings, of `client_config`.
-        max_response_bytes: How long an answer may be, where the settings do not say.
+        max_response_bytes: The longest response, unless the settings say otherwise.
     """
 
     def __init__(

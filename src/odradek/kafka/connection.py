@@ -1,4 +1,4 @@
-"""A bare connection: what is large goes past kafka-python, over the socket that it has logged in on.
+"""A bare connection for large responses: they bypass kafka-python, over the socket that it has logged in on.
 
 kafka-python finds the brokers, speaks TLS and SASL, and knows every request. What it does not do is move hundreds of
 megabytes a second: its transport reads 4 KB at a time, and copies a response four times.
@@ -21,12 +21,12 @@ _INT32 = struct.Struct(">i")
 
 
 class BareConnection:
-    """A socket on which the login is done. Requests on it are of versions without tagged fields in their headers.
+    """A socket on which the login is done. Its requests use versions without tagged fields in the header.
 
     Args:
         connected: The socket.
-        node_id: The broker behind it.
-        versions: What the broker speaks.
+        node_id: The broker's node id.
+        versions: The versions of requests that the broker supports.
         client_id: What this client calls itself.
         timeout_s: How long to wait for bytes.
 
@@ -65,7 +65,7 @@ class BareConnection:
         self._fill(memoryview(self._size))
         (size,) = _INT32.unpack(self._size)
         if not _INT32.size <= size <= MAX_RESPONSE_BYTES:
-            raise ProtocolError(f"a response of {size} bytes")
+            raise ProtocolError(f"a response claims a size of {size} bytes")
         if size > len(self._buffer):
             self._buffer = bytearray(size)
         response = memoryview(self._buffer)[:size]
@@ -73,7 +73,7 @@ class BareConnection:
         self.awaited -= 1
         (correlation_id,) = _INT32.unpack_from(response)
         if correlation_id != (self._correlation_id - self.awaited) & 0x7FFFFFFF:
-            raise ProtocolError(f"a response to request {correlation_id}, which is not the next one")
+            raise ProtocolError(f"a response out of order, to request {correlation_id}")
         return response[_INT32.size :]
 
     def _fill(self, view: memoryview) -> None:

@@ -6,7 +6,7 @@
     aborted_transactions [producer_id int64, first_offset int64] | preferred_read_replica int32 (v11)
     records int32, then | batch | batch | batch | torn batch
 
-A response is a view of the connection's buffer: it is decoded before the next one is read.
+A response is a view of the connection's buffer: it must be decoded before the next one is read.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _WALK_BATCHES = 1 << 20
 
 
 class FetchAnswer(NamedTuple):
-    """What a response says of its partition.
+    """What a response says about its partition.
 
     Attributes:
-        error_code: Kafka's, or 0.
-        high_watermark: Where the log ends for a consumer.
-        last_stable_offset: Where it ends for one that reads committed records only.
-        log_start_offset: Where it starts; -1 where the version does not say.
+        error_code: Kafka's error code; 0 is none.
+        high_watermark: The offset at which the log ends for consumers, exclusive.
+        last_stable_offset: The same for `read_committed`.
+        log_start_offset: The first offset; -1 if the version of the response does not have it.
         aborted: Producer id and first offset of aborted transactions.
         throttled: Whether the broker holds this client back.
         data: The response.
         position: Where the first batch starts.
-        end_position: Where the bytes of batches end, be the last one whole or not.
+        end_position: Where the bytes of batches end, whether or not the last batch is whole.
     """
 
     error_code: int
@@ -86,15 +86,15 @@ def fetch_request(
 
 
 def parse_response(body: memoryview, version: int, name: TopicPartition) -> FetchAnswer | None:
-    """Take a response apart; None where it says nothing of the partition (a broker that throttles answers so).
+    """Parse a response; None if the partition is not in it (a broker that throttles a client answers so).
 
     Raises:
-        ProtocolError: It is not of the form above.
+        ProtocolError: It does not have the form above.
     """
     try:
         return _parse(body, version, name)
     except (struct.error, UnicodeDecodeError) as error:
-        raise ProtocolError(f"a Fetch response (version {version}) that ends too early: {error}") from error
+        raise ProtocolError(f"a Fetch response for {name} (version {version}) ends too early: {error}") from error
 
 
 def _parse(body: memoryview, version: int, name: TopicPartition) -> FetchAnswer | None:
@@ -120,19 +120,19 @@ def _parse(body: memoryview, version: int, name: TopicPartition) -> FetchAnswer 
     position += max(length, 0)
     partitions, partition = take(">i"), take(">i")
     if (topics, partitions) != (1, 1) or (topic, partition) != name:
-        raise ProtocolError(f"a Fetch response for {topic}-{partition}, {name} was asked for")
+        raise ProtocolError(f"a Fetch response for {topic}-{partition}, although {name} was asked for")
     error_code = take(">h")
     high_watermark, last_stable_offset = take(">q"), take(">q")
     log_start_offset = take(">q") if version >= 5 else -1
     count = take(">i")
     if count * 16 > len(body) - position:
-        raise ProtocolError(f"a Fetch response that claims {count} aborted transactions")
+        raise ProtocolError(f"a Fetch response for {name} claims {count} aborted transactions")
     aborted = [(take(">q"), take(">q")) for _ in range(count)]
     if version >= 11:
         take(">i")
     size = max(0, take(">i"))
     if size > len(body) - position:
-        raise ProtocolError(f"a Fetch response that claims {size} bytes of records and has {len(body) - position}")
+        raise ProtocolError(f"a Fetch response for {name} claims {size} bytes of records, not {len(body) - position}")
     return FetchAnswer(
         error_code,
         high_watermark,
@@ -147,10 +147,10 @@ def _parse(body: memoryview, version: int, name: TopicPartition) -> FetchAnswer 
 
 
 def whole_batches(data: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Return where the last whole batch ends, and the offset after it (-1 if there is none).
+    """Return the position after the last whole batch, and the offset after it (-1 if no batch is whole).
 
     Raises:
-        FormatError: What comes first is no batch, not even a torn one.
+        FormatError: The bytes do not start with a batch, not even a torn one.
     """
     next_offset = -1
     start = position

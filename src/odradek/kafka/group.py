@@ -5,8 +5,8 @@
     OffsetCommit 8               with member id, instance id and generation, which the coordinator checks
     LeaveGroup 13                on close
 
-Nothing runs in the background: no heartbeat is sent, since a commit counts as one, and a member whose session ran out
-joins again.
+Nothing runs in the background: no heartbeat is sent, because a commit counts as one, and a member whose session timed
+out joins again.
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ class GroupClient:
 
     @property
     def is_member(self) -> bool:
-        """Whether the coordinator took this client into the group, and has not yet said otherwise."""
+        """Whether this client joined the group, and the coordinator has not since said that it is no member."""
         return self._member is not None
 
     def forget_membership(self) -> None:
-        """Take note that another has become the member."""
+        """Note that another client has become the member."""
         self._member = None
 
     def forget_coordinator(self) -> None:
-        """Ask again, before the next request, where the coordinator is."""
+        """Look the coordinator up again before the next request."""
         self._coordinator = None
 
     def fetch(self, deadline: float) -> dict[TopicPartition, CommittedOffset]:
-        """Return all offsets of the group; those that an open transaction is about to set are waited for."""
+        """Return all offsets of the group; wait for those that an open transaction is about to set."""
         manager = self._cluster.connected(_left_ms(deadline))
         whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self._group, topics=None)
         if manager.broker_version_data.api_version(OffsetFetchRequest) < _OFFSET_FETCH_OF_GROUPS:
@@ -109,11 +109,11 @@ class GroupClient:
         return offsets
 
     def join(self, partitions: Collection[TopicPartition], deadline: float) -> None:
-        """Become the only member of the group, in place of whoever was it.
+        """Become the only member of the group, and replace the member before.
 
         Args:
-            partitions: What the member says that it reads: Kafka's tools show it as their owner, and the broker does
-                not let their offsets expire while there is a member.
+            partitions: The partitions that the member says it reads. Kafka's tools show it as their owner, and the
+                broker does not let their offsets expire while the group has a member.
         """
         subscription = ConsumerProtocolSubscription(topics=sorted(_by_topic(partitions)), user_data=None, version=0)
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name=PROTOCOL_NAME, metadata=subscription.encode())
@@ -162,7 +162,7 @@ class GroupClient:
         self._member = member
 
     def unknown(self, partitions: Collection[TopicPartition], deadline: float) -> set[TopicPartition]:
-        """Return those of the partitions that the broker does not have: it would leave them out of a commit."""
+        """Return the partitions that the broker does not have, and would leave out of a commit."""
         if not partitions:
             return set()
         topics = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in sorted(_by_topic(partitions))]
@@ -228,7 +228,7 @@ class GroupClient:
 
     def _leave(self, member: _Member, deadline: float) -> None:
         identity = LeaveGroupRequest.MemberIdentity(member_id=member.member_id, group_instance_id=GROUP_INSTANCE_ID)
-        # Where this fails the session runs out by itself, and the next member need not wait for that.
+        # If this fails, the session times out; the next member need not wait for that.
         with suppress(errors.KafkaError, OSError):
             self._ask_coordinator(LeaveGroupRequest(group_id=self._group, members=[identity], min_version=3), deadline)
 

@@ -1,14 +1,14 @@
-"""A transaction on a broker: record batches, and the position that they were made from, together or not at all.
+"""A transaction on a broker: record batches and their position in the source, together or not at all.
 
-    InitProducerId          fences whoever had the transactional id, and ends what it left open
-    OffsetFetch             the position that the last transaction committed, so that what is done is not done again
+    InitProducerId          fences the former owner of the transactional id, and aborts the transaction it left open
+    OffsetFetch             the position that the last transaction committed, so that nothing is sent twice
     AddPartitionsToTxn, Produce ...                   batches, each partition numbered by sequence
     AddOffsetsToTxn, TxnOffsetCommit                  the new position
-    EndTxn                  the one moment from which on both are there
+    EndTxn                  makes both visible at once
 
-The position is kept in a group of its own for each transactional id, under the first partition of the target topic,
-because a broker takes offsets only of topics that it has: the source's may be elsewhere. Source in Kafka:
-`TransactionManager` (KIP-98, KIP-447).
+Each transactional id keeps its position in a group of its own, under the first partition of the target topic: a broker
+takes offsets only for topics that it has, and the source may be elsewhere. Source in Kafka: `TransactionManager`
+(KIP-98, KIP-447).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CommittedPosition(NamedTuple):
 
     Attributes:
         offset: The next offset of the source.
-        topic_id: The id of the source's topic, which tells one that was made again; None where it was not known.
+        topic_id: The id of the source's topic, which changes if the topic is created again; None if it was not known.
     """
 
     offset: int
@@ -62,7 +62,7 @@ class Transaction:
 
     Args:
         client: The cluster.
-        transactional_id: Who does it; the position is kept in the group of that name.
+        transactional_id: The transactional id, and the name of the group that keeps the position.
         topic: The topic that records go to.
         codec: How batches are compressed.
     """
@@ -77,10 +77,10 @@ class Transaction:
         self._sequences: dict[int, int] = {}
 
     def begin(self) -> CommittedPosition | None:
-        """Take the transactional id over, and return the position of the last transaction that was committed under it.
+        """Take over the transactional id, and return the position of its last committed transaction.
 
         Returns:
-            None if there was none.
+            The position; None if no transaction was committed.
         """
         request = InitProducerIdRequest(
             transactional_id=self._id,
@@ -101,7 +101,7 @@ class Transaction:
         return self.position()
 
     def position(self) -> CommittedPosition | None:
-        """Return the position of the last transaction, and leave the transactional id to whoever has it."""
+        """Return the position of the last transaction, without taking over the transactional id."""
         return self._client.attempt(f"position of {self._id}", self._committed_position)
 
     def send(self, partition: int, rows: pa.RecordBatch) -> None:
@@ -173,7 +173,7 @@ class Transaction:
         target = TopicPartition(self._topic, partition)
         response = self._client.ask(request, self._client.leader(target))
         error_code = response.responses[0].partition_responses[0].error_code
-        # An answer was lost, and the batch is there.
+        # The answer to an earlier attempt was lost: the batch is there already.
         if error_code != errors.DuplicateSequenceNumberError.errno:
             check(error_code, f"writing to {target}")
 
@@ -221,9 +221,10 @@ class Transaction:
 
 
 def _batches(block: bytes) -> Iterator[bytes]:
-    """Cut a block into its batches: a produce request holds one a partition, and the broker wants it numbered from 0.
+    """Cut a block into its batches, and set each base offset to 0.
 
-    No checksum covers the base offset.
+    A produce request holds one batch for each partition, whose offsets the broker expects to start at 0. The checksum
+    does not cover the base offset.
     """
     view = memoryview(block)
     position = 0

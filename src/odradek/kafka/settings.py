@@ -44,7 +44,7 @@ class BrokerSettings:
         connection: kafka-python's settings.
         fetch_bytes: The most bytes of a fetch.
         fetch_wait_ms: How long the broker may wait for records.
-        timeout_ms: How long a request may be tried.
+        timeout_ms: How long a request is retried.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -55,10 +55,10 @@ class BrokerSettings:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> BrokerSettings:
-        """Read the options of a source or sink that start with `kafka.`, without that.
+        """Parse the options of a source or sink that start with `kafka.`, given without that prefix.
 
         Raises:
-            OptionError: One is unknown, or makes no sense here.
+            OptionError: An option is unknown, or cannot be set here.
         """
         left = dict(options)
         servers = tuple(part.strip() for part in left.pop("bootstrap.servers", "").split(",") if part.strip())
@@ -71,7 +71,7 @@ class BrokerSettings:
             left.pop(name, None)
         for kind in ("truststore", "keystore"):
             if options.get(f"ssl.{kind}.type", "PEM").upper() != "PEM":
-                raise OptionError(f"kafka.ssl.{kind}.type is PEM here")
+                raise OptionError(f"kafka.ssl.{kind}.type must be PEM, the only type supported here")
         fetch_bytes = _number(left, "max.partition.fetch.bytes", DEFAULT_FETCH_BYTES)
         fetch_bytes = min(fetch_bytes, _number(left, "fetch.max.bytes", fetch_bytes))
         wait_ms = _number(left, "fetch.max.wait.ms", 500)
@@ -93,7 +93,7 @@ class BrokerSettings:
 def _number(options: dict[str, str], name: str, default: int) -> int:
     text = options.pop(name, str(default))
     if not re.fullmatch(r"\d{1,9}", text):
-        raise OptionError(f"kafka.{name} is a number, not {text!r}")
+        raise OptionError(f"kafka.{name} must be a number, not {text!r}")
     return int(text)
 
 
@@ -102,5 +102,5 @@ def _sasl(jaas: str | None) -> dict[str, str]:
         return {}
     values = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS_VALUE.findall(jaas)}
     if "username" not in values or "password" not in values:
-        raise OptionError("kafka.sasl.jaas.config names no username and password")
+        raise OptionError("kafka.sasl.jaas.config must name a username and a password")
     return {"sasl.plain.username": values["username"], "sasl.plain.password": values["password"]}

@@ -3,9 +3,9 @@
     {"version": "5f0c...", "positions": {"events": {"0": {"offset": 20, "batch": "17"}, "1": {"offset": 4}}}}
 
 A commit writes a new file beside the old one, makes it durable and renames it over, so that a reader (and a crash)
-sees the old positions or the new ones, never a part. Committers exclude each other by a lock on a file beside it,
-`.NAME.lock`: not on the positions file itself, whose inode every commit replaces. The lock is a POSIX one (see
-`FileLock`), which works over NFS too and dies with its process.
+sees the old positions or the new ones, never a mixture. Committers exclude each other by a lock on a file beside it,
+`.NAME.lock`: not on the positions file itself, whose inode every commit replaces. The lock is a POSIX lock (see
+`FileLock`), which works over NFS too and is released when its process dies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from odradek.storage.system_errors import raise_unless_of_system
 
 _RETRY_S = 0.005
 _LIMIT_BYTES = 256 << 20
-"""No file of positions is as large: 100 bytes each are enough for millions of partitions."""
+"""The largest file that is read: enough for millions of partitions, at 100 bytes each."""
 
 
 class FileOffsetStore(OffsetStore):
@@ -62,7 +62,7 @@ class FileOffsetStore(OffsetStore):
         return cls(address.path, timeout_ms=timeout_ms)
 
     def load(self) -> Positions:
-        """Return the positions in the file; none where there is no file."""
+        """Return the positions in the file; none if there is no file."""
         try:
             data = read_file(self.path, _LIMIT_BYTES)
         except FileNotFoundError:
@@ -119,7 +119,7 @@ class FileOffsetStore(OffsetStore):
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OffsetStoreError(f"{self.address}: this is not a file of positions ({error!r})") from error
         if not isinstance(version, str):
-            raise OffsetStoreError(f"{self.address}: the version is a string, not {version!r:.100}")
+            raise OffsetStoreError(f"{self.address}: the version must be a string, not {version!r:.100}")
         return Positions(
             {
                 name: Position.parse(offset, entry, where=f"{self.address}, {name}")

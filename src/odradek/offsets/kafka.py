@@ -6,24 +6,24 @@
 The offsets are what `kafka-consumer-groups --describe` shows; what Kafka has no field for goes into the metadata
 string.
 
-Kafka offers no compare-and-set. A plain commit, as a consumer without a group makes it (generation -1, no member), is
-only checked against the group being empty: between the look at the old offsets and the commit anybody may get in, a
-zombie as well as its successor, and no token in the metadata closes that window, for the broker compares none. What
-the coordinator does check, atomically with the append, is who commits. So a committer here *is* the group: it joins
-as its only static member (KIP-345), whose `group.instance.id` is the same for all. Joining replaces the member id of
-whoever was there, and from that moment the coordinator refuses the other's commits (FENCED_INSTANCE_ID). Then:
+Kafka offers no compare-and-set. The broker accepts a plain commit (generation -1, no member) whenever the group has no
+members. So between reading the old offsets and committing new ones, any other program can commit, a zombie as well as
+its successor; no token in the metadata prevents that, because the broker does not compare metadata. What the
+coordinator does check, atomically with the append, is who commits. So a committer here *is* the group: it joins as the
+only static member (KIP-345), under a `group.instance.id` that is the same for all committers. Joining replaces the
+former member's id, and from then on the coordinator refuses that member's commits (FENCED_INSTANCE_ID). Then:
 
     join (if not yet)  ->  read the offsets, compare their version  ->  commit with the own member id and generation
 
-Whatever came in between read and commit had to join first, and then the commit is refused and the round starts again.
-The join's answer follows everything that the former member got into the log, so the read misses nothing. No window is
-left among stores of this kind. Outside of it are those who need not join: a producer's transaction that commits
-offsets to the same group, and `kafka-consumer-groups --reset-offsets`, which Kafka refuses while the group has its
-member.
+A store that commits between this read and this commit must have joined first; then this commit is refused, and the
+round starts again. The coordinator answers the join after everything that the former member got into the log, so the
+read misses nothing. So stores of this kind cannot overwrite each other. Two others need not join: a producer's
+transaction that commits offsets to the same group, and `kafka-consumer-groups --reset-offsets`, which Kafka refuses
+while the group has its member.
 
-The version is a digest of all offsets and metadata, of which each commit writes new ones; it is None for a group
-without offsets, where a claim has nothing to be kept in: there it is the first commit that decides. A member is let
-go 45 s after its last commit and joins again when it needs to; the first join of an empty group takes the broker's
+The version is a digest of all offsets and metadata; each commit writes new metadata. It is None for a group without
+offsets: there is nothing to keep a claim in, so the first commit decides. The broker removes a member 45 s after its
+last commit, and the member joins again when it needs to; the first join of an empty group takes the broker's
 `group.initial.rebalance.delay.ms` (3 s by default).
 """
 
@@ -107,7 +107,7 @@ class KafkaOffsetStore(OffsetStore):
         return cls(address.hosts, group, timeout_ms=timeout_ms, config=config)
 
     def load(self) -> Positions:
-        """Return the offsets of the group. Joins nothing and disturbs nobody."""
+        """Return the offsets of the group, without joining it."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -139,12 +139,12 @@ class KafkaOffsetStore(OffsetStore):
         self, positions: Mapping[TopicPartition, Position], expected: Positions, version: str, deadline: float
     ) -> Positions:
         if not self._group.is_member:
-            # Who has lost already finds out without taking the group from the one that holds it.
+            # A committer that has lost already finds out here, without taking the group from its owner.
             stored = self._group.fetch(deadline)
             if _version_of(stored) != expected.version and not _holds(stored, version):
                 raise CommitConflictError(self.address, expected.version, _version_of(stored))
             if not stored and not positions:
-                # Nothing to claim. A member that joins now would have no partitions to show for as long as it stays.
+                # Nothing to claim. A member that joined now would own no partitions for as long as it stays.
                 return self._positions(stored)
             self._group.join({*stored, *positions}, deadline)
         stored = self._group.fetch(deadline)
@@ -166,11 +166,11 @@ class KafkaOffsetStore(OffsetStore):
         known.pop("leader_epoch", None)
         text = json.dumps({"version": version, **known}, ensure_ascii=False, separators=(",", ":"))
         if len(text.encode()) > MAX_METADATA_BYTES:
-            raise OffsetStoreError(f"{self.address}, {name}: Kafka keeps {MAX_METADATA_BYTES} bytes beside an offset")
+            raise OffsetStoreError(f"{self.address}, {name}: more than {MAX_METADATA_BYTES} bytes of metadata")
         return CommittedOffset(position.offset, position.leader_epoch, text)
 
     def _touched(self, stored: _Stored, version: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return one of the stored offsets as it is, under a new version."""
+        """Return one of the stored offsets, unchanged but for a new version."""
         if not stored:
             return {}
         name = min(stored)
@@ -196,7 +196,7 @@ class KafkaOffsetStore(OffsetStore):
 
 
 def _metadata_of(committed: CommittedOffset) -> dict[str, object]:
-    """Return what a store like this one wrote beside an offset; nothing where somebody else wrote."""
+    """Return the metadata that a store of this kind wrote with an offset; none if another program wrote it."""
     try:
         known = json.loads(committed.metadata)
     except (ValueError, RecursionError):

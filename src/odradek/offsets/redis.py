@@ -1,17 +1,17 @@
 """Positions in Redis: one hash a group, one atomic script a commit.
 
     odradek:offsets:GROUP      version              5f0c...
-                               events:0             20                           plain decimal, for whoever looks
-                               events:0:metadata    {"batch":"17"}               only where something is known
+                               events:0             20                           plain decimal, for any reader
+                               events:0:metadata    {"batch":"17"}               only if there is any
                                events:1             4
 
 The address is `redis://[user:password@]host:port/db?group=g`; `rediss://` is the same over TLS.
 
-A script compares the version and writes everything, and Redis runs nothing else meanwhile. It also recognises a
-commit that has happened and whose answer was lost, so that it can be sent again without harm. How long a commit
-outlives Redis itself is up to its configuration: `appendonly yes` with `appendfsync always` keeps each one that was
-acknowledged, the default (snapshots) forgets minutes. Replicas follow later: after a failover the group may be at an
-older version, and the commit of a reader that is ahead of it is a conflict.
+A script compares the version and writes everything, and Redis runs nothing else meanwhile. It also recognises a commit
+that has happened although its answer was lost, so a commit can be sent again without harm. Whether a commit survives a
+crash of Redis depends on Redis's configuration: `appendonly yes` with `appendfsync always` keeps every acknowledged
+commit, the default (snapshots) loses the last minutes. Replicas lag: after a failover the group may be at an older
+version, and a commit of a reader that is ahead of it is a conflict.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class RedisOffsetStore(OffsetStore):
     Args:
         host: Where Redis listens.
         port: Its port.
-        group: The group's name; the key is `odradek:offsets:` and it.
+        group: The group's name; the key is `odradek:offsets:GROUP`.
         db: The number of the database.
         user: For Redis's access lists.
         password: The password of that user, or of the server.
         tls: Whether the connection is encrypted.
-        timeout_ms: How long a call may take, attempts to connect again included.
+        timeout_ms: How long a call may take, including attempts to reconnect.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class RedisOffsetStore(OffsetStore):
         )
 
     def load(self) -> Positions:
-        """Return the positions in the hash, all of the same moment."""
+        """Return the positions in the hash, all of the same commit."""
         with self._errors():
             fields = cast("dict[bytes, bytes]", self._redis.hgetall(self.key))
         return self._parse(fields)

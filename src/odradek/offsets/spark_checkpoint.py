@@ -1,13 +1,13 @@
-"""The offsets in the checkpoint of a Spark stream: how far a job is that keeps its place there, and nowhere else.
+"""The offsets in the checkpoint of a Spark stream, for a job that keeps its place there and nowhere else.
 
     checkpoint/offsets/17     v1                                                   what batch 17 reads up to
                               {"batchWatermarkMs":0, ...}
                               {"events":{"0":1200,"1":900}}                        a line for each source, or "-"
     checkpoint/commits/17     v1 ...                                               batch 17 is done
 
-A batch is done when its file in `commits` is there; one that only `offsets` knows is done again by Spark. So the
-positions are those of the last batch in both. Spark: OffsetSeqLog, CommitLog, JsonUtils. Sources that count otherwise
-(a Kafka source's offsets, and this package's, are of the form above) are passed over.
+A batch is done when its file is in `commits`; Spark repeats a batch that is only in `offsets`. So the positions are
+those of the last batch in both. Sources whose offsets do not have the form above (Spark's Kafka source and this package
+use it) are skipped. Spark: OffsetSeqLog, CommitLog, JsonUtils.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read_checkpoint(path: Path) -> dict[TopicPartition, Position]:
         OffsetStoreError: It is no checkpoint, no batch of it is done, or its sources do not read topics.
     """
     if not is_checkpoint(path):
-        raise OffsetStoreError(f"{path}: not a checkpoint: there are no folders offsets and commits")
+        raise OffsetStoreError(f"{path}: not a checkpoint: it lacks the directories offsets and commits")
     done = _batches(path / "commits") & _batches(path / "offsets")
     if not done:
         raise OffsetStoreError(f"{path}: no batch is done, so there are no positions")
@@ -47,12 +47,12 @@ def read_checkpoint(path: Path) -> dict[TopicPartition, Position]:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise OffsetStoreError(f"{file}: cannot be read: {error}") from error
     if version != _VERSION:
-        raise OffsetStoreError(f"{file}: the format {version!r:.20} is not known, {_VERSION} is")
+        raise OffsetStoreError(f"{file}: unknown format {version!r:.20}, expected {_VERSION}")
     positions: dict[TopicPartition, Position] = {}
     for line in lines[_LINES_BEFORE_SOURCES - 1 :]:
         for name, offset in _topic_offsets(line, file).items():
             if positions.setdefault(name, Position(offset, batch=str(batch))).offset != offset:
-                raise OffsetStoreError(f"{file}: two sources read {name}, and are not equally far")
+                raise OffsetStoreError(f"{file}: two sources read {name}, and are at different offsets")
     if not positions:
         raise OffsetStoreError(f"{file}: none of its sources reads topics")
     return positions
@@ -64,13 +64,13 @@ def _batches(folder: Path) -> set[int]:
 
 
 def _topic_offsets(line: str, file: Path) -> dict[TopicPartition, int]:
-    """Return the offsets of a source; nothing where it does not read topics."""
+    """Return the offsets of a source; nothing if it does not read topics."""
     if line == _NO_OFFSETS:
         return {}
     try:
         content = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise OffsetStoreError(f"{file}: the offsets of a source are no JSON: {error}") from error
+        raise OffsetStoreError(f"{file}: the offsets of a source are not JSON: {error}") from error
     found: dict[TopicPartition, int] = {}
     for topic, partitions in content.items() if isinstance(content, dict) else ():
         for number, offset in partitions.items() if isinstance(partitions, dict) else ():

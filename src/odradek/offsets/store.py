@@ -7,8 +7,8 @@ A store holds the positions of one group: for each topic-partition the next offs
     commit({events-0: 20}, expected=those)  -> {events-0: 20, events-1: 4}     version b7
     commit({events-0: 18}, expected=those)  -> CommitConflictError             (a zombie: b7 is not a1)
 
-So a commit is a compare-and-set over the whole group. A driver that was thought dead and goes on can neither rewind the
-group nor overwrite it, and of several that start from the same positions exactly one gets any further.
+So a commit is a compare-and-set over the whole group. A driver that was thought dead and continues can neither rewind
+nor overwrite the group, and of several drivers that start from the same positions exactly one can commit.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Position:
 
     Attributes:
         offset: The next offset to read: one past the last record that is done.
-        leader_epoch: The leader epoch of the last record that is done; tells a truncated log from a grown one.
-        topic_id: The topic's id as Kafka prints it; tells a topic that was made again under the same name.
-        batch: A token of the batch of work that ended here, so that a restarted reader recognises its own.
+        leader_epoch: The leader epoch of the last record that is done; shows whether the log was truncated since.
+        topic_id: The topic's id as Kafka prints it; shows whether the topic was deleted and created again since.
+        batch: A token of the batch of work that ended here, by which a restarted reader recognises its own commit.
     """
 
     offset: int
@@ -47,29 +47,29 @@ class Position:
 
     def __post_init__(self) -> None:
         if not 0 <= self.offset <= MAX_OFFSET:
-            raise ValueError(f"an offset lies between 0 and {MAX_OFFSET}, not {self.offset}")
+            raise ValueError(f"an offset must be between 0 and {MAX_OFFSET}, not {self.offset}")
         if self.leader_epoch is not None and not 0 <= self.leader_epoch < 2**31:
-            raise ValueError(f"a leader epoch lies between 0 and {2**31 - 1}, not {self.leader_epoch}")
+            raise ValueError(f"a leader epoch must be between 0 and {2**31 - 1}, not {self.leader_epoch}")
 
     def metadata(self) -> dict[str, str | int]:
-        """Return what is known beside the offset, without what is None."""
+        """Return the fields beside the offset that are not None."""
         known = {"leader_epoch": self.leader_epoch, "topic_id": self.topic_id, "batch": self.batch}
         return {name: value for name, value in known.items() if value is not None}
 
     @classmethod
     def parse(cls, offset: object, metadata: object, *, where: str) -> Position:
-        """Build a position from what a store gave back.
+        """Build a position from what a store returned.
 
         Raises:
             OffsetStoreError: What is stored there is not a position; `where` names the place.
         """
         if not isinstance(metadata, Mapping):
-            raise OffsetStoreError(f"{where}: the metadata of a position is an object, not {metadata!r:.100}")
+            raise OffsetStoreError(f"{where}: the metadata of a position must be an object, not {metadata!r:.100}")
         leader_epoch, topic_id, batch = (metadata.get(name) for name in ("leader_epoch", "topic_id", "batch"))
         if type(offset) is not int or not (leader_epoch is None or type(leader_epoch) is int):
-            raise OffsetStoreError(f"{where}: offsets and leader epochs are integers, not {offset!r:.100}")
+            raise OffsetStoreError(f"{where}: offsets and leader epochs must be integers, not {offset!r:.100}")
         if not all(text is None or isinstance(text, str) for text in (topic_id, batch)):
-            raise OffsetStoreError(f"{where}: the topic id and the batch of a position are strings")
+            raise OffsetStoreError(f"{where}: the topic id and the batch of a position must be strings")
         try:
             return cls(offset, leader_epoch, topic_id, batch)
         except ValueError as error:
@@ -77,15 +77,15 @@ class Position:
 
 
 def is_same_topic(topic_id: str | None, other_id: str | None) -> bool:
-    """Whether two topics of one name may be the same one, by their ids; None where an id is not known."""
+    """Whether two topics with one name may be the same topic, by their ids; None is an unknown id."""
     return topic_id is None or other_id is None or topic_id == other_id
 
 
 class Positions(Mapping[TopicPartition, Position]):
-    """The positions of a group at one moment, and the version that a commit on top of them must still find.
+    """The positions of a group at one moment, and the version that the group must still have at the next commit.
 
     Attributes:
-        version: An opaque token; None while nothing was ever stored. Equal only for the very same commit.
+        version: An opaque token, different for each commit; None if nothing was ever stored.
     """
 
     __slots__ = ("_positions", "version")
@@ -108,12 +108,12 @@ class Positions(Mapping[TopicPartition, Position]):
         return f"Positions({{{places}}}, version={self.version!r})"
 
     def offset(self, topic_partition: TopicPartition) -> int | None:
-        """Return the next offset to read of one partition, or None where there is no position."""
+        """Return the next offset to read of one partition, or None if there is no position."""
         position = self._positions.get(topic_partition)
         return None if position is None else position.offset
 
     def merged(self, positions: Mapping[TopicPartition, Position], version: str | None) -> Positions:
-        """Return these positions with others put over them, under another version."""
+        """Return these positions, updated with others, under another version."""
         return Positions({**self._positions, **positions}, version)
 
 
@@ -121,8 +121,8 @@ class OffsetStore(ABC):
     """The positions of one group, somewhere that outlives its reader.
 
     A store object belongs to one thread at a time; any number of stores, in any number of processes, may be open on the
-    same group. Every call ends within about the store's timeout. `odradek.testing.offset_store_suite` says in tests
-    what an implementation owes.
+    same group. Every call ends within about the store's timeout. `odradek.testing.offset_store_suite` tests what an
+    implementation must do.
 
     Attributes:
         address: What the store was opened by, without secrets.
@@ -132,7 +132,7 @@ class OffsetStore(ABC):
 
     @abstractmethod
     def load(self) -> Positions:
-        """Return the positions of the group; none, with version None, where nothing was ever committed.
+        """Return the positions of the group; none, with version None, if nothing was ever committed.
 
         Raises:
             OffsetStoreError: The store cannot be reached in time, or does not hold positions.
@@ -159,12 +159,13 @@ class OffsetStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the store holds open. Closing twice is allowed."""
+        """Close what the store holds open. May be called twice."""
 
     def claim(self) -> Positions:
-        """Load the positions and make them one's own: every commit that expects an older load fails from now on.
+        """Load the positions and claim the group: from now on every commit that expects an earlier load fails.
 
-        A driver does this as it starts, so that one it replaces cannot get in between its load and its first commit.
+        A driver does this when it starts, so that the driver it replaces cannot commit between its load and its first
+        commit.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             loaded = self.load()
@@ -191,7 +192,7 @@ class OffsetStore(ABC):
 def new_version() -> str:
     """Return a version that no commit has had before.
 
-    Random, not counted: a store that lost its data and counts from the start again must not meet an old number twice.
+    It is random, not counted: a store that lost its data must not give an old version again.
     """
     return secrets.token_hex(8)
 
@@ -202,7 +203,7 @@ class StoreAddress:
 
     Attributes:
         text: The whole, without its password and without the values of its options.
-        options: The options of the address and those given beside it, which win.
+        options: The options of the address, and those given beside it, which take precedence.
     """
 
     scheme: str
@@ -221,7 +222,7 @@ class StoreAddress:
         """Remove the option `timeout_ms`, how long a call may take, and return it."""
         text = self.options.pop("timeout_ms", str(DEFAULT_TIMEOUT_MS))
         if not text.isascii() or not text.isdigit() or not int(text):
-            raise OffsetStoreError(f"{self.text}: timeout_ms is a number of milliseconds, not {text!r}")
+            raise OffsetStoreError(f"{self.text}: timeout_ms must be a number of milliseconds, not {text!r}")
         return int(text)
 
     def refuse_the_rest(self) -> None:
@@ -283,7 +284,7 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
     opener = _SCHEMES.get(parsed.scheme)
     if opener is None:
         known = ", ".join(f"{scheme}://" for scheme in sorted(_SCHEMES))
-        raise OffsetStoreError(f"{parsed.text}: the address of an offset store starts with one of {known}")
+        raise OffsetStoreError(f"{parsed.text}: the address of an offset store must start with one of {known}")
     try:
         return opener(parsed)
     except ImportError as error:

@@ -3,14 +3,14 @@
     /consumers/GROUP/offsets/TOPIC/PARTITION      20        the next offset, plain decimal, as those consumers wrote it
     /consumers/GROUP/odradek                      {"version": "5f0c...", "positions": {"TOPIC": {"PARTITION": {...}}}}
 
-The second node is ours: the version of the group, and what is known of positions beside their offsets. A commit is
-one multi-operation transaction, which sets that node on condition that nobody else has, and the offsets with it: all or
-nothing. Offsets that an old consumer left are loaded as they are, under no version. An offset that another tool sets by
-hand counts from the next load on; what was known beside the old one is dropped.
+The second node is Odradek's: the version of the group, and what is known of positions beside their offsets. A commit is
+one multi-operation transaction: it sets that node, if nobody else has set it since, and the offsets, all or nothing.
+Offsets that an old consumer left are loaded without a version. An offset that another tool sets takes effect at the
+next load; what was known beside the old one is dropped.
 
 The address is `zookeeper://[user:password@]host:port[,host:port]/group`, with a chroot before the group if there is
 one; user and password are those of ZooKeeper's `digest` scheme. A transaction must fit into `jute.maxbuffer` (1 MB),
-which is good for some thousands of partitions.
+which is enough for some thousands of partitions.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ class ZooKeeperOffsetStore(OffsetStore):
         hosts: `host:port`, several with commas.
         group: The group's name.
         chroot: The node under which `/consumers` is, such as `/kafka`; empty for the root.
-        user: A user of the `digest` scheme; what the store makes is then that user's alone to change, and all may read.
+        user: A user of the `digest` scheme; only this user may then change the nodes that the store creates, and all
+            may read them.
         password: Its password.
-        timeout_ms: How long a call may take, waiting for a connection included.
+        timeout_ms: How long a call may take, including the wait for a connection.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         if self._client is None:
             client = KazooClient(
                 self._hosts,
-                # A server that starts may accept a connection and then say nothing: a call has time for another one.
+                # A server that is starting may accept a connection and then say nothing: leave time for another one.
                 timeout=min(_SESSION_TIMEOUT_S, self._timeout_s / 2),
                 connection_retry=KazooRetry(max_tries=-1, delay=_RETRY_S, max_delay=1.0),
                 auth_data=[("digest", ":".join(self._credentials))] if self._credentials else None,
@@ -144,7 +145,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         return [make_digest_acl(*self._credentials, all=True), *READ_ACL_UNSAFE]
 
     def _within_timeout(self, attempt: Callable[[float], T | None]) -> T:
-        """Repeat an attempt that may be repeated, until it returns something or the time is over."""
+        """Repeat an attempt until it returns something other than None, or the time is over."""
         deadline = time.monotonic() + self._timeout_s
         reason: object = "others kept on committing"
         while time.monotonic() < deadline:
@@ -198,7 +199,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         positions: Mapping[TopicPartition, Position],
         paths: Mapping[str, bytes],
     ) -> bool | None:
-        """Return True once it is done, None if it is to be tried again because nodes came or went meanwhile."""
+        """Return True if it is done, None if it must be tried again because nodes came or went meanwhile."""
         client = self._connected(deadline)
         client.sync_async(self._state).get(timeout=_left(deadline))
         state = self._read_state(deadline)
@@ -230,7 +231,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         return None if errors else True
 
     def _read_state(self, deadline: float) -> tuple[bytes, int, int] | None:
-        """Return the content of our node, its creation and its version; None where there is none."""
+        """Return the content of our node, its creation and its version; None if it does not exist."""
         node = _got(self._client.get_async(self._state), deadline)
         return None if node is None else (node[0], node[1].czxid, node[1].version)
 
@@ -283,7 +284,7 @@ def _left(deadline: float) -> float:
 
 
 def _got(read: Any, deadline: float) -> Any:
-    """Wait for the answer to a read; None where the node does not exist."""
+    """Wait for the answer to a read; None if the node does not exist."""
     try:
         return read.get(timeout=_left(deadline))
     except NoNodeError:

@@ -107,7 +107,7 @@ def test_checkpoint_counts_what_is_done(checkpoint: Path, address: str) -> None:
     [
         ("commits/8", None, ""),
         ("offsets/9", "v7\n{}\n{}", "v7"),
-        ("offsets/9", "v1\n{}\n{", "no JSON"),
+        ("offsets/9", "v1\n{}\n{", "not JSON"),
         ("offsets/9", "v1\n{}\n-\n7", "none of its sources"),
         ("offsets/9", "", "cannot be read"),
         ("offsets/9", 'v1\n{}\n{"events":{"0":3}}\n{"events":{"0":4}}', "two sources read events-0"),
@@ -125,7 +125,7 @@ def test_checkpoint_that_says_something_else(checkpoint: Path, name: str, conten
 
 def test_addresses_that_are_none(tmp_path: Path) -> None:
     assert "not a checkpoint" in run("show", tmp_path, code=ExitCode.INPUT_OUTPUT)
-    assert "starts with one of" in run("show", "nowhere://host/group", code=ExitCode.INPUT_OUTPUT)
+    assert "must start with one of" in run("show", "nowhere://host/group", code=ExitCode.INPUT_OUTPUT)
 
 
 def test_a_file_without_an_end_is_no_file_of_positions() -> None:

@@ -177,7 +177,7 @@ def test_no_rows_are_no_batch() -> None:
             ValueError,
             "row 0: its headers .* no name",
         ),
-        ({"value": pa.array([b""])}, {"keep_offsets": True}, TypeError, "no column 'offset'"),
+        ({"value": pa.array([b""])}, {"keep_offsets": True}, TypeError, "needs a column 'offset'"),
         ({"offset": pa.array([1, None])}, {"keep_offsets": True}, TypeError, "without nulls"),
         ({"offset": pa.array([5, 5])}, {"keep_offsets": True}, ValueError, "record 1 .* not above"),
         ({"offset": pa.array([5])}, {"keep_offsets": True, "base_offset": 6}, ValueError, "record 0 .* not above"),

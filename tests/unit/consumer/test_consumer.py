@@ -287,7 +287,7 @@ def test_a_truncated_log(growing: GrowingLog, group: str, tmp_path: Path) -> Non
     with growing.path.open("r+b") as file:
         file.truncate(last.position)
     with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none") as consumer:
-        with pytest.raises(NoOffsetForPartitionError, match="outside of the log"):
+        with pytest.raises(NoOffsetForPartitionError, match="outside the log"):
             consumer.poll()
     with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="latest") as consumer:
         assert consumer.poll() == []
@@ -314,7 +314,7 @@ def test_a_topic_made_anew_under_its_name(growing: GrowingLog, group: str, tmp_p
     with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest") as consumer:
         consumer.poll(max_records=3)
     metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ\n")
-    with pytest.raises(NoOffsetForPartitionError, match="another topic"):
+    with pytest.raises(NoOffsetForPartitionError, match="an earlier topic"):
         consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none")
     with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest") as consumer:
         assert next(consumer).record.offset == 0
@@ -392,7 +392,7 @@ def test_what_cannot_be_consumed(growing: GrowingLog, tmp_path: Path) -> None:
         consume(tmp_path / "nowhere", "grow", auto_offset_reset="latest")
     with pytest.raises(OffsetStoreError):
         consume(tmp_path / "data", "grow", group="nowhere://")
-    with pytest.raises(OptionError, match="auto_offset_reset is earliest, latest, none or a time"):
+    with pytest.raises(OptionError, match="auto_offset_reset must be earliest, latest, none or a time"):
         consume(tmp_path / "data", "grow", auto_offset_reset="oldest")
     with pytest.raises(OptionError, match="no time zone"):
         consume(tmp_path / "data", "grow", auto_offset_reset=datetime(2026, 11, 1))

@@ -36,9 +36,9 @@ def test_kafkas_names_become_those_of_kafka_python(options: dict[str, str], conn
     [
         ({"bootstrap.servers": " "}, "names no broker"),
         ({**SERVERS, "auto.offset.reset": "latest"}, "startingOffsets says"),
-        ({**SERVERS, "ssl.truststore.type": "JKS"}, "is PEM here"),
-        ({**SERVERS, "sasl.jaas.config": "something required;"}, "no username and password"),
-        ({**SERVERS, "max.partition.fetch.bytes": "much"}, "is a number"),
+        ({**SERVERS, "ssl.truststore.type": "JKS"}, "must be PEM"),
+        ({**SERVERS, "sasl.jaas.config": "something required;"}, "must name a username and a password"),
+        ({**SERVERS, "max.partition.fetch.bytes": "much"}, "must be a number"),
         ({**SERVERS, "secuirty.protocol": "SSL"}, "unknown option secuirty.protocol"),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_file_address(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("offset", "leader_epoch"), [(-1, None), (2**63, None), (0, -1), (0, 2**31)])
 def test_a_position_that_kafka_cannot_hold(offset: int, leader_epoch: int | None) -> None:
-    with pytest.raises(ValueError, match="lies between"):
+    with pytest.raises(ValueError, match="must be between"):
         Position(offset, leader_epoch)
 
 
