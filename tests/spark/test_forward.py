@@ -220,7 +220,7 @@ def test_columns_that_only_have_the_name_of_the_sources_are_refused(
         ("topic, partition, 10L AS offset", "offset"),
     ):
         some = Transform("some", f"SELECT {columns}, value FROM records")
-        with pytest.raises(SinkError, match=f"column {wrong} of the view some is not that of the source"):
+        with pytest.raises(SinkError, match=f"column {wrong} of the view some is not the source's"):
             Pipeline(job(tmp_path, broker, transforms=(some,), sinks=(sink,)), spark).run()
     assert committed(broker, "columns") == {}
 

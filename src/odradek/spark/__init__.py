@@ -1,9 +1,9 @@
 """Spark: the data source `odradek`, batch and streaming, and pipelines that keep their place in an offset store.
 
-    spark = odradek.spark.session()                          # its workers run this Python, and find the data source
+    spark = odradek.spark.session()                          # its workers run this Python and find the data source
     spark.read.format("odradek").option("subscribe", "events").load("data")
 
-A session that is started otherwise needs `PYSPARK_PYTHON` in its environment: the Python that Odradek is installed for.
+A session that you start yourself needs `PYSPARK_PYTHON` in its environment: the Python that has Odradek installed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What a task reads of a broker: a range of offsets of one partition, from whoever leads it by then.
+"""What a task reads from a broker: a range of offsets of one partition, from its current leader.
 
     send Fetch [offset, ...)                      the next request is on its way before the answer is decoded
     receive  ->  send the next  ->  decode        the broker and this task work at the same time
 
-A split holds settings, never a connection. A Spark worker keeps its connections for the tasks that follow: only the
-first one pays for TLS, login and finding the brokers.
+A split holds settings, never a connection. A Spark worker keeps its connections for later tasks: only the first task
+pays for TLS, login and finding the brokers.
 
-Offsets inside of a batch may be missing (compaction), whole batches may hold nothing that a consumer is given
-(transaction markers), and a log may end in such a gap: what counts as progress is the last offset of the last batch.
+Offsets within a batch may be missing (compaction), whole batches may hold no record for a consumer (transaction
+markers), and a log may end in such a gap. So progress is measured by the last offset of the last batch.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class BrokerSplit(Split):
     Attributes:
         wanted: The range.
         settings: How to reach the broker.
-        isolation: What to do about transactions.
+        isolation: `read_uncommitted` or `read_committed`.
         fail_on_data_loss: Whether records that are gone are an error.
-        topic_id: The topic's id when the range was planned, where the broker has ids.
-        record_bytes: How many bytes an offset takes, as far as is known.
+        topic_id: The topic's id when the range was planned; None if the broker has no topic ids.
+        record_bytes: An estimate of the bytes for each offset.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class BrokerSplit(Split):
         """Fetch and decode the records of the split into batches of a schema.
 
         Raises:
-            DataLossError: Some of them are gone, and that is an error.
-            BrokerUnavailableError: No leader gave them in time.
+            DataLossError: Some of them are gone, and `fail_on_data_loss` is true.
+            BrokerUnavailableError: No leader returned them in time.
         """
         (topic, partition), _, end = self.wanted
         with closing(PartitionFetch(kept_client(self.settings), self).chunks()) as chunks:
@@ -106,7 +106,7 @@ class BrokerSplit(Split):
                     schema,
                     topic=topic,
                     partition=partition,
-                    # A deleted head ends within a batch that is still there.
+                    # The log start offset may lie within a batch that is still there.
                     start_offset=chunk.start_offset,
                     end_offset=end,
                     aborted=chunk.aborted,
@@ -120,14 +120,14 @@ class Chunk(NamedTuple):
     """The whole batches of one answer, as the decoder takes them.
 
     Attributes:
-        path: Where they come from, for errors.
+        path: The partition and its broker, for errors.
         data: The answer.
-        position: Where the first batch starts.
-        end_position: Where the last whole one ends.
+        position: The position of the first batch.
+        end_position: The position after the last whole batch.
         start_offset: The offset that was asked for, which may lie within the first batch.
         aborted: Transactions to leave out: producer id, first offset, last offset.
-        origin: The position that the answer starts at.
-        next_offset: Nothing is known of what follows.
+        origin: The position at which the answer starts.
+        next_offset: None: what follows is not known.
     """
 
     path: str
@@ -141,14 +141,14 @@ class Chunk(NamedTuple):
 
 
 class PartitionFetch:
-    """Fetches a split, whatever happens to the partition's leader meanwhile.
+    """Fetches a split, even if the partition's leader changes meanwhile.
 
     Args:
         client: The brokers.
         split: What to fetch.
 
     Attributes:
-        record_bytes: How many bytes an offset took in the last answer.
+        record_bytes: The bytes for each offset in the last answer.
     """
 
     def __init__(self, client: BrokerClient, split: BrokerSplit) -> None:
@@ -164,7 +164,7 @@ class PartitionFetch:
         self._stalled_since: float | None = None
 
     def chunks(self) -> Generator[Chunk, None, None]:
-        """Yield the batches that hold the range. Each is to be done with before the next is asked for."""
+        """Yield the batches that hold the range. Use each chunk before asking for the next, which overwrites it."""
         offset = self._split.wanted.start_offset
         path = f"{self._name} of {self._client.name}"
         try:
@@ -211,7 +211,7 @@ class PartitionFetch:
         except errors.OffsetOutOfRangeError:
             raise
         except BaseException:
-            # Another leader, or the same one again: both are found by asking again.
+            # Whether the leader changed or not, the next round asks for it again.
             self._disconnect()
             raise
         return answer
@@ -232,7 +232,7 @@ class PartitionFetch:
             self._connection = None
 
     def _request(self, offset: int) -> object:
-        # Not much more than what is left of the range: what lies after it is another task's.
+        # Not much more than the rest of the range: what lies after it is for another task.
         left_bytes = int((self._end - offset) * self.record_bytes * 1.05) + _SMALLEST_FETCH_BYTES
         max_bytes = max(self._least_bytes, min(self._settings.fetch_bytes, left_bytes))
         return fetch_request(
@@ -244,12 +244,12 @@ class PartitionFetch:
         )
 
     def _send_ahead(self, offset: int) -> None:
-        """Send the next request, for the broker to work on while the answer that came is decoded."""
+        """Send the next request: the broker works on it while the last answer is decoded."""
         assert self._connection is not None
         try:
             self._version = self._connection.send(self._request(offset))
         except OSError:
-            # What came is good; the next round connects again.
+            # The answer that came is good; the next round connects again.
             self._disconnect()
 
     def _bounds(self) -> tuple[int, int]:
@@ -262,14 +262,14 @@ class PartitionFetch:
         return self._client.attempt(f"offsets of {name}", ask)
 
     def _out_of_range(self, offset: int) -> int:
-        """Return where to go on where the partition does not have an offset.
+        """Return the offset at which to continue if the partition does not have an offset.
 
         Raises:
-            DataLossError: It had it once, and that is an error.
+            DataLossError: The partition had it once, and `fail_on_data_loss` is true.
         """
         start, end = self._bounds()
         if start <= offset <= end:
-            self._stall(f"{self._name}: offset {offset} is out of range, and [{start}, {end}) is there")
+            self._stall(f"{self._name}: offset {offset} is out of range; the partition has [{start}, {end})")
             return offset
         loss = find_loss(OffsetRange(self._name, offset, self._end), Bounds(start, end))
         if self._split.fail_on_data_loss and loss is not None:
@@ -277,11 +277,11 @@ class PartitionFetch:
         return min(start, self._end) if offset < start else self._end
 
     def _after_nothing(self, answer: FetchAnswer, offset: int, what: str) -> int:
-        """Return where to go on after an answer without a whole batch."""
+        """Return the offset at which to continue after an answer without a whole batch."""
         if answer.end_position > answer.position:
-            # Brokers before 0.10.1 cut a batch that is larger than what was asked for.
+            # Brokers before 0.10.1 cut a batch that is larger than the size that was asked for.
             if self._least_bytes >= _LARGEST_FETCH_BYTES:
-                raise ProtocolError(f"{what}: the batch there is not whole in 1 GB")
+                raise ProtocolError(f"{what}: the batch there is larger than 1 GB")
             self._least_bytes = 4 * max(self._least_bytes, answer.end_position - answer.position)
             return offset
         committed = self._split.isolation == "read_committed"
@@ -289,13 +289,13 @@ class PartitionFetch:
         if readable >= self._end and not answer.throttled and self._is_local(offset):
             # Compaction left nothing from here to the end of the log.
             return self._end
-        self._stall(f"{what}: no records came, and it is readable up to {readable}")
+        self._stall(f"{what}: no records came, although the partition is readable up to {readable}")
         return offset
 
     def _is_local(self, offset: int) -> bool:
-        """Return whether an offset is on the broker's own disk, so that no records in an answer means that none are.
+        """Return whether an offset is on the broker's own disk: then an answer without records means there are none.
 
-        A broker whose old segments lie in a remote store may answer so while it still waits for them.
+        A broker may also answer without records while it waits for old segments in remote storage.
         """
         times = {self._name: EARLIEST_LOCAL_TIMESTAMP}
         try:
@@ -307,7 +307,7 @@ class PartitionFetch:
         return offset >= local[self._name]
 
     def _stall(self, reason: str) -> None:
-        """Wait a little; fail if nothing has come for as long as a request may be tried."""
+        """Wait a little; fail if nothing has come for as long as a request is retried."""
         now = time.monotonic()
         if self._stalled_since is None:
             self._stalled_since = now
@@ -317,9 +317,9 @@ class PartitionFetch:
 
 
 def sample_record_bytes(client: BrokerClient, split: BrokerSplit) -> float:
-    """Return how many bytes an offset takes where a split starts, as one small fetch has it."""
+    """Return the bytes for each offset at the start of a split, measured by one small fetch."""
     fetch = PartitionFetch(client, split)
-    # Records that are gone are the reader's to report.
+    # The reader reports records that are gone.
     with suppress(DataLossError):
         for _ in fetch.chunks():
             pass

@@ -13,15 +13,15 @@ from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
 from odradek.storage.names import TopicPartition
 
 _LONG_RANGE = 50_000
-"""Offsets from which on it is worth a fetch to know how large records are."""
+"""The offsets of a range from which a fetch to measure the size of records is worthwhile."""
 
 
 class BrokerTopics:
     """The topics of a cluster.
 
     Args:
-        settings: Where it is.
-        isolation: What the end of a partition is.
+        settings: How to reach it.
+        isolation: Whether a partition ends at its high watermark or at its last stable offset.
     """
 
     def __init__(self, settings: BrokerSettings, isolation: Isolation) -> None:
@@ -37,7 +37,7 @@ class BrokerTopics:
         )
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Return the first offset and the end of partitions; those that do not exist are left out."""
+        """Return the first offset and the end of each partition; partitions that do not exist are left out."""
         if not partitions:
             return {}
 
@@ -55,13 +55,13 @@ class BrokerTopics:
         return self._client.attempt("listing offsets", ask)
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset whose timestamp is at or after a time; None where there is no such record."""
+        """Return the first offset whose timestamp is at or after a time; None if there is no such record."""
         level = ISOLATION_LEVELS[self._isolation]
         found = self._client.attempt("looking up times", lambda: self._client.list_offsets(times, level))
         return {name: None if offset < 0 else offset for name, offset in found.items()}
 
     def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
-        """Return the tasks that read ranges: each of about `max_split_bytes`, more of them where more are asked for."""
+        """Return the tasks that read ranges: each of about `max_split_bytes`, or less if more tasks are asked for."""
         splits: list[Split] = []
         for wanted in ranges:
             record_bytes = self._record_bytes(wanted)
@@ -85,7 +85,7 @@ class BrokerTopics:
         )
 
     def _record_bytes(self, wanted: OffsetRange) -> float:
-        """Return about how many bytes an offset of a range takes; only of long ranges is that looked at."""
+        """Return about how many bytes each offset of a range takes; this is measured only for long ranges."""
         name, start, end = wanted
         if end - start < _LONG_RANGE:
             return GUESSED_RECORD_BYTES

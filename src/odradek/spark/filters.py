@@ -1,8 +1,8 @@
-"""Filters that Spark hands over, turned into less to read: `topic`, `partition`, `offset` and `timestamp`.
+"""Filter pushdown: filters on `topic`, `partition`, `offset` and `timestamp` narrow what is read.
 
-Spark hands them over where `spark.sql.python.filterPushdown.enabled` is set, and refuses a source that takes them where
-it is not; so the option `pushDownFilters` must say that it is. Every filter is given back too: Spark applies it again,
-and what is left out here only has to be what no filter would let through.
+Spark pushes filters down if `spark.sql.python.filterPushdown.enabled` is set, and refuses a source that takes filters
+if it is not; so the option `pushDownFilters` must say that it is. Every filter is also returned to Spark, which applies
+it again: here only records that fail a filter may be left out, but not all of them must be.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from odradek.spark.ranges import OffsetRange
 
 @dataclass
 class Narrowing:
-    """What filters leave to be read.
+    """What remains to be read after the filters.
 
     Attributes:
         topics: The topics; all if None.
         partitions: The partitions' numbers; all if None.
         start_offset: The first offset.
-        end_offset: After the last offset.
+        end_offset: The offset after the last one.
         start_timestamp: The first timestamp, in ms.
-        end_timestamp: After the last timestamp, in ms.
+        end_timestamp: The timestamp after the last one, in ms.
     """
 
     topics: frozenset[str] | None = None
@@ -40,7 +40,7 @@ class Narrowing:
     end_timestamp: int = MAX_TIMESTAMP
 
     def add(self, condition: Filter) -> None:
-        """Take a filter into account, if it is one of a kind that helps."""
+        """Take a filter into account, if it is of a kind that narrows what is read."""
         match condition:
             case EqualTo((name,), value):
                 self._within(name, (value,))
@@ -53,7 +53,7 @@ class Narrowing:
             case LessThan((name,), value) | LessThanOrEqual((name,), value):
                 high = _number(name, value)
                 if high is not None:
-                    # A timestamp is cut to ms, so its whole ms may still be wanted.
+                    # A timestamp is cut to ms, so the whole millisecond may still match.
                     self._below(name, high + (name == "timestamp" or isinstance(condition, LessThanOrEqual)))
 
     def _within(self, name: str, values: Iterable[Any]) -> None:
@@ -82,7 +82,7 @@ class Narrowing:
             self.end_timestamp = min(self.end_timestamp, end)
 
     def cut(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """Leave out of ranges what no filter would let through."""
+        """Cut from ranges the offsets that fail a filter."""
         left = []
         for name, start, end in ranges:
             if self.topics is not None and name.topic not in self.topics:

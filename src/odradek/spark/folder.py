@@ -3,8 +3,7 @@
     driver   lists the folder, asks the indexes, and cuts [start, end) into slices on batch boundaries
     task     opens the files of its split and decodes them; it lists nothing
 
-A file that a running Kafka replaced or deleted meanwhile is noticed by its inode: then the task looks its offsets up
-again.
+If a running Kafka replaced or deleted a file meanwhile, the task sees another inode and looks its offsets up again.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ _SLICES_A_SPLIT = 8
 
 
 class Piece(NamedTuple):
-    """Whole batches of one segment, by place.
+    """Whole batches of one segment, by position.
 
     Attributes:
         path: The `.log` file.
-        inode: Its inode, when it was looked at.
-        position: Where the first batch starts.
-        end_position: Where the last one ends.
-        is_stable: Whether nobody will ever cut the file.
-        next_offset: Where the next segment begins, if the piece goes up to it.
+        inode: Its inode when the split was planned.
+        position: The position of the first batch.
+        end_position: The position after the last batch.
+        is_stable: Whether the file will never be cut.
+        next_offset: The base offset of the next segment, if the piece reaches it.
     """
 
     path: str
@@ -65,7 +64,7 @@ class FolderSplit(Split):
         topic: Its topic.
         partition: Its partition.
         start_offset: The first offset wanted.
-        end_offset: After the last offset wanted.
+        end_offset: The offset after the last one wanted.
         pieces: Where the batches are.
         aborted: Transactions to leave out: producer id, first offset, last offset.
     """
@@ -108,7 +107,7 @@ class FolderSplit(Split):
         for piece in self.pieces:
             part = _open(piece)
             if part is None:
-                # Kafka compacted, rolled or deleted files since the split was made: offsets still hold, places do not.
+                # Kafka compacted or deleted files since the split was planned: offsets are still valid, positions not.
                 yield from self._looked_up(piece)
                 return
             yield part
@@ -136,7 +135,7 @@ class Folder:
 
     Args:
         path: The log directory.
-        isolation: What the end of a partition is.
+        isolation: Whether a partition ends at its high watermark or at its last stable offset.
     """
 
     def __init__(self, path: str, isolation: Isolation) -> None:
@@ -148,7 +147,7 @@ class Folder:
         return sorted(name for name in self._logs.topic_partitions() if wanted(name.topic))
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Return the log start offset and the end of partitions; those that do not exist are left out."""
+        """Return the log start offset and the end of each partition; partitions that do not exist are left out."""
         there = set(self._logs.topic_partitions())
         return {name: self._bounds(self._log(name)) for name in partitions if name in there}
 
@@ -156,11 +155,11 @@ class Folder:
         return Bounds(log.log_start_offset, log.end_offset(self._isolation), _topic_id(log))
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset whose timestamp is at or after a time; None where there is no such record."""
+        """Return the first offset whose timestamp is at or after a time; None if there is no such record."""
         return {name: self._log(name).offset_for_time(time) for name, time in times.items()}
 
     def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
-        """Return the tasks that read ranges: each of about `max_split_bytes`, more of them where more are asked for."""
+        """Return the tasks that read ranges: each of about `max_split_bytes`, or less if more tasks are asked for."""
         split_bytes = options.max_split_bytes
         cut_up = pieces(ranges, None, options.max_split_records)
         if options.min_partitions is not None:
@@ -196,18 +195,18 @@ class Folder:
         self._logs.refresh()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._logs.close()
 
 
 def _even_groups(parts: list[LogSlice], group_bytes: int) -> list[list[LogSlice]]:
-    """Share consecutive slices out, so that no task has much less to do than the others."""
+    """Group consecutive slices so that no task has much less to do than the others."""
     total_bytes = sum(part.size_bytes for part in parts)
     count = max(1, -(-total_bytes // group_bytes))
     groups: list[list[LogSlice]] = []
     shared_bytes = 0
     for part in parts:
-        # A slice goes where its middle is.
+        # A slice goes to the group that its middle falls into.
         number = min(count - 1, (shared_bytes + part.size_bytes // 2) * count // max(1, total_bytes))
         if not groups or number >= len(groups):
             groups.append([])
@@ -231,7 +230,7 @@ def _topic_id(log: Log) -> str | None:
     try:
         topic_id = read_partition_metadata(log.path / PARTITION_METADATA)
     except FormatError:
-        # Only a broker that goes on with the folder needs it.
+        # The id is damaged; only a broker that takes the folder over needs it.
         return None
     return None if topic_id is None else format_uuid(topic_id)
 

@@ -9,7 +9,7 @@
     startingTimestamp, startingOffsetsByTimestamp, endingTimestamp, endingOffsetsByTimestamp      milliseconds
     isolation.level               read_uncommitted (the default) or read_committed
 
-An option that is not known is an error: one that is misspelt would otherwise change what is read.
+An unknown option is an error: if a misspelt option were ignored, the query would read something else.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class OffsetSpec:
     """Where to start, or to end: one rule for all partitions, or an offset for each.
 
     Attributes:
-        default: `EARLIEST` or `LATEST`, for partitions that `offsets` does not name; None where it must name all.
+        default: `EARLIEST` or `LATEST`, for partitions that `offsets` does not name; None if it must name all.
         offsets: The offset of each partition, or `EARLIEST` or `LATEST`.
-        timestamp: The first offset at or after this time, in ms, of all partitions.
-        timestamps: The same, for each partition.
+        timestamp: In all partitions, the first offset at or after this time in ms.
+        timestamps: The same, with a time for each partition.
     """
 
     default: int | None = None
@@ -52,8 +52,8 @@ class SourceOptions:
     """The options of one source, checked.
 
     Attributes:
-        path: The log directory, if it is one.
-        kafka: The options that start with `kafka.`, without that.
+        path: The log directory; None if a broker is read.
+        kafka: The options that start with `kafka.`, without that prefix.
         topics: The topics to read; empty if there is a pattern.
         pattern: A pattern of topic names.
         partitions: The partitions to read, from `assign`; all of the topics' if None.
@@ -62,14 +62,14 @@ class SourceOptions:
         start_after_end: Whether a timestamp after the last record means the end of the log, not an error.
         include_headers: Whether the schema has `headers`.
         fail_on_data_loss: Whether records that are gone are an error.
-        isolation: What to do about transactions.
+        isolation: `read_uncommitted` or `read_committed`.
         min_partitions: The fewest splits wanted.
-        max_split_bytes: About how large a split may be.
-        max_split_records: About how many offsets a split may span.
+        max_split_bytes: About the most bytes of a split.
+        max_split_records: About the most offsets of a split.
         max_offsets_per_trigger: The most offsets of a micro-batch.
         min_offsets_per_trigger: The fewest offsets of a micro-batch, unless `max_trigger_delay_ms` has passed.
-        max_trigger_delay_ms: How long fewer offsets than that may wait.
-        push_down: Whether filters are taken over from Spark.
+        max_trigger_delay_ms: How long fewer offsets than `min_offsets_per_trigger` may wait.
+        push_down: Whether the source takes filters from Spark.
     """
 
     path: str | None
@@ -106,7 +106,7 @@ class SourceOptions:
             streaming: Whether they are those of a stream.
 
         Raises:
-            OptionError: One is unknown, missing or wrong.
+            OptionError: An option is unknown, missing or wrong.
         """
         return _Parser(options, streaming).parse()
 
@@ -141,7 +141,7 @@ class _Parser:
     def parse(self) -> SourceOptions:
         known = {name.lower() for name in _NAMES}
         for name in sorted(self._left):
-            # Before anything is missed that may only be misspelt.
+            # Checked first: an option that seems to be missing may be misspelt.
             if name not in known and not name.startswith("kafka."):
                 raise OptionError(f"unknown option {name}{nearest(name, (*_NAMES, 'kafka.bootstrap.servers'))}")
         path = self._take("path")
@@ -197,7 +197,7 @@ class _Parser:
             return "read_uncommitted"
         if level == "read_committed":
             return "read_committed"
-        raise OptionError(f"isolation.level is read_uncommitted or read_committed, not {level!r}")
+        raise OptionError(f"isolation.level must be read_uncommitted or read_committed, not {level!r}")
 
     def _refuse_for_a_folder(self, kafka: Mapping[str, str]) -> None:
         for name in sorted(kafka):
@@ -219,7 +219,7 @@ class _Parser:
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise OptionError(f"subscribePattern {pattern!r} is no regular expression: {error}") from error
+                raise OptionError(f"subscribePattern {pattern!r} is not a regular expression: {error}") from error
             return (), pattern, None
         assert assign is not None
         partitions = _parse_assign(assign)
@@ -231,7 +231,7 @@ class _Parser:
         offsets = self._take(f"{prefix}Offsets")
         if timestamp is not None:
             if not re.fullmatch(r"\d{1,18}", timestamp):
-                raise OptionError(f"{prefix}Timestamp is a number of milliseconds, not {timestamp!r}")
+                raise OptionError(f"{prefix}Timestamp must be a number of milliseconds, not {timestamp!r}")
             return OffsetSpec(timestamp=int(timestamp))
         if timestamps is not None:
             return OffsetSpec(timestamps=parse_offsets(timestamps, f"{prefix}OffsetsByTimestamp", least=0))
@@ -250,7 +250,7 @@ class _Parser:
     def _choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         text = (self._take(name) or default).lower()
         if text not in choices:
-            raise OptionError(f"{name} is one of {', '.join(choices)}, not {text!r}")
+            raise OptionError(f"{name} must be one of {', '.join(choices)}, not {text!r}")
         return text
 
     def _boolean(self, name: str, default: bool) -> bool:
@@ -261,7 +261,7 @@ class _Parser:
         if text is None:
             return None
         if not re.fullmatch(r"\d{1,18}", text) or not int(text):
-            raise OptionError(f"{name} is a number above zero, not {text!r}")
+            raise OptionError(f"{name} must be a number above zero, not {text!r}")
         return int(text)
 
     def _duration_ms(self, name: str, default: int) -> int:
@@ -270,7 +270,7 @@ class _Parser:
             return default
         match = re.fullmatch(r"(\d{1,12}) ?(ms|s|m|min|h)", text)
         if match is None:
-            raise OptionError(f"{name} is a time such as 30s or 15m, not {text!r}")
+            raise OptionError(f"{name} must be a time such as 30s or 15m, not {text!r}")
         return int(match[1]) * _DURATION_MS[match[2]]
 
 
@@ -290,7 +290,7 @@ def parse_offsets(text: str, name: str, *, least: int = EARLIEST) -> dict[TopicP
         least: The smallest number allowed.
 
     Raises:
-        OptionError: It is not of that form.
+        OptionError: The text does not have this form.
     """
     example = '{"topic": {"0": 23, "1": 42}}'
     try:
@@ -311,12 +311,12 @@ def parse_offsets(text: str, name: str, *, least: int = EARLIEST) -> dict[TopicP
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Write offsets as `parse_offsets` reads them, in order."""
+    """Format offsets as `parse_offsets` reads them, sorted."""
     return json.dumps(offsets_by_topic(offsets), separators=(",", ":"))
 
 
 def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets as nested dicts, in order."""
+    """Return offsets as nested dicts (topic, partition, offset), sorted."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset

@@ -1,9 +1,9 @@
-"""From options to offset ranges: what a batch query, or a micro-batch, is to read of each partition.
+"""From options to offset ranges: what a batch query or a micro-batch reads from each partition.
 
     startingOffsets {"t": {"0": -2, "1": 20}}          t-0: [log start offset, end)
     endingOffsets   latest                        ->   t-1: [20, end)
 
-A folder and a broker both answer the same few questions (`Topics`); the rules are here, once.
+A folder and a broker answer the same few questions (`Topics`); the rules are here, once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class OffsetRange(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What a partition has.
+    """The offsets that a partition has.
 
     Attributes:
         start_offset: Its log start offset.
         end_offset: Its end, exclusive, for this isolation level.
-        topic_id: Its topic's id, where there is one: it tells a topic that was made again under the same name.
+        topic_id: Its topic's id, if there is one; it changes when the topic is deleted and created again.
     """
 
     start_offset: int
@@ -46,10 +46,10 @@ class Bounds(NamedTuple):
 
 
 class LossCause(Enum):
-    """Why records that were to be read are not there.
+    """Why records that should be read are not there.
 
-    Offsets without a record inside of what is there are no loss: compaction takes records out, and transaction markers
-    have offsets of their own. Readers pass over them.
+    Offsets without a record within a log are no loss: compaction removes records, and transaction markers have offsets
+    of their own. Readers skip them.
     """
 
     RETENTION = "deleted by retention, or by a request to delete records"
@@ -59,13 +59,13 @@ class LossCause(Enum):
 
 
 class DataLossError(LogError):
-    """Records that were to be read and are not there any more.
+    """Records that should be read are gone.
 
     Attributes:
-        cause: Why.
-        wanted: What was to be read.
-        held: What there is; None where there is no such partition.
-        topic_id: The id that the topic had when its position was stored; None where that is not known.
+        cause: Why they are gone.
+        wanted: The range that should be read.
+        held: What the partition has; None if it does not exist.
+        topic_id: The id that the topic had when its position was stored; None if it is not known.
     """
 
     def __init__(self, cause: LossCause, wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None) -> None:
@@ -80,19 +80,19 @@ class DataLossError(LogError):
         held = "it is gone" if self.held is None else f"it holds [{self.held.start_offset}, {self.held.end_offset})"
         reason, advice = self.cause.value, "failOnDataLoss=false goes on with what is left"
         if self.cause is LossCause.TRUNCATION and self.topic_id is None:
-            # Only an id tells these two from each other.
+            # Only a topic id distinguishes these two.
             reason += f", or {LossCause.NEW_TOPIC.value}"
         if self.cause is LossCause.NEW_TOPIC:
             advice = "other records have these offsets now: start over"
-        return f"{name}: wanted are offsets [{start}, {end}), and {held}: {reason} ({advice})"
+        return f"{name}: offsets [{start}, {end}) are wanted, but {held}: {reason} ({advice})"
 
 
 def find_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None) -> DataLossError | None:
-    """Say whether a range can be read, and if not, why.
+    """Return why a range cannot be read, or None if it can.
 
     Args:
         wanted: The range.
-        held: What the partition has; None where there is none.
+        held: What the partition has; None if it does not exist.
         topic_id: The id that the topic had when its position was stored.
     """
     if held is None:
@@ -107,11 +107,11 @@ def find_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None = N
 
 
 class Split(InputPartition):
-    """What one Spark task reads. Small and picklable: places, never data.
+    """What one Spark task reads. Small and picklable: it holds positions, never data.
 
     Attributes:
         start_timestamp: The first timestamp wanted, in ms.
-        end_timestamp: After the last timestamp wanted, in ms.
+        end_timestamp: The timestamp after the last one wanted, in ms.
     """
 
     start_timestamp = MIN_TIMESTAMP
@@ -123,25 +123,25 @@ class Split(InputPartition):
 
 
 class Topics(Protocol):
-    """A folder or a broker, as the planner asks it."""
+    """A folder or a broker, as the planner sees it."""
 
     def partitions(self, wanted: Callable[[str], bool]) -> list[TopicPartition]:
         """Return the partitions of the topics that are wanted, in order."""
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Return the first offset and the end of partitions; those that do not exist are left out."""
+        """Return the first offset and the end of each partition; partitions that do not exist are left out."""
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset whose timestamp is at or after a time; None where there is no such record."""
+        """Return the first offset whose timestamp is at or after a time; None if there is no such record."""
 
     def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
         """Return the tasks that read ranges."""
 
     def refresh(self) -> None:
-        """Look again before the next question: what is known may be old."""
+        """Read the state again before the next question: what is known may be old."""
 
     def close(self) -> None:
-        """Give back what is held open."""
+        """Close what is held open."""
 
 
 def find_partitions(
@@ -150,10 +150,10 @@ def find_partitions(
     """Return the partitions that the options ask for.
 
     Args:
-        topics: Who is asked.
+        topics: The folder or the broker.
         options: The options.
-        started: Partitions that were read before. Where they do not exist any more, that is no mistake in the options
-            but a loss: those that are asked for are returned too.
+        started: Partitions that were read before. If they no longer exist, that is a loss, not a mistake in the
+            options: those that the options ask for are returned too.
 
     Raises:
         OptionError: A topic or partition that was named does not exist.
@@ -181,17 +181,17 @@ def resolve(
     *,
     end_for_later_times: bool,
 ) -> dict[TopicPartition, int]:
-    """Turn a rule into an offset of each partition. Offsets that were given as numbers come back as they are.
+    """Turn a rule into an offset for each partition. Offsets that are given as numbers stay as they are.
 
     Args:
         spec: The rule.
         name: `starting` or `ending`, for the errors.
-        topics: Who is asked about times.
+        topics: The folder or the broker, which looks up times.
         bounds: The partitions, and what they have.
         end_for_later_times: Whether a time after the last record means the end of the log, not an error.
 
     Raises:
-        OptionError: The rule names other partitions than there are, or a time has no offset.
+        OptionError: The rule does not name exactly the partitions that are read, or a time has no offset.
     """
     times = dict(spec.timestamps)
     if spec.timestamp is not None:
@@ -234,10 +234,10 @@ def _require_same(option: str, named: Collection[TopicPartition], subscribed: Co
 
 
 def plan_batch(topics: Topics, options: SourceOptions) -> list[OffsetRange]:
-    """Return what a batch query reads, without the partitions of which it reads nothing.
+    """Return the ranges that a batch query reads, without empty ones.
 
     Raises:
-        OptionError: The options do not fit what there is.
+        OptionError: The options do not fit the topics.
         DataLossError: Records that were asked for are gone, and `failOnDataLoss` is true.
     """
     bounds = topics.bounds(find_partitions(topics, options))
@@ -256,7 +256,7 @@ def within(
     """Cut ranges to what is there.
 
     Raises:
-        DataLossError: Something of them is not, and `fail_on_data_loss` is true.
+        DataLossError: A part of them is gone, and `fail_on_data_loss` is true.
     """
     kept = []
     for part in ranges:
@@ -273,13 +273,13 @@ def within(
 
 
 def limited(ranges: Sequence[OffsetRange], limit: int | None) -> list[OffsetRange]:
-    """Cut ranges to a number of offsets in all, each partition in proportion to what it has."""
+    """Cut ranges to `limit` offsets in total, each partition in proportion to what it has."""
     total = sum(part.end_offset - part.start_offset for part in ranges)
     if limit is None or total <= limit:
         return list(ranges)
     cut_down = []
     for name, start, end in ranges:
-        # At least one, so that a small partition beside large ones gets its turn.
+        # At least one offset, so that a small partition beside large ones makes progress.
         share = min(end - start, max(1, (end - start) * limit // total))
         total -= end - start
         limit = max(0, limit - share)
@@ -290,7 +290,7 @@ def limited(ranges: Sequence[OffsetRange], limit: int | None) -> list[OffsetRang
 def pieces(
     ranges: Sequence[OffsetRange], min_partitions: int | None, max_split_records: int | None
 ) -> list[OffsetRange]:
-    """Cut ranges so that there are enough of them, and none spans too many offsets; longer ones are cut more often."""
+    """Cut ranges so that there are enough, and none spans too many offsets; longer ranges are cut into more pieces."""
     total = sum(part.end_offset - part.start_offset for part in ranges)
     cut_up: list[OffsetRange] = []
     for name, start, end in ranges:

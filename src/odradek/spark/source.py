@@ -1,9 +1,9 @@
-"""`spark.read.format("odradek")`: Kafka's log, in a folder or behind a broker, as a DataFrame.
+"""`spark.read.format("odradek")`: Kafka's log, from a folder or from a broker, as a DataFrame.
 
     spark.read.format("odradek").option("subscribe", "events").load("/var/lib/kafka/data")
 
 Options and columns are those of Spark's own Kafka source, so that a job moves by changing one word. A narrowed
-`.schema("offset bigint, value binary")` reads those columns only, which Spark cannot ask for by itself.
+`.schema("offset bigint, value binary")` reads only those columns; Spark does not prune columns of a Python source.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class OdradekDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` calls it."""
+        """Return the name for `format`."""
         return "odradek"
 
     def schema(self) -> StructType:
-        """Return the columns that there are where the user names none."""
+        """Return the schema that is used unless the user gives one."""
         include_headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
         return source_schema(include_headers=include_headers)
 
@@ -47,10 +47,10 @@ class OdradekDataSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """Reads what there is when the query is planned.
+    """Reads the records that exist when the query is planned.
 
     Args:
-        options: Where, and how much.
+        options: What to read.
         schema: The columns, as Spark expects them.
     """
 
@@ -60,7 +60,7 @@ class BatchReader(DataSourceReader):
         self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        """Return the splits; one empty one where there is nothing to read, as Spark wants one."""
+        """Return the splits; an empty one if there is nothing to read, because Spark needs at least one."""
         topics = open_topics(self._options)
         try:
             ranges = self._narrowing.cut(plan_batch(topics, self._options))
@@ -79,10 +79,10 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """A reader that takes filters over: a class of its own, since Spark refuses one that could where it does not."""
+    """A reader that takes filters. It is a separate class because Spark refuses such a reader if pushdown is off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Note what filters leave to be read, and give all of them back to be applied again."""
+        """Narrow what is read by the filters, and return all of them: Spark applies them again."""
         for condition in filters:
             self._narrowing.add(condition)
             yield condition

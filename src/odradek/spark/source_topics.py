@@ -1,4 +1,4 @@
-"""Where topics are: a folder or a broker, as the options say."""
+"""Opens the topics of a source: a folder or a broker, as the options say."""
 
 from __future__ import annotations
 

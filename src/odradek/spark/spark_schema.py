@@ -4,7 +4,7 @@
     timestampType int | headers array<struct<key: string, value: binary>>  (with includeHeaders)
 
 `timestampType` is Kafka's number: 0 CreateTime, 1 LogAppendTime, -1 none; a record without a timestamp has the
-timestamp -1 ms and one without headers has null, as there.
+timestamp -1 ms, and one without headers has null, as in that source.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TYPES: dict[str, DataType] = {
 
 
 def source_schema(*, include_headers: bool) -> StructType:
-    """Return the schema that a reader has where the user names none."""
+    """Return the schema that is used unless the user gives one."""
     return StructType(
         [StructField(name, kind) for name, kind in _TYPES.items() if include_headers or name != "headers"]
     )
@@ -54,7 +54,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark expects for these columns.
 
     Raises:
-        OptionError: A column that the source does not have, or has by another type.
+        OptionError: The source does not have a column, or has it with another type.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -64,15 +64,15 @@ def arrow_schema(schema: StructType) -> pa.Schema:
             raise OptionError(f"schema: no column {field.name!r}; there are {', '.join(_TYPES)}")
         if field.dataType != kind:
             found, expected = field.dataType.simpleString(), kind.simpleString()
-            raise OptionError(f"schema: column {field.name!r} has the type {expected}, not {found}")
-    # Spark compares the nullability of the batches with its own view of it: nullable, whatever the user wrote.
+            raise OptionError(f"schema: the type of column {field.name!r} must be {expected}, not {found}")
+    # Spark takes every column as nullable, whatever the user wrote, and compares that with the batches.
     nullable = StructType([StructField(field.name, _TYPES[field.name]) for field in schema.fields])
     arrow: pa.Schema = to_arrow_schema(nullable, timezone="UTC")
     return arrow
 
 
 def nulls_for_no_headers(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Put null where a record has no headers."""
+    """Set `headers` to null for records without headers."""
     column = schema.get_field_index("headers")
     if column < 0:
         yield from batches

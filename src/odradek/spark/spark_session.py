@@ -1,8 +1,7 @@
 """A Spark session whose workers run this Python.
 
-Spark starts its workers with `PYSPARK_PYTHON`, or where that is not set with the first `python3` on the `PATH`. Where
-that is another Python than the one that Odradek is installed for, `format("odradek")` is not found: the workers are
-who looks for it.
+Spark starts its workers with `PYSPARK_PYTHON`, or, if that is not set, with the first `python3` on the `PATH`. If that
+Python does not have Odradek, `format("odradek")` is not found: Spark looks for data sources in the workers.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ _DEFAULTS = {
 
 
 class SparkStartError(PipelineError):
-    """Spark cannot be started here, or the session that runs cannot read logs."""
+    """Spark cannot be started here, or the running session cannot read logs."""
 
 
 def session(
     app_name: str = "odradek", *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark with workers that run this Python, or take the session that runs.
+    """Start Spark with workers that run this Python, or use the running session.
 
     Args:
-        app_name: The name in Spark.
-        master: Where it runs; by default on all cores of this machine.
-        conf: Spark's settings. The workers' Python is `spark.pyspark.python`, or the environment's `PYSPARK_PYTHON`;
-            by default it is the one that runs this. Unless set here, there is no web page, no progress bar and no log
-            but errors, times are in UTC, and Arrow carries what goes to pandas.
+        app_name: The name of the application in Spark.
+        master: Spark's master URL; by default `local[*]`, all cores of this machine.
+        conf: Spark's settings. The workers' Python is `spark.pyspark.python`, or the environment's `PYSPARK_PYTHON`; by
+            default it is this Python. Unless set here, there is no web UI and no progress bar, only errors are logged,
+            times are in UTC, and conversion to pandas uses Arrow.
 
     Raises:
-        SparkStartError: There is no Java to start it with, or Spark runs already, with workers that lack Odradek.
+        SparkStartError: Java is missing, or the workers of the running session do not have Odradek.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -58,11 +57,11 @@ def session(
     check_java()
     settings = {**_DEFAULTS, **(conf or {})}
     master = master or settings.get("spark.master", "local[*]")
-    # Spark reads the environment where it plans; the setting alone does not reach it there.
+    # Spark's planner reads the environment; the setting alone does not reach it.
     os.environ["PYSPARK_PYTHON"] = settings.get(WORKERS_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Settings of the user's own come last, and win.
+    # The user's settings come last, and take precedence.
     logging = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
     settings["spark.driver.extraJavaOptions"] = f"{logging} {settings.get('spark.driver.extraJavaOptions', '')}".strip()
     builder = SparkSession.builder.appName(app_name).master(master)
@@ -72,10 +71,10 @@ def session(
 
 
 def check_java() -> None:
-    """Fail in one sentence where Java is missing or too old.
+    """Fail in one sentence if Java is missing or too old.
 
     Raises:
-        SparkStartError: It is.
+        SparkStartError: Java is missing or too old.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
@@ -88,7 +87,7 @@ def check_java() -> None:
     match = re.search(r'version "(?:1\.)?(\d+)', found)
     if match is None or int(match[1]) < LEAST_JAVA:
         version = match[1] if match else "an unknown version"
-        raise SparkStartError(f"Spark needs Java {LEAST_JAVA} or later, {java} is {version}")
+        raise SparkStartError(f"Spark needs Java {LEAST_JAVA} or later, {java} is {version}: set JAVA_HOME")
 
 
 def workers_hint(python: str) -> str:
@@ -101,7 +100,7 @@ def workers_hint(python: str) -> str:
 
 def _check_workers(running: SparkSession) -> None:
     context = running.sparkContext
-    # What the workers of a cluster have is not to be seen from here.
+    # Whether the workers of a cluster have Odradek cannot be seen from here.
     if not (context.master or "").startswith("local"):
         return
     python = context.pythonExec

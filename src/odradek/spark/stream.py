@@ -1,8 +1,8 @@
 """`spark.readStream.format("odradek")`: micro-batches of a log that grows.
 
-    offsets, as Spark writes them into its checkpoint:    {"events": {"0": 1200, "1": 900}}        next offset of each
+    offsets, as Spark writes them into its checkpoint:    {"events": {"0": 1200, "1": 900}}        the next of each
 
-One reader lives as long as the query, in a process of its own beside the driver; `read` runs in the tasks.
+One reader lives as long as the query, in a separate process beside the driver; `read` runs in the tasks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     A partition that appears while the query runs is read from its start.
 
     Args:
-        options: Where, and how much at a time.
+        options: What to read, and how much at a time.
         schema: The columns, as Spark expects them.
     """
 
@@ -59,14 +59,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch = time.monotonic()
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name, as those below
-        """Return where a query without a checkpoint starts."""
+        """Return the offsets at which a query without a checkpoint starts."""
         topics = self._opened()
         bounds = self._bounds(topics)
         later = self._options.start_after_end
         return offsets_by_topic(resolve(self._options.starting, "starting", topics, bounds, end_for_later_times=later))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return what the options say about the size of a micro-batch."""
+        """Return the limit of a micro-batch that the options set."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -74,11 +74,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note what there is: the query ends when that is read."""
+        """Note the current end: the query stops when it is reached."""
         self._target = {name: held.end_offset for name, held in self._bounds(self._opened()).items()}
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Offsets:  # noqa: N802
-        """Return where the next micro-batch ends.
+        """Return the offsets at which the next micro-batch ends.
 
         Raises:
             DataLossError: A partition is gone, or ends before `start`, and `failOnDataLoss` is true.
@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_by_topic(ends)
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
-        """Return where the log ends, for the query's progress."""
+        """Return the end of the log, for the query's progress."""
         bounds = self._bounds(self._opened())
         return offsets_by_topic({name: held.end_offset for name, held in bounds.items()})
 

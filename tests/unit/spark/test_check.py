@@ -80,7 +80,7 @@ def test_a_sound_job_has_no_findings(job: Path) -> None:
         ("file:offsets.json", "zookeeper://127.0.0.1:1/g", "line 8: offsets.store: zookeeper://127.0.0.1:1/g: no an"),
         ("partition, offset", "partition, ofset", "line 16: transform[0].sql: there is no column ofset in records; di"),
         ("FROM records", "FROM recods", "line 18: transform[0].sql: there is no view recods; did you mean records?"),
-        ("FROM records", "FRM records", "line 18: transform[0].sql: this is no SQL: "),
+        ("FROM records", "FRM records", "line 18: transform[0].sql: not valid SQL: "),
         ("FROM so_far", "FROM sofar", "line 30: sink[1].sql: there is no view sofar; did you mean so_far?"),
         ("SELECT word,", "SELECT wrod,", "line 30: sink[1].sql: there is no column wrod in so_far; did you mean word?"),
         ('view = "words"\npath', 'view = "wrds"\npath', "line 23: sink[0].view: there is no view 'wrds'; did you mean"),

@@ -83,7 +83,7 @@ def test_partitions_that_were_read_before_and_are_gone(fixture_4_3_1: KafkaFixtu
 
 def test_a_loss_is_an_error_or_what_is_left_is_read() -> None:
     wanted = [OffsetRange(A, 5, 20), OffsetRange(B, 3, 9), OffsetRange(TopicPartition("c", 0), 0, 1)]
-    with pytest.raises(DataLossError, match=r"a-0: wanted are offsets \[5, 20\), and it holds \[10, 100\)"):
+    with pytest.raises(DataLossError, match=r"a-0: offsets \[5, 20\) are wanted, but it holds \[10, 100\)"):
         within(wanted, BOUNDS, fail_on_data_loss=True)
     assert within(wanted, BOUNDS, fail_on_data_loss=False) == [OffsetRange(A, 10, 20), OffsetRange(B, 3, 5)]
 

@@ -1,7 +1,7 @@
 """The pipeline: topics in, SQL over them, sinks out, and the reading position in an offset store.
 
-`job` is what is to be done (a TOML file says it), `check` looks at it without doing it, `driver` does it batch by
-batch, and each sink has a module.
+`job` describes what to do (a TOML file), `check` checks a job without running it, `driver` runs it batch by batch, and
+each sink has a module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["BatchReport", "Job", "JobError", "Pipeline"]
 
 
 def __getattr__(name: str) -> Any:
-    # A job is read and checked without Spark, whose import takes seconds.
+    # Reading and checking a job needs no Spark, whose import takes seconds.
     if name in __all__:
         from odradek.spark.pipeline import driver
 

@@ -1,4 +1,4 @@
-"""A batch: the offset ranges that are done together, and the views over them."""
+"""A batch: the offset ranges that are processed together, and the views over them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ class Batch:
     """The ranges that one sink writes, and where to read them.
 
     Attributes:
-        job: What is done.
-        spark: Where it is done.
-        ranges: What is read, at most one range a partition.
-        whole_partitions: Whether a task reads all of a partition's range, however long.
-        topic_ids: The ids of the topics, by partition, where there are any.
-        stored_offsets: Where the offset store has each partition: before the range, where records were lost in between.
+        job: The job.
+        spark: The Spark session.
+        ranges: What is read, at most one range for each partition.
+        whole_partitions: Whether one task reads all of a partition's range, however long.
+        topic_ids: The ids of the topics, by partition, if they are known.
+        stored_offsets: The position of each partition in the offset store: before the range if records in between were
+            lost.
     """
 
     job: Job
@@ -40,7 +41,7 @@ class Batch:
 
     @property
     def end_offsets(self) -> dict[TopicPartition, int]:
-        """Where each partition is once the batch is done."""
+        """The position of each partition after the batch."""
         return {name: end for name, _, end in self.ranges}
 
     def records(self) -> DataFrame:
@@ -69,12 +70,12 @@ class Batch:
 
 
 def token(ranges: Sequence[OffsetRange]) -> str:
-    """Return a name for ranges: the same for the same ranges."""
+    """Return a name for ranges; the same ranges always have the same name."""
     text = json.dumps([[*name, start, end] for name, start, end in sorted(ranges)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def cut(ranges: Sequence[OffsetRange], done: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Leave out of ranges what is done already."""
+    """Cut from ranges what is done already."""
     left = [OffsetRange(name, max(start, done.get(name, start)), end) for name, start, end in ranges]
     return [part for part in left if part.start_offset < part.end_offset]

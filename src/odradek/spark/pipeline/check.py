@@ -1,12 +1,12 @@
-"""Looks at a job without doing it: no Spark is started, and nothing is written.
+"""Checks a job without running it: no Spark is started, and nothing is written.
 
-    keys      unknown ones, wrong values, with the nearest name that there is
+    keys      unknown keys, with the nearest known name, and wrong values
     store     its address, and whether it answers
     topics    of the source and of the sinks: whether the folder, or the broker, has them
-    sql       whether it parses, and whether the views and columns that it names are there
+    sql       whether it parses, and whether the views and columns that it names exist
     sinks     whether their views have the columns that they need
 
-What does not answer within `PATIENCE_MS` is a finding.
+A store or a broker that does not answer within `PATIENCE_MS` is a finding.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class JobFinding:
     """Something that is wrong with a job.
 
     Attributes:
-        path: Its file.
-        line: Where in it; None where that is not known.
-        key: Which key is wrong; None where it is none.
-        reason: What is wrong with it.
+        path: The job's file.
+        line: The line in the file, from 1; None if it is not known.
+        key: The key that is wrong; None if the finding is not about a key.
+        reason: What is wrong.
     """
 
     path: Path
@@ -67,8 +67,8 @@ def check_job(path: Path) -> list[JobFinding]:
     """Return what is wrong with the job in a file, in the order of its lines.
 
     Raises:
-        FormatError: It is no file that holds text.
-        OSError: It cannot be read.
+        FormatError: The file does not hold text.
+        OSError: The file cannot be read.
     """
     text = read_job(path)
     lines = JobLines(text)
@@ -76,7 +76,7 @@ def check_job(path: Path) -> list[JobFinding]:
     findings: list[JobFinding] = []
 
     def found(key: str | None, reason: str, line: int | None = None) -> None:
-        # In a line, whatever a library has put into its message.
+        # One line, even if a library's message has several.
         told = " ".join(reason.split())
         findings.append(JobFinding(path, line or (lines.line(key) if key else None), key, told))
 
@@ -87,14 +87,14 @@ def check_job(path: Path) -> list[JobFinding]:
     else:
         _JobCheck(job, lines, found).run()
     for wrong in unknown:
-        # The parser of TOML has the place in its words.
+        # TOML's parser puts the line into its message.
         place = None if wrong.key else re.search(r"\(at line (\d+)", wrong.reason)
         found(wrong.key, wrong.reason, int(place[1]) if place else None)
     return sorted(findings, key=lambda finding: finding.line or 0)
 
 
 class _JobCheck:
-    """One run over a job whose keys are right."""
+    """One check of a job whose keys are right."""
 
     def __init__(self, job: Job, lines: JobLines, found: Callable[..., None]) -> None:
         self._job = job
@@ -132,8 +132,8 @@ class _JobCheck:
                 self._found(key, f"{asked}: no answer after {ANSWERS_S:g} s")
 
     def _ask(self, key: str, asked: str, look: Callable[[], None]) -> None:
-        """Look at something that may be far away, while everything else is looked at."""
-        # A name server that does not answer cannot be interrupted; nobody waits for it at the end.
+        """Check something that may be on another machine, while the other checks go on."""
+        # A look-up at a name server cannot be interrupted; a daemon thread does not hold up the end.
         thread = threading.Thread(target=self._attempt, args=(key, look), daemon=True)
         thread.start()
         self._asked.append((key, asked, thread))
@@ -187,7 +187,7 @@ class _JobCheck:
             self._found(f"{key}.topic", f"there is no topic {sink.topic} in {where}{nearest(sink.topic, topics)}")
 
     def _query(self, key: str, sql: str) -> Columns:
-        # Tables of a catalog are not known here.
+        # The tables of a catalog are not known here.
         has_catalog = any(word in name for name in self._job.spark_conf for word in ("catalog", "warehouse", "hive"))
         query = Query(sql, self._views, has_catalog=has_catalog)
         for finding in query.findings:
@@ -199,7 +199,7 @@ class _JobCheck:
             self._found(f"{key}.path", f"{_shown(sink.path)}: not a folder")
         self._needs(f"{key}.partition_by", sink.view, [PARTITION_COLUMNS[name] for name in sink.partition_by])
         if sink.name is not None:
-            # Readers of the folder see its columns, too: what is there already is not looked at here.
+            # The view also has the columns of the files that are there already; those are not looked at here.
             columns = self._views.get(sink.view)
             dates = ("date",) if "date" in sink.partition_by else ()
             self._views[sink.name] = None if columns is None else (*columns, *dates)
@@ -215,7 +215,7 @@ class _JobCheck:
 
 
 def _shown(path: Path) -> str:
-    """Return a path as somebody would write it who is where we are."""
+    """Return a path relative to the current directory, if it is below it."""
     folder = Path.cwd()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
@@ -224,7 +224,7 @@ def _topics_of_broker(kafka: Mapping[str, str]) -> dict[str, list[int]]:
     """Return the partitions of each topic of a broker.
 
     Raises:
-        OdradekError: It cannot be reached in time.
+        OdradekError: The broker cannot be reached in time.
     """
     from odradek.kafka.client import BrokerClient
     from odradek.kafka.settings import BrokerSettings

@@ -2,9 +2,9 @@
 
     events-0-...000-...120.parquet  events-0-...120-...240.parquet  ...   ->   events-0-...000-...960.parquet
 
-Files of the same partition, folder and columns are merged in the order of their offsets, as long as the sum stays
-within a size. A merged file appears and the files that it replaces go by one commit; a reader that lists the folder in
-that very moment may see both.
+Files of the same partition, folder and columns are merged in the order of their offsets, up to a target size. One
+commit adds a merged file and removes the files that it replaces; a reader that lists the folder at that moment may see
+both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Small:
     size_bytes: int
     schema: pa.Schema
     offsets: tuple[str, int, int] | None
-    """`topic-partition`, first offset, offset after the last; None for rows that belong to no one record."""
+    """`topic-partition`, first offset, offset after the last; None for rows that do not come from one record."""
 
     @property
     def group(self) -> tuple[str, str]:
@@ -43,14 +43,14 @@ def compact(path: Path, target_bytes: int = DEFAULT_TARGET_BYTES) -> tuple[int, 
     """Merge the small files of a folder.
 
     Args:
-        path: The folder of a Parquet sink whose pipeline does not run.
-        target_bytes: About how large a file may become.
+        path: The folder of a Parquet sink. Its pipeline must not be running.
+        target_bytes: About the most bytes of a merged file.
 
     Returns:
         How many files were merged, and into how many.
 
     Raises:
-        SinkError: A pipeline writes here, or a file is somebody else's.
+        SinkError: A pipeline writes here, or a file was not written by a pipeline.
     """
     folder = ParquetFolder(path)
     merged, made = 0, 0

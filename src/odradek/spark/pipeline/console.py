@@ -1,4 +1,4 @@
-"""The console: a table on the terminal for every batch."""
+"""The console sink: a table on the terminal for every batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ConsoleSink(Sink):
 
     Args:
         spec: What to show.
-        console: Where.
+        console: Where to show it; by default stdout.
     """
 
     description = "console"
@@ -31,7 +31,7 @@ class ConsoleSink(Sink):
         self._console = console or Console()
 
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """Return nothing: what was shown is not remembered."""
+        """Return nothing: the console does not remember what it showed."""
         return {}
 
     def write(self, batch: Batch) -> None:
@@ -49,7 +49,7 @@ class ConsoleSink(Sink):
 
 
 def _cell(value: Any) -> Text:
-    # A text of its own: in a string, `[/x]` would be markup.
+    # A `Text`, because rich would take `[/x]` in a string for markup.
     if value is None:
         return Text()
     if isinstance(value, bytes | bytearray):

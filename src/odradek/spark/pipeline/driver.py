@@ -1,13 +1,13 @@
-"""The driver of a pipeline: batch after batch, each done in every sink before the offset store takes its end.
+"""The driver of a pipeline: every sink writes a batch before the offset store takes the batch's end.
 
     positions <- store                                     claimed, so that a driver thought dead cannot commit
     for each batch:
         ranges  = [position, log end) of each partition
-        sinks   write the ranges, each without what it holds already
-        store   <- ends of the ranges                      last: it never says more than is done
+        sinks   write the ranges, except what they hold already
+        store   <- ends of the ranges                      last, so that it is never ahead of a sink
 
-A crash at any moment leaves the store at the sinks, or before them, and the next run cuts what they hold already.
-There is no Spark checkpoint: the store alone says how far the job is.
+After a crash at any moment the store is level with the sinks or before them, and the next run skips what they hold
+already. There is no Spark checkpoint: the store alone says how far the job is.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class BatchReport:
     """What a batch did.
 
     Attributes:
-        number: Which one of this run, from 1.
+        number: Its number in this run, from 1.
         ranges: What it read.
         end_offsets: The ends of the partitions when it was planned.
-        positions: Where the partitions are now.
+        positions: The positions of the partitions after it.
         seconds: How long it took.
     """
 
@@ -75,7 +75,7 @@ class BatchReport:
 
     @property
     def lag(self) -> int:
-        """How many offsets were left."""
+        """How many offsets were left after it, up to `end_offsets`."""
         return sum(max(0, end - self.positions[name].offset) for name, end in self.end_offsets.items())
 
 
@@ -85,8 +85,8 @@ class Pipeline:
     Args:
         job: What to do.
         spark: A session to use; by default one is started from the job's settings.
-        on_step: Is told in a few words what is done next, for whoever waits: starting Spark, writing a batch.
-        console: Where console sinks print; by default to stdout.
+        on_step: Called with a few words before each step, such as starting Spark or writing a batch.
+        console: Where console sinks print; by default stdout.
     """
 
     def __init__(
@@ -103,23 +103,23 @@ class Pipeline:
         self._options = job.source_options()
         self._given = spark
         self._stopping = False
-        # A signal handler may put into it whatever the thread that it interrupted is at; an event could block it.
+        # A signal handler may always put into a SimpleQueue; an Event could deadlock with the interrupted thread.
         self._stops: SimpleQueue[None] = SimpleQueue()
         self.positions = Positions()
 
     def stop(self) -> None:
-        """Make `run` return after the batch that it is at. May be called from a signal handler or another thread."""
+        """Make `run` return after the current batch. May be called from a signal handler or another thread."""
         self._stopping = True
         self._stops.put(None)
 
     def run(self, on_batch: Callable[[BatchReport], None] | None = None) -> int:
-        """Do batches until there is nothing left, or, with a trigger interval, until `stop`.
+        """Run batches until nothing is left, or, with a trigger interval, until `stop`.
 
         Args:
-            on_batch: Called after each batch that did something.
+            on_batch: Called after each batch that was not empty.
 
         Returns:
-            How many batches did something.
+            How many batches were not empty.
 
         Raises:
             OdradekError: The job, the source, a sink or the store cannot go on.
@@ -128,7 +128,7 @@ class Pipeline:
         topics: Topics | None = None
         store = open_store(self.job.offset_store, self.job.offset_store_options)
         try:
-            # First those that only one may have: who finds one taken must not take the store from its owner.
+            # Open the sinks first: if another pipeline holds one, this one must not claim that pipeline's store.
             sinks.extend(_open_sink(spec, self.job, self._console) for spec in self.job.sinks)
             self.positions = store.claim()
             spark: SparkSession | None = self._given
@@ -142,7 +142,7 @@ class Pipeline:
                     topics.refresh()
                 planned = self._plan(topics, target)
                 if self.job.trigger_interval_ms is None and target is None:
-                    # What is there now, and no more: a source that keeps growing would never be done.
+                    # Stop at what is there now: a source that keeps growing would never be done.
                     target = planned.end_offsets
                 if planned.first:
                     _check_held(sinks, planned.first)
@@ -188,9 +188,9 @@ class Pipeline:
             self._stops.get(timeout=seconds)
 
     def _commit(self, store: OffsetStore, positions: Mapping[TopicPartition, Position]) -> None:
-        """Store positions, and try again while the store cannot be reached.
+        """Store positions; retry while the store cannot be reached.
 
-        A commit whose answer was lost may have been done: then the store holds these very positions.
+        A commit may have happened although its answer was lost: then the store holds exactly these positions.
         """
         deadline = time.monotonic() + STORE_PATIENCE_S
         while True:
@@ -216,7 +216,7 @@ class Pipeline:
             stored = self.positions.get(name)
             if stored is not None:
                 loss = find_loss(OffsetRange(name, stored.offset, stored.offset), bounds.get(name), stored.topic_id)
-                # Going on with a topic made again is no choice: sinks know offsets, and these are others now.
+                # Never continue with a topic created again: the sinks know offsets, and these are of other records.
                 if loss is not None and (self._options.fail_on_data_loss or loss.cause is LossCause.NEW_TOPIC):
                     raise loss
         if target is not None:
@@ -235,12 +235,12 @@ class Pipeline:
     def _first_positions(
         self, topics: Topics, bounds: Mapping[TopicPartition, Bounds]
     ) -> dict[TopicPartition, Position]:
-        """Return where partitions without a position start."""
+        """Return the starting positions of partitions without a position."""
         new = {name: held for name, held in bounds.items() if name not in self.positions}
         if not new:
             return {}
         if len(self.positions):
-            # The group is at work: a partition, or topic, that appeared since is read from its start.
+            # The group has begun: a new partition, or topic, is read from its start.
             return {name: Position(held.start_offset, topic_id=held.topic_id) for name, held in new.items()}
         reset = self.job.reset
         if reset == "none":
@@ -256,7 +256,7 @@ class Pipeline:
         ranges, topic_ids = planned.ranges, planned.topic_ids
         stored = {name: self.positions[name].offset for name, _, _ in ranges}
         defined: Batch | None = None
-        # One plan for all sinks: planning takes longer than a smaller batch does.
+        # One plan for all sinks: planning takes longer than reading a small batch.
         whole_partitions = any(sink.wants_whole_partitions for sink in sinks)
         for sink in sinks:
             held = sink.positions()
@@ -265,7 +265,7 @@ class Pipeline:
                 if place is None:
                     continue
                 check_same_topic(sink.description, name, place, topic_ids[name])
-                # Records between the stored position and the range were lost, and failOnDataLoss=false passes over.
+                # Records between the stored position and the range were lost, and failOnDataLoss=false skips them.
                 if place.offset < stored[name]:
                     raise SinkError(
                         f"{sink.description} ends at offset {place.offset} of {name}, and the offset store says that "
@@ -273,7 +273,7 @@ class Pipeline:
                         "the sink's files and start over"
                     )
             left = cut(ranges, {name: place.offset for name, place in held.items()})
-            # A sink that holds all of it already still has views, over the ranges that the others write.
+            # A sink that holds the whole batch already still defines views, over the ranges that the others write.
             batch = Batch(self.job, spark, left or ranges, whole_partitions, topic_ids, stored)
             if batch != defined:
                 batch.define_views()
@@ -285,7 +285,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A batch to do: its ranges, the ends they were cut from, positions to store before it, and the topics' ids."""
+    """A planned batch: its ranges, the ends they were cut from, positions to store before it, and the topics' ids."""
 
     ranges: list[OffsetRange]
     end_offsets: dict[TopicPartition, int]
@@ -294,9 +294,9 @@ class _Plan:
 
 
 def _check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position]) -> None:
-    """Do as `on_held` says where a sink holds records of partitions that the offset store knows nothing of.
+    """Apply `on_held` if a sink holds records of partitions for which the offset store has no position.
 
-    After a crash the store has the positions that the batch started from: then it is no question what was meant.
+    This is not the case after a crash: the store then has the positions from which the batch started.
     """
     for sink in sinks:
         held = sink.held(first)

@@ -1,4 +1,4 @@
-"""A job: what a pipeline reads, what it makes of it, where that goes, and where the reading position is kept.
+"""A job: what a pipeline reads, the SQL over it, the sinks, and where the reading position is kept.
 
     name = "wordcount"
 
@@ -22,7 +22,7 @@
     view = "words"
     path = "words"
 
-Paths are relative to the file. A key that is not known is an error.
+Paths are relative to the file. An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from odradek.storage.regular_files import read_file
 
 RECORDS_VIEW = "records"
 ORIGIN_COLUMNS = ("topic", "partition", "offset")
-"""What says which record of the source a row comes from."""
+"""The columns that say which record of the source a row comes from."""
 TOPIC_SINK_COLUMNS = (*ORIGIN_COLUMNS, "value")
-"""What a topic sink needs of its view."""
+"""The columns that a topic sink needs in its view."""
 PARTITION_COLUMNS = {"topic": "topic", "date": "timestamp"}
-"""What a Parquet sink's folders may be named after, and the column that each needs."""
+"""What the folders of a Parquet sink may be partitioned by, and the column that each needs."""
 DEFAULT_NAME = "odradek"
 _LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -68,11 +68,11 @@ class ParquetSinkSpec:
 
     Attributes:
         path: The folder.
-        view: What is written.
-        name: A view of all that the folder holds, for the sinks after it.
-        partition_by: `topic` and `date` (of `timestamp`), as folders; both need those columns in the view.
-        compression: What Parquet's pages are compressed with.
-        on_held: What to do where the folder holds records of a partition that the offset store has no position of:
+        view: The view that is written.
+        name: The name of a view over all that the folder holds, for the sinks after it.
+        partition_by: `topic`, `date` or both, as folders; the view must have `topic` and `timestamp` respectively.
+        compression: The codec of Parquet's pages.
+        on_held: What to do if the folder holds records of a partition for which the offset store has no position:
             `error`, or `skip` what is held.
     """
 
@@ -89,9 +89,9 @@ class ConsoleSinkSpec:
     """A table on the terminal.
 
     Attributes:
-        sql: What is shown.
-        rows: The most rows of it.
-        title: What stands above it.
+        sql: The query whose rows are shown.
+        rows: The most rows that are shown.
+        title: The title of the table.
     """
 
     sql: str
@@ -104,16 +104,17 @@ class TopicSinkSpec:
     """A topic of a broker.
 
     Attributes:
-        topic: Where records go; it must exist.
-        kafka: How to reach the broker: Kafka's settings, `bootstrap.servers` among them.
-        view: What is forwarded: `topic`, `partition` and `offset` of the source and `value`; `key`, `headers` and
-            `timestamp` where the view has them.
-        partition_by: `source`: the source's partition, modulo those that there are; `key`: as Kafka's producer does.
+        topic: The target topic; it must exist.
+        kafka: Kafka's settings for the broker, including `bootstrap.servers`.
+        view: The view that is forwarded. It needs the source's `topic`, `partition` and `offset`, and `value`; it may
+            have `key`, `headers` and `timestamp`.
+        partition_by: `source`: the source's partition, modulo the number of the target's partitions; `key`: as Kafka's
+            producer does.
         compression: The codec of the batches.
-        transactional_id: What the transactional ids begin with, and the groups of the same names that hold the
-            positions; by default the job's name and the topic. No other sink of any job may have it.
-        on_held: What to do where transactions under these ids have forwarded records of a partition that the offset
-            store has no position of: `error`, `skip` them, or `replay` them.
+        transactional_id: The prefix of the transactional ids, and of the groups of the same names that hold the
+            positions; by default the job's name and the topic. No other sink of any job may use it.
+        on_held: What to do if transactions under these ids have forwarded records of a partition for which the offset
+            store has no position: `error`, `skip` them, or `replay` them.
     """
 
     topic: str
@@ -130,17 +131,17 @@ SinkSpec = ParquetSinkSpec | ConsoleSinkSpec | TopicSinkSpec
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a pipeline needs to know.
+    """The description of a pipeline.
 
     Attributes:
         source: The options of the source, by name.
         offset_store: The address of the offset store.
         sinks: Where the output goes, in order.
-        name: What Spark calls the job.
+        name: The job's name in Spark.
         transforms: The views, in order.
-        offset_store_options: More options of the store; secrets belong here.
+        offset_store_options: More options of the store, such as passwords.
         reset: Where a group without positions starts: `earliest`, `latest`, `none` (an error) or a time in ms.
-        trigger_interval_ms: How often a batch starts; None: what is there now, then the end.
+        trigger_interval_ms: How often a batch starts; None reads what is there now, and then ends.
         max_offsets_per_batch: The most offsets of one batch.
         spark_master: Spark's master.
         spark_conf: Spark's settings.
@@ -178,7 +179,7 @@ class Job:
         self.source_options()
 
     def _check_identities(self) -> None:
-        """Refuse sinks that would take each other's records for their own."""
+        """Refuse sinks that would mistake each other's records for their own."""
         ids: set[str] = set()
         paths: list[Path] = []
         for sink in self.sinks:
@@ -203,14 +204,14 @@ class Job:
                 paths.append(sink.path)
 
     def transactional_id(self, sink: TopicSinkSpec) -> str:
-        """Return what the transactional ids of a sink begin with."""
+        """Return the prefix of a sink's transactional ids."""
         return sink.transactional_id or f"{self.name}-{sink.topic}"
 
     def source_options(self) -> SourceOptions:
         """Check the options of the source.
 
         Raises:
-            JobError: One of them is wrong, or is the pipeline's own to set.
+            JobError: An option is wrong, or only the pipeline may set it.
         """
         for name in self.source:
             if name.lower().startswith(_PLANNED_HERE):
@@ -218,7 +219,7 @@ class Job:
         try:
             return SourceOptions.parse(self.source)
         except OptionError as error:
-            # The error names the option, if it is about one.
+            # The message names the option, if the error is about one.
             named = next((name for name in self.source if re.search(rf"(?i)\b{re.escape(name)}\b", str(error))), None)
             raise JobError(str(error), f"source.{named}" if named else "source") from error
 
@@ -227,7 +228,7 @@ class Job:
         """Read a job from a TOML file.
 
         Raises:
-            JobError: The file cannot be read, or says something that a job cannot do.
+            JobError: The file cannot be read, or does not describe a job that can run.
         """
         try:
             text = read_job(path)
@@ -247,10 +248,10 @@ class Job:
         Args:
             text: The text.
             folder: What its paths are relative to.
-            unknown: Takes up unknown keys; without it the first one is raised.
+            unknown: Collects the errors of unknown keys; without it the first one is raised.
 
         Raises:
-            JobError: It says something that a job cannot do.
+            JobError: The text does not describe a job that can run.
         """
         try:
             content = tomllib.loads(text)
@@ -262,11 +263,11 @@ class Job:
 
 
 def read_job(path: Path) -> str:
-    """Return the text of the file of a job.
+    """Return the text of a job's file.
 
     Raises:
-        FormatError: It is no file, far too long, or not UTF-8.
-        OSError: It cannot be read.
+        FormatError: The path is not a file, or the file is far too long, or not UTF-8.
+        OSError: The file cannot be read.
     """
     try:
         return read_file(path, _LIMIT_BYTES).decode()
@@ -275,7 +276,7 @@ def read_job(path: Path) -> str:
 
 
 def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
-    """Fail where a sink contradicts itself or the views before it; its own view, if it has one, is added to those."""
+    """Fail if a sink contradicts itself or the views before it; add its own view, if it has one, to those."""
     if isinstance(sink, ConsoleSinkSpec):
         return
     if sink.view not in views:
@@ -300,7 +301,7 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
 
 
 class _Table:
-    """A table of the file whose keys are taken one by one; what nobody took is unknown."""
+    """A table of the file whose keys are taken one by one; the keys left at the end are unknown."""
 
     def __init__(self, name: str, content: Mapping[str, Any], unknown: list[JobError] | None) -> None:
         self._name = name
@@ -337,7 +338,7 @@ class _Table:
         return [_Table(f"{self.key(name)}[{number}]", entry, self._unknown) for number, entry in enumerate(entries)]
 
     def texts(self) -> dict[str, str]:
-        """Take every key left, as Spark takes options: nested keys joined by dots, numbers and booleans as text."""
+        """Take every key that is left, as Spark's options: nested keys joined by dots, numbers and booleans as text."""
         left, self._left = self._left, {}
         return dict(_flat("", left))
 

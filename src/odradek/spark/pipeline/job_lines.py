@@ -1,4 +1,4 @@
-"""The lines of a job's file: where each key stands, which the parser of TOML does not tell.
+"""The line of each key in a job's file, which the parser of TOML does not tell.
 
     1  [source]                      source
     2  path = "data"                 source.path
@@ -7,7 +7,7 @@
     7  SELECT offset FROM records
     8  \"\"\"
 
-The file is one that could be parsed. What stands within a value, an inline table for one, is where that value is.
+The file must parse. A key within a value, such as an inline table, has the line of that value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=\s*")
 
 
 class JobLines:
-    """Where the keys of a file are.
+    """The lines of the keys of a file.
 
     Args:
         text: The file.
@@ -57,13 +57,13 @@ class JobLines:
                 until = quotes if is_long and quotes not in value[3:] else None
 
     def line(self, key: str) -> int | None:
-        """Return the line of a key, or of the nearest thing around it; None where there is none."""
+        """Return the line of a key, or of the nearest table around it; None if there is none."""
         while key and key not in self._lines:
             key = re.sub(r"(?:\[\d+\]|\.?[^.\[\]]+)$", "", key)
         return self._lines.get(key)
 
     def text_line(self, key: str, line: int) -> int | None:
-        """Return the line of the file in which a line, from 1, of a text is."""
+        """Return the line of the file that holds a line, counted from 1, of a key's text."""
         first = self._text_lines.get(key)
         return self.line(key) if first is None else first + line - 1
 

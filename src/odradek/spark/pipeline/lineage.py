@@ -1,7 +1,7 @@
-"""Which columns of a view are the source's own: `SELECT 0 AS partition` has a `partition`, and it is another.
+"""Which columns of a view are the source's own: the `partition` of `SELECT 0 AS partition` is not.
 
-Sinks go by a record's topic, partition and offset: a file is named after them, and what a transaction has committed is
-passed over. So they are looked for in Spark's plan, where each column has an id from where it is made on:
+Sinks rely on a record's topic, partition and offset: they name files after them, and skip what a transaction has
+committed. So these columns are traced in Spark's plan, where a column keeps the id that it got when it was made:
 
     Project [topic#1, 0 AS partition#9, offset#3]      topic and offset are the source's, partition is not
       DataSourceV2Relation odradek [topic#1, partition#2, offset#3]
@@ -24,7 +24,7 @@ def origin_columns(frame: DataFrame) -> frozenset[str]:
     Args:
         frame: The view.
     """
-    # The optimised plan has no names of views and queries left, and no casts that change nothing.
+    # The optimised plan has no aliases of views and queries, and no casts without effect.
     plan = frame._jdf.queryExecution().optimizedPlan()
     return frozenset(
         attribute.name()
@@ -46,7 +46,7 @@ def _ids(plan: Any) -> list[int]:
 
 
 def _is_of_source(plan: Any, expression_id: int, name: str) -> bool:
-    """Whether a column of a plan, by its id, is the source's column of a name."""
+    """Whether a column of a plan, by its id, is the source's column with this name."""
     kind, children = _kind(plan), _items(plan.children())
     if not children:
         return _is_column_of_leaf(plan, kind, expression_id, name)
@@ -58,14 +58,14 @@ def _is_of_source(plan: Any, expression_id: int, name: str) -> bool:
         if _kind(expression) == "Alias" and expression.exprId().id() == expression_id:
             taken = expression.child()
             return _kind(taken) == "AttributeReference" and _is_of_source(children[0], taken.exprId().id(), name)
-    # What this node does not make comes through it, from the one child that has it.
+    # A column that this node does not make comes from the one child that has it.
     holding = [child for child in children if expression_id in _ids(child)]
     return len(holding) == 1 and _is_of_source(holding[0], expression_id, name)
 
 
 def _is_column_of_leaf(leaf: Any, kind: str, expression_id: int, name: str) -> bool:
     if kind == "LocalRelation" and leaf.data().isEmpty():
-        # The optimiser found that no row can come through.
+        # The optimiser found that there can be no row.
         return True
     relation = leaf.relation() if kind == "DataSourceV2ScanRelation" else leaf
     if _kind(relation) != "DataSourceV2Relation" or relation.name() != _SOURCE:

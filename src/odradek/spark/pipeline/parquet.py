@@ -1,8 +1,8 @@
 """The Parquet sink: every record once, for any reader of the folder.
 
-Tasks stage a file for each source partition (and date) among their rows; the driver commits them together, as
-`parquet_folder` says. A file that holds records is named after topic, partition and the offsets of its rows, so that a
-batch done again overwrites itself; one that holds something else, such as counts, after the ranges of its batch.
+Tasks stage a file for each source partition (and date) among their rows; the driver commits the files together, as
+`parquet_folder` says. A file of records is named after topic, partition and the offsets of its rows, so a repeated
+batch overwrites its files. A file of other rows, such as counts, is named after the ranges of its batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from odradek.storage.names import TopicPartition
 
 _ROW_GROUP_ROWS = 1 << 20
 _ROW_GROUP_BYTES = 64 << 20
-"""How much of a row group may wait in memory; readers of Parquet work best with a few of them a file."""
+"""The most bytes of a row group in memory; readers of Parquet work best with a few row groups in a file."""
 _WRITTEN = "staged string, final string, rows bigint"
 _WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("final", pa.string()), ("rows", pa.int64())])
 
@@ -56,7 +56,7 @@ class ParquetSink(Sink):
         self._is_by_record: bool | None = None
 
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """Return how far the files reach."""
+        """Return the positions that the files reach."""
         return self._folder.positions
 
     def write(self, batch: Batch) -> None:
@@ -64,7 +64,7 @@ class ParquetSink(Sink):
         staging = self._folder.stage()
         frame = batch.spark.table(self._spec.view)
         if self._is_by_record is None:
-            # Rows whose topic, partition and offset are not the source's belong to the batch, and to no one record.
+            # Rows whose topic, partition and offset are not the source's come from the batch, not from one record.
             self._is_by_record = origin_columns(frame) == set(ORIGIN_COLUMNS)
         task = _WriteTask(
             str(staging), tuple(batch.ranges), token(batch.ranges), self._spec, by_record=self._is_by_record
@@ -73,7 +73,7 @@ class ParquetSink(Sink):
         written = [(Path(row.staged), row.final) for row in frame.mapInArrow(task, _WRITTEN).collect() if row.rows]
         finals = [final for _, final in written]
         if len(set(finals)) != len(finals):
-            # Rows of one partition came out of several tasks with the same offsets at both ends: a join, say.
+            # Several tasks wrote rows of one partition with the same first and last offset, as after a join.
             written = [(staged, f"{final[:-8]}-{number:05d}.parquet") for number, (staged, final) in enumerate(written)]
         ends = {name: Position(end, topic_id=batch.topic_ids.get(name)) for name, end in batch.end_offsets.items()}
         self._folder.commit(staging, written, ends)
@@ -88,12 +88,12 @@ class ParquetSink(Sink):
             spark.read.parquet(str(self._spec.path)).createOrReplaceTempView(self._spec.name)
 
     def close(self) -> None:
-        """Let another pipeline write here."""
+        """Release the folder: another pipeline may write to it."""
         self._folder.close()
 
 
 class _Part(NamedTuple):
-    """What tells one file of a task from another."""
+    """What distinguishes one file of a task from another."""
 
     topic: str | None
     partition: int | None
@@ -127,7 +127,7 @@ class _OpenFile:
                 self.end_offset = max(self.end_offset, last + 1)
 
     def _write_pending(self) -> None:
-        """Write a row group: small ones make a file larger and slower to read."""
+        """Write a row group. Small row groups would make a file larger and slower to read."""
         if self._pending:
             self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=_ROW_GROUP_ROWS)
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
@@ -142,7 +142,7 @@ class _OpenFile:
 
 
 class _WriteTask:
-    """What a Spark task does: stages its rows, one file for each partition (and date) among them."""
+    """The work of a Spark task: stages its rows, one file for each partition (and date) among them."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _WriteTask:
         self._compression = spec.compression
 
     def check(self, columns: list[str]) -> None:
-        """Fail if the rows lack what the folders are named after."""
+        """Fail if the rows lack a column that the folders are named after."""
         for needed in self._partition_by:
             if PARTITION_COLUMNS[needed] not in columns:
                 raise SinkError(f"partition_by {needed}: the view has no column {PARTITION_COLUMNS[needed]}")
@@ -207,7 +207,7 @@ class _WriteTask:
             yield part, batch.filter(functools.reduce(pc.and_, masks))
 
     def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        # The folder's name gives these columns to the readers that know Hive's layout.
+        # Readers that know Hive's layout take these columns from the folder's name.
         dropped = [name for name in self._partition_by if name in rows.schema.names]
         return rows.drop_columns(dropped) if dropped else rows
 

@@ -1,17 +1,17 @@
-"""A folder of Parquet files that changes from one commit to the next, whatever dies.
+"""A folder of Parquet files that changes by atomic commits, even if the program is killed.
 
     words/
       texts-0-00000000000000000000-00000000000000001200.parquet     topic, partition, offset range
-      batch-5f0c9a7be3d4c821-00000.parquet                          rows that belong to no one record, such as counts
+      batch-5f0c9a7be3d4c821-00000.parquet                          rows that are not of one record, such as counts
       _odradek/commit.json     the last commit: the positions that the files reach, the ids of the topics, its renames
                                and removals
       _odradek/lock            held by the one pipeline that writes here
       _odradek/staged/...      files being written; their names do not end in .parquet
 
-Files are staged first. Then which of them become which is written down, and the commit is made by one rename of
-`commit.json`: from there on it is done, for whoever opens the folder next finishes the renames that it lists. Before,
-it is not, and what is staged is thrown away. The ranges of offsets that a file holds are also in its footer
-(`odradek.ranges`), from where the positions are read if `_odradek` was removed.
+Files are staged first. Then `commit.json` is written with the final name of each staged file, and one rename puts it in
+place: that is the commit. If the program dies after it, the next one to open the folder finishes the renames that it
+lists; before it, the staged files are deleted. The footer of a file also has the ranges of offsets that it holds
+(`odradek.ranges`), from which the positions are read if `_odradek` was removed.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class ParquetFolder:
     """A folder that one process at a time commits to.
 
     Args:
-        path: The folder; made if there is none.
+        path: The folder; it is created if it is missing.
 
     Attributes:
         path: The folder.
-        positions: How far the files reach in every partition.
+        positions: The position that the files reach in every partition.
 
     Raises:
         SinkError: Another pipeline writes here, or the last commit cannot be read.
@@ -68,13 +68,13 @@ class ParquetFolder:
             raise
 
     def files(self) -> Iterator[Path]:
-        """Give the Parquet files, in order."""
+        """Yield the Parquet files, in order."""
         for path in sorted(self.path.rglob("*.parquet")):
             if _STATE not in path.relative_to(self.path).parts:
                 yield path
 
     def stage(self) -> Path:
-        """Make a folder for files to come."""
+        """Make and return a folder for staged files."""
         staging = self._staged / uuid.uuid4().hex
         staging.mkdir(parents=True)
         return staging
@@ -86,12 +86,12 @@ class ParquetFolder:
         positions: Mapping[TopicPartition, Position],
         removals: Sequence[Path] = (),
     ) -> None:
-        """Make staged files visible and others go, all or none of it.
+        """Make staged files visible and remove others, all or nothing.
 
         Args:
             staging: What `stage` returned; it is removed.
-            moves: Staged files, durable ones, and the names that they get, relative to the folder.
-            positions: How far the folder reaches with them.
+            moves: Staged files, already durable, and their final names, relative to the folder.
+            positions: The positions that the folder then reaches.
             removals: Files that the new ones replace.
         """
         for folder in (staging, self._staged, self._state, self.path):
@@ -110,16 +110,16 @@ class ParquetFolder:
         shutil.rmtree(staging, ignore_errors=True)
 
     def close(self) -> None:
-        """Let another pipeline write here."""
+        """Release the folder: another pipeline may write to it."""
         self._lock.release()
 
     def _finish(self, moves: Sequence[tuple[str, str]], removals: Sequence[str]) -> None:
-        """Do what a commit says and what is not done yet."""
+        """Do what a commit lists and is not done yet."""
         folders = {self.path}
         for staged, final in moves:
             target = self.path / final
             target.parent.mkdir(parents=True, exist_ok=True)
-            # A file that is not staged any more was renamed before.
+            # A file that is no longer staged was renamed before.
             if (self.path / staged).exists():
                 (self.path / staged).replace(target)
             folders.update(folder for folder in target.parents if folder.is_relative_to(self.path))
@@ -129,7 +129,7 @@ class ParquetFolder:
             (self.path / name).unlink(missing_ok=True)
 
     def _recovered(self) -> dict[TopicPartition, Position]:
-        """Finish the last commit, throw away what is staged, and return the positions."""
+        """Finish the last commit, delete staged files, and return the positions."""
         try:
             content = json.loads(self._commit.read_text(encoding="utf-8"))
             moves = [(str(staged), str(final)) for staged, final in content["moves"]]
@@ -143,7 +143,7 @@ class ParquetFolder:
         except FileNotFoundError:
             positions = self._positions_of_files()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SinkError(f"{self._commit}: this is no commit of a pipeline ({error!r})") from error
+            raise SinkError(f"{self._commit}: not the commit of a pipeline ({error!r})") from error
         else:
             self._finish(moves, removals)
         shutil.rmtree(self._staged, ignore_errors=True)
@@ -161,7 +161,7 @@ def footer_ranges(path: Path) -> list[OffsetRange]:
     """Return the ranges that a file says it holds.
 
     Raises:
-        SinkError: The file does not say so: it is somebody else's.
+        SinkError: The file does not say so: a pipeline did not write it.
     """
     try:
         metadata: Mapping[bytes, bytes] = pq.read_metadata(path).metadata or {}
@@ -172,5 +172,5 @@ def footer_ranges(path: Path) -> list[OffsetRange]:
 
 
 def format_ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
-    """Write ranges for a footer."""
+    """Format ranges for a footer."""
     return json.dumps([[*name, start, end] for name, (start, end) in sorted(ranges.items())]).encode()

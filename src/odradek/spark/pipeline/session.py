@@ -14,11 +14,11 @@ from odradek.spark.spark_session import session, workers_hint
 
 
 def open_session(job: Job) -> SparkSession:
-    """Start Spark as the job says, or take the session that runs.
+    """Start Spark as the job says, or use the running session.
 
     Raises:
         JobError: Spark does not start.
-        SparkStartError: There is no Java to start it with, or the session that runs has workers without Odradek.
+        SparkStartError: Java is missing, or the workers of the running session do not have Odradek.
     """
     try:
         return session(job.name, master=job.spark_master, conf=job.spark_conf)
@@ -27,7 +27,7 @@ def open_session(job: Job) -> SparkSession:
 
 
 def explain(error: Exception) -> JobError:
-    """Put into one line why Spark could not do something: what a task of ours said, or Spark's own first line."""
+    """Return in one line why Spark failed: the error of a task of ours, or the first line of Spark's own."""
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return JobError(f"Spark has ended while it was at work ({error})")
     text = str(error)

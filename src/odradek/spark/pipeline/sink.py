@@ -14,16 +14,16 @@ from odradek.storage.names import TopicPartition
 
 
 def check_same_topic(holder: str, name: TopicPartition, held: Position, topic_id: str | None) -> None:
-    """Check that what is held of a partition is of the topic that has its name now.
+    """Check that what a sink holds of a partition comes from the current topic of that name.
 
     Args:
-        holder: Who holds it, in a few words.
+        holder: A description of the sink, for the error.
         name: The partition.
-        held: How far, and of which topic.
-        topic_id: The id of the topic now.
+        held: The position that the sink holds, with the topic's id.
+        topic_id: The current id of the topic.
 
     Raises:
-        SinkError: It is of another topic.
+        SinkError: It comes from an earlier topic of that name.
     """
     if not is_same_topic(held.topic_id, topic_id):
         raise SinkError(
@@ -35,12 +35,12 @@ def check_same_topic(holder: str, name: TopicPartition, held: Position, topic_id
 class Sink(ABC):
     """Somewhere that the output of batches goes.
 
-    The order of work is: every sink writes the batch, then the offset store takes its end. So a sink may be ahead of
-    the store after a crash; one that says so through `positions` is given only what it does not hold yet.
+    Every sink writes the batch, then the offset store takes its end. So after a crash a sink may be ahead of the store;
+    a sink that says so through `positions` is given only what it does not hold yet.
 
     Attributes:
         description: What it is, in a few words.
-        on_held: What to do where the sink holds records of a partition that the offset store has no position of:
+        on_held: What to do if the sink holds records of a partition for which the offset store has no position:
             `error`, `skip` what is held, or `replay` it.
         wants_whole_partitions: Whether a task should have all of a source partition's rows, not a split of them.
     """
@@ -51,24 +51,24 @@ class Sink(ABC):
 
     @abstractmethod
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """Return how far the sink holds each partition, to be cut from what it is given; nothing if it cuts itself."""
+        """Return the position that the sink holds of each partition, below which it is given nothing; may be empty."""
 
     def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
-        """Return how far the sink holds these partitions; those of which it holds nothing are left out."""
+        """Return the positions that the sink holds of these partitions; partitions without one are left out."""
         positions = self.positions()
         return {name: positions[name] for name in partitions if name in positions}
 
     def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
-        """Forget what is held of partitions, so that it is written again from these places on."""
+        """Forget what is held of partitions, so that it is written again from these positions."""
         raise SinkError(f"{self.description}: what it holds cannot be written again")
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
-        """Write a batch, whose views are defined; what returns is durable."""
+        """Write a batch, whose views are defined. When this returns, the batch is durable."""
 
     def define_views(self, spark: SparkSession) -> None:  # noqa: B027 - most sinks have none
-        """Define the views that the sinks after this one may query; also called where nothing was left to write."""
+        """Define the views that the sinks after this one may query; also called if nothing was left to write."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is held."""
+        """Close what the sink holds open."""

@@ -1,11 +1,11 @@
-"""What can be told of the SQL of a job without Spark: whether it parses, and whether views and columns are there.
+"""Checks the SQL of a job without Spark: whether it parses, and whether its views and columns exist.
 
     records    key value topic partition offset timestamp timestampType [headers]
     words      SELECT topic, word FROM (...records...)          ->  topic word
     sink       SELECT wrod FROM words                           ->  there is no column wrod in words; did you mean word?
 
-sqlglot parses, in Spark's dialect. Where it cannot know what columns something has (a generator without names, a table
-of a catalog) nothing is said of columns: a job that Spark would run is not refused.
+sqlglot parses it, in Spark's dialect. If the columns of something cannot be known (a generator without names, a table
+of a catalog), they are not checked: a job that Spark would run is not refused.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _DIALECT = "spark"
 # After GROUP BY sqlglot takes the function for the clause WINDOW; this one has the same columns.
 _WINDOW = re.compile(r"\bwindow(\s*\()", re.IGNORECASE)
 _MADE_BY_FUNCTIONS = frozenset({"window", "session_window"})
-# It would warn of what it takes as it is.
+# It would warn of syntax that it passes on without parsing.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 Columns = tuple[str, ...] | None
-"""The columns of a view; None where they are not known."""
+"""The columns of a view; None if they are not known."""
 
 
 class SqlFinding(NamedTuple):
     """Something wrong in a query.
 
     Attributes:
-        reason: What.
-        line: In which of its lines, from 1.
+        reason: What is wrong.
+        line: The line in the query, from 1.
     """
 
     reason: str
@@ -52,7 +52,7 @@ class Query:
     Args:
         sql: Its text.
         views: The views before it, and their columns.
-        has_catalog: Whether there may be tables beside the views.
+        has_catalog: Whether there may be tables besides the views.
 
     Attributes:
         findings: What is wrong with it.
@@ -85,7 +85,7 @@ class Query:
             details = getattr(error, "errors", None) or [{}]
             reason = _plain(details[0].get("description") or str(error).splitlines()[0])
             near = details[0].get("highlight")
-            told = f"this is no SQL: {reason.rstrip('.')}{f', at {near!r}' if near else ''}"
+            told = f"not valid SQL: {reason.rstrip('.')}{f', at {near!r}' if near else ''}"
             self.findings.append(SqlFinding(told, int(details[0].get("line") or 1)))
             return None
         except RecursionError:
@@ -103,7 +103,7 @@ class Query:
         return None
 
     def _resolve(self, query: exp.Expression) -> None:
-        # Names that Spark makes of expressions are not those that sqlglot would make.
+        # Spark and sqlglot name unnamed expressions differently.
         opaque = [part for part in query.find_all(exp.Select) if not _is_named(part)]
         schema: dict[str, object] = {
             name: dict.fromkeys(columns, "string") for name, columns in self._views.items() if columns
@@ -139,7 +139,7 @@ class Query:
             if not known or name in told | _MADE_BY_FUNCTIONS or isinstance(column.this, exp.Star):
                 continue
             if column.table and column.table not in known:
-                # Of a query around this one, if that has it; or a field of a structure.
+                # It may be a column of an outer query, or a field of a struct.
                 is_own = scope.parent is None and not column.find_ancestor(exp.Lambda)
                 if is_own and is_closed and column.table.lower() not in fields | _aliases(scope.expression):
                     reason = f"there is no view or alias {column.table}{nearest(column.table, sources)}"
@@ -151,7 +151,7 @@ class Query:
             if any(held is None or name in held for held in columns):
                 continue
             if not column.table and name in _aliases(scope.expression):
-                # GROUP BY, ORDER BY and HAVING may mean what is selected.
+                # GROUP BY, ORDER BY and HAVING may refer to the aliases of the SELECT.
                 continue
             told.add(name)
             candidates = [part for held in columns for part in held or ()]
@@ -170,16 +170,16 @@ class Query:
 
 
 def _plain(text: str) -> str:
-    """Return sqlglot's words without the names of its classes."""
+    """Return sqlglot's message without the names of its classes."""
     match = re.search(r"missing for <class '[\w.]*?(\w+)'>", text)
     return f"something is missing after {match[1].upper()}" if match else text
 
 
 def _tables(query: exp.Expression) -> Iterator[exp.Table]:
-    """Give the tables that a query reads, without those that it defines itself and those that are functions."""
+    """Yield the tables that a query reads, except those that it defines itself and those that are functions."""
     defined = {part.alias.lower() for part in query.find_all(exp.CTE)}
     for table in query.find_all(exp.Table):
-        # A hint, as `/*+ BROADCAST(b) */`, names aliases.
+        # A hint such as `/*+ BROADCAST(b) */` names aliases.
         if table.find_ancestor(exp.Hint) is not None:
             continue
         if isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in defined):
@@ -187,13 +187,13 @@ def _tables(query: exp.Expression) -> Iterator[exp.Table]:
 
 
 def _is_named(select: exp.Expression) -> bool:
-    """Whether every column of a SELECT has a name that is written there."""
+    """Whether every column of a SELECT has an explicit name."""
     named = (exp.Alias, exp.Column, exp.Dot, exp.Literal)
     return all(isinstance(part, named) or part.is_star for part in select.expressions)
 
 
 def _aliases(select: exp.Expr) -> set[str]:
-    """Return the names that a SELECT gives to something else than the column of that name."""
+    """Return the aliases of a SELECT that are not the column of the same name."""
     return {
         part.alias.lower()
         for part in select.expressions

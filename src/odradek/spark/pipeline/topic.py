@@ -1,11 +1,11 @@
-"""A topic of a broker: records forwarded exactly once, each source partition in transactions of its own.
+"""The topic sink: forwards records to a broker exactly once, each source partition in its own transactions.
 
     task   for each source partition of the batch
-             take its transactional id over, and look where the last transaction ended
-             rows below that are done already; rows from there on go out, and the batch's end with them
+             take over its transactional id, and read the position of the last transaction
+             skip rows below that; send the others, and commit them together with the batch's end
 
-So whoever dies, and whenever: either the rows and the position of a source partition are both there, or neither is,
-and the tasks need not wait for each other. A partition without rows in the batch still gets its position.
+So after any crash the rows and the position of a source partition are either both there or both missing, and the tasks
+need not wait for each other. A partition without rows in the batch still gets its position.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TopicSink(Sink):
 
     Args:
         spec: Which view, and where to.
-        transactional_id: What the transactional ids begin with; the source's partition follows.
+        transactional_id: The prefix of the transactional ids; the source's partition follows.
 
     Raises:
         SinkError: There is no such topic.
@@ -61,7 +61,7 @@ class TopicSink(Sink):
         client = BrokerClient(self._settings)
         try:
             found = client.attempt("looking for the target topic", lambda: client.topics([spec.topic]))
-            # A broker learns of a topic a moment after the controller has answered that it was created.
+            # A broker learns of a new topic a moment after the controller has answered.
             deadline = time.monotonic() + _NEW_TOPIC_S
             while spec.topic not in found and time.monotonic() < deadline:
                 time.sleep(0.2)
@@ -73,11 +73,11 @@ class TopicSink(Sink):
         self._partitions = len(found[spec.topic].leaders)
 
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """Return nothing: the transactions know, and the tasks ask them."""
+        """Return nothing: the tasks ask the broker for the positions of their transactions."""
         return {}
 
     def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
-        """Return how far transactions under this sink's ids have forwarded partitions."""
+        """Return the positions up to which this sink's transactions have forwarded partitions."""
         found = {}
         client = BrokerClient(self._settings)
         try:
@@ -90,7 +90,7 @@ class TopicSink(Sink):
         return found
 
     def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
-        """Set the positions back, in transactions without a record."""
+        """Set the positions back, by transactions without records."""
         client = BrokerClient(self._settings)
         try:
             for name, start in sorted(starts.items()):
@@ -110,8 +110,8 @@ class TopicSink(Sink):
             made = sorted(set(ORIGIN_COLUMNS) - origin_columns(frame))
             if made:
                 raise SinkError(
-                    f"{self.description}: the column {made[0]} of the view {self._spec.view} is not that of the "
-                    "source, by which the sink knows what it has forwarded: select the source's, and give yours "
+                    f"{self.description}: the column {made[0]} of the view {self._spec.view} is not the source's, "
+                    "which the sink needs to know what it has forwarded: select the source's column, and give yours "
                     "another name"
                 )
             self._is_by_record = True
@@ -123,7 +123,7 @@ class TopicSink(Sink):
         task.advance([part for part in batch.ranges if part.topic_partition not in done])
 
     def close(self) -> None:
-        """Do nothing: connections last as long as a task."""
+        """Do nothing: the sink keeps no connection open."""
 
 
 def _transaction(client: BrokerClient, spec: TopicSinkSpec, prefix: str, source: TopicPartition) -> Transaction:
@@ -132,17 +132,17 @@ def _transaction(client: BrokerClient, spec: TopicSinkSpec, prefix: str, source:
 
 
 def _by_partition(frame: DataFrame) -> DataFrame:
-    """Bring the rows of each source partition into one task, in order, unless they are there already."""
+    """Bring the rows of each source partition into one task, in order, unless they already are."""
     plan = frame._jdf.queryExecution().executedPlan().toString()
     moved = any(word in plan for word in ("Exchange", "Union", "Join", "CartesianProduct"))
     if not moved and plan.count("BatchScan") == 1:
-        # One task for each split, and one split for each partition.
+        # There is one split for each partition, and one task for each split.
         return frame
     return frame.repartition("topic", "partition").sortWithinPartitions(*ORIGIN_COLUMNS)
 
 
 class _ForwardTask:
-    """What a Spark task does: a transaction for each source partition among its rows."""
+    """The work of a Spark task: a transaction for each source partition among its rows."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _ForwardTask:
         yield pa.RecordBatch.from_pydict(results, schema=_SENT_SCHEMA)
 
     def advance(self, ranges: list[OffsetRange]) -> None:
-        """Commit the ends of partitions that had nothing to forward."""
+        """Commit the ends of partitions without rows to forward."""
         if not ranges:
             return
         client = BrokerClient(self._settings)
@@ -198,7 +198,7 @@ class _ForwardTask:
         holder = f"topic {self._spec.topic}"
         check_same_topic(holder, source, Position(held.offset, topic_id=held.topic_id), topic_id)
         stored = self._stored_offsets.get(source, wanted.start_offset)
-        # Records between the stored position and the range were lost, and failOnDataLoss=false passes over that.
+        # Records between the stored position and the range were lost, and failOnDataLoss=false skips them.
         if held.offset < stored:
             raise SinkError(
                 f"{holder}: {source} is forwarded up to offset {held.offset}, and the offset store "
@@ -214,7 +214,7 @@ class _ForwardTask:
 
 
 class _Forwarding:
-    """One source partition on its way."""
+    """One source partition while it is forwarded."""
 
     def __init__(
         self, transaction: Transaction, wanted: OffsetRange, position: int, topic_id: str | None, task: _ForwardTask
@@ -228,7 +228,7 @@ class _Forwarding:
         self._by_key = task.by_key
 
     def forward(self, rows: pa.RecordBatch) -> None:
-        """Send the rows that are not there yet."""
+        """Send the rows that were not forwarded before."""
         if self._position > self.wanted.start_offset:
             rows = rows.filter(pc.greater_equal(rows.column("offset"), self._position))
         if not rows.num_rows:
@@ -243,13 +243,13 @@ class _Forwarding:
             self._transaction.send(target, content.filter(pc.equal(targets, target)))
 
     def commit(self) -> None:
-        """End the transaction, with the batch's end as the position; nothing if that is there already."""
+        """Commit the transaction, with the batch's end as the position; do nothing if that was committed before."""
         if self._position < self.wanted.end_offset:
             self._transaction.commit(CommittedPosition(self.wanted.end_offset, self._topic_id))
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """Cut a batch where the source partition changes."""
+    """Cut a batch of rows wherever the source partition changes."""
     if not batch.num_rows:
         return
     topics, partitions = batch.column("topic"), batch.column("partition")
@@ -267,7 +267,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatc
 
 
 def _key_partitions(keys: pa.Array, partitions: int, source_partition: int) -> pa.Array:
-    """Return where Kafka's default partitioner puts keys; records without one stay together."""
+    """Return the partitions that Kafka's default partitioner gives to keys; records without a key stay together."""
     encoded = keys.dictionary_encode()
     targets = [partition_for_key(key, partitions) for key in encoded.dictionary.to_pylist()]
     found = pa.array(targets, pa.int32()).take(encoded.indices)
