@@ -1,11 +1,11 @@
-"""Measures the packages that could do each codec, both ways, and prints one Markdown table.
+"""Measures the packages that implement each codec, both ways, and prints one Markdown table.
 
     python benchmarks/codecs.py [--seconds 0.3]
 
-The data is JSON-like records with some random bytes in them, in blocks of 64 KiB and of 1 MiB. Every candidate gets
-the same compressed block, framed as Kafka frames it, and the best of many runs counts. `best` is the speed in
-relation to the fastest candidate for the same block; a package that is not installed is left out. "into" reuses one
-buffer from run to run. pyarrow is there as a yardstick: the core does not import it.
+The data is JSON-like records with some random bytes, in blocks of 64 KiB and of 1 MiB. Every candidate gets the same
+compressed block, framed as Kafka frames it, and the best of many runs counts. `best` is the speed relative to the
+fastest candidate for the same block; a package that is not installed is left out. "into" reuses one buffer from run to
+run. pyarrow is included as a yardstick: the core does not import it.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ LINE_UPS: dict[Codec, tuple[Callable[[bytes, int, memoryview], Candidates], Call
 
 
 def best_seconds(candidates: Candidates, seconds: float) -> dict[str, float]:
-    """Return the shortest run of each; they take turns, so that a busy machine slows all of them alike."""
+    """Return the shortest run of each candidate; they take turns, so that a busy machine slows all of them alike."""
     best = dict.fromkeys(candidates, float("inf"))
     end = time.perf_counter() + seconds * len(candidates)
     while time.perf_counter() < end:

@@ -3,10 +3,10 @@
     python benchmarks/compaction.py [--megabytes 256] [--directory DIR] [--kafka]
 
 Prints one Markdown table: MB/s of log cleaned, of the part that builds the offset map and of the part that copies,
-beside a memcpy of the same bytes and a plain write of them to a file, all in one run. A key is met eight times or so,
-as in a table of the latest states of users. With `--kafka` Apache Kafka cleans the same segments, with the same size of
-offset map, three times one after the other, and the last column is the best that its own cleaner says of its speed: the
-first time its code is not compiled yet. It needs java and mvn, as the interop tests do.
+beside a memcpy of the same bytes and a plain write of them to a file, all in one run. Each key occurs about eight
+times, as in a table of the latest states of users. With `--kafka` Apache Kafka cleans the same segments, with an offset
+map of the same size, three times in a row; the last column is the best speed that its cleaner reports, because its code
+is not yet compiled the first time. It needs java and mvn, as the interop tests do.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KAFKA_ROUNDS = 3
 
 
 class Folder:
-    """A partition's folder that nobody appends to."""
+    """A partition's folder to which nothing is appended."""
 
     def __init__(self, path: Path, end_offset: int) -> None:
         self.topic_partition = TopicPartition("benchmark", 0)
@@ -74,7 +74,7 @@ class Folder:
 
 
 def write_log(path: Path, megabytes: int, value_bytes: int, batch_records: int, codec: int) -> tuple[Folder, int]:
-    """Write segments of batches from one template each, so that writing does not take longer than cleaning."""
+    """Write segments, each of batches from one template, so that writing does not take longer than cleaning."""
     source = random.Random(7)
     keys = max(1, megabytes * (1 << 20) // (value_bytes + 30) // 8)
     offset = written = 0
@@ -96,7 +96,7 @@ def write_log(path: Path, megabytes: int, value_bytes: int, batch_records: int, 
 
 
 def yardsticks(path: Path) -> tuple[float, float]:
-    """Return how many seconds a memcpy of a folder's segments takes, and a plain write of them to a file."""
+    """Return the seconds of a memcpy of a folder's segments, and of a plain write of them to a file."""
     data = b"".join(segment.read_bytes() for segment in sorted(path.glob("*.log")))
     started = time.perf_counter()
     bytearray(data)

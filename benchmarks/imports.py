@@ -1,9 +1,10 @@
-"""Measures what the package takes to import, beside what Python takes to start.
+"""Measures how long the package takes to import, beside the start of Python.
 
     python benchmarks/imports.py [--rounds 20]
 
-Each round starts a new process for each line, one after the other; the best of each counts. The time is processor time,
-which other programs disturb least, beyond a bare start of the same Python in the same run; the ratio is to that start.
+Each round starts a new process for each line, one after the other; the best of each counts. The figures are processor
+time, which other programs disturb least, beyond that of a bare start of the same Python in the same run; the ratio is
+to that start.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def main() -> None:
     statements = {"bare Python": BARE, **STATEMENTS}
     best = dict.fromkeys(statements, float("inf"))
     for name, statement in statements.items():
-        # Not counted: it writes the bytecode.
+        # Not counted: the first run writes the bytecode.
         seconds(statement)
         best[name] = seconds(statement)
     for _ in range(rounds - 1):

@@ -2,23 +2,23 @@
 
     python benchmarks/records.py [--megabytes 128] [--quick] [--kafka]
 
-Prints Markdown tables of one run on one core. The segment is made here, in memory that the kernel calls a file (so the
-page cache is warm), and mapped as the library maps it. GB/s count the bytes of the segment before compression, M/s are
-millions of records; the best of several rounds counts: what else the machine does can only slow a round down.
+Prints Markdown tables of one run on one core. The segment is made here, as a file in memory (so the page cache is
+warm), and mapped as the library maps it. GB/s count the bytes of the segment before compression, M/s are millions of
+records a second. The best of several rounds counts: other work of the machine can only slow a round down.
 
 * *copied* and *views* are ours, with every checksum verified: into binary columns, and into view columns.
 * `memcpy` copies the same bytes into fresh memory, `crc` verifies the checksums of the same batches and does nothing
   else, *codec* decompresses (or compresses) them one after the other into one buffer and does nothing else.
 * A ratio is our throughput divided by the yardstick's. For compressed data the second yardstick is codec and checksum
-  together: what no reader that verifies checksums can pass.
-* Beside the fastest of Python's clients that read these bytes in memory stands the most that could be: the checksum
-  (and the codec), and a copy of as many bytes as the columns have between two places in the cache, nothing else.
+  together, the limit of any reader that verifies checksums.
+* "Most that could be" is the limit of any decoder, relative to the fastest of Python's clients on the same bytes in
+  memory: the checksum (and the codec), and a copy within the cache of as many bytes as the columns have.
 
-The third table has bytes that are no batches, as damage leaves them: how fast the next batch is looked for in them,
-beside a copy into fresh memory.
+The third table is of damaged bytes that hold no batch: how fast they are searched for the next batch, beside a copy
+into fresh memory.
 
 confluent-kafka decodes only what it fetches. With `--kafka`, Apache Kafka 4.3.1 serves such segments (it needs java and
-mvn, as the interop tests do), and the last table has it beside aiokafka and ours, each with socket and broker.
+mvn, as the interop tests do), and the last table compares it with aiokafka and Odradek, each with socket and broker.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def make_segment(path: Path, value_bytes: int, batch_records: int, codec: int, s
     with path.open("wb+") as file:
         while uncompressed < size_bytes:
             batch, plain_bytes = templates[count % len(templates)]
-            # The base offset lies outside of what the checksum covers.
+            # The checksum does not cover the base offset.
             file.write(offset.to_bytes(8, "big") + batch[8:])
             offset += batch_records
             uncompressed += plain_bytes
@@ -149,7 +149,7 @@ def best(rounds: int, function: Callable[[], object]) -> float:
 
 
 def decode(segment: Segment, columns: list[str] | None, *, views: bool = False) -> None:
-    """Decode a segment to Arrow and let go of each record batch."""
+    """Decode a segment to Arrow and drop each record batch."""
     rows = sum(
         batch.num_rows for batch in decode_slices([segment], select(columns, views=views), topic="bench", partition=0)
     )
@@ -230,7 +230,7 @@ def clients(segment: Segment, size_bytes: int) -> dict[str, float]:
 
 
 def encode(batches: list[pa.RecordBatch], batch_records: int, codec: Codec) -> None:
-    """Encode Arrow record batches and let go of what comes out."""
+    """Encode Arrow record batches and drop the output."""
     options = BatchOptions(codec=codec)
     for batch in batches:
         for _ in encode_batches(batch, options, max_batch_records=batch_records):
@@ -238,7 +238,7 @@ def encode(batches: list[pa.RecordBatch], batch_records: int, codec: Codec) -> N
 
 
 def compression_alone(segment: Segment, codec: Codec, size_bytes: int) -> tuple[Callable[[], None], int]:
-    """Return a function that compresses the records of every batch at the head of a segment, and their bytes."""
+    """Return a function that compresses the records of the first batches of a segment, and their size in bytes."""
     decompressor = Decompressor()
     view = memoryview(segment.data)
     parts: list[bytes] = []
@@ -306,7 +306,7 @@ def table(head: str) -> None:
 
 
 def encoding(segment: Segment, batch_records: int, codec: Codec, rounds: int) -> list[str]:
-    """Measure encoding the records of a segment again and return its cells."""
+    """Measure encoding the records of a segment and return its cells."""
     batches: list[pa.RecordBatch] = []
     rows = 0
     for batch in decode_slices([segment], select(COLUMNS[1:]), topic="bench", partition=0):
@@ -352,10 +352,10 @@ def decoding(segment: Segment, codec: Codec, rounds: int) -> list[str]:
 
 
 def segment_bytes(value_bytes: int, batch_records: int, codec: Codec, megabytes: int) -> int:
-    """Return how large a segment is to be, so that a round takes some hundredths of a second at least."""
+    """Return the size of a segment in bytes, so that a round takes at least some hundredths of a second."""
     if codec == Codec.NONE:
         return megabytes << 20
-    # A call a batch is what small batches cost.
+    # Small batches cost one call each.
     most = 4 if value_bytes * batch_records < 1000 else 16 if codec in (Codec.GZIP, Codec.ZSTD) else 64
     return min(megabytes, most) << 20
 
@@ -368,7 +368,7 @@ def segment_of(value_bytes: int, batch_records: int, codec: Codec, size_bytes: i
 
 
 def report_damage(rounds: int, size_bytes: int) -> None:
-    """Print how fast what is no batch is passed over."""
+    """Print how fast bytes that hold no batch are skipped."""
     source = random.Random(1)
     words = ["".join(source.choices(string.ascii_lowercase, k=source.randint(2, 9))).encode() for _ in range(2000)]
     table(DAMAGE_HEAD)

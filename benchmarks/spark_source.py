@@ -2,17 +2,17 @@
 
     python benchmarks/spark_source.py [--records 2000000] [--rounds 3] [--value-bytes 200] [--kafka]
 
-One session, `local[2]`, one run; the log is made here. Every timing plans a new DataFrame (Spark reuses what an old one
-has shuffled), the sources take turns, and the best round counts: what else the machine does can only slow one down. A
-ratio is the time in relation to Parquet's in the same run. `narrowed` is the same source with a `.schema(...)` of the
-columns that the job needs, as Parquet prunes them by itself. With `--kafka`, Apache Kafka 4.3.1 serves the same folder
-(it needs Maven), and the source reads from there too.
+One session, `local[2]`, one run; the log is made here. Every timing plans a new DataFrame (Spark reuses the shuffle
+output of an old one), the sources take turns, and the best round counts: other work of the machine can only slow a
+round down. A ratio is the time divided by Parquet's in the same run. `narrowed` is the same source with a
+`.schema(...)` of the columns that the job needs; Parquet prunes columns by itself. With `--kafka`, Apache Kafka 4.3.1
+serves the same folder (it needs Maven), and the source reads from there too.
 
-`floor` is a Python data source that reads nothing: it hands one ready batch of the same columns to Spark again and
-again, as many rows in as many tasks. What it takes is what Spark takes to move rows out of any Python source.
+`floor` is a Python data source that reads nothing: it gives Spark the same ready batch again and again, for as many
+rows in as many tasks. Its time is what Spark needs to move rows out of any Python source.
 
-Last comes what a micro-batch costs that has nothing to do: one of a pipeline, one row of the streaming source, and one
-of Spark's `rate` source.
+The last figures are the cost of the smallest micro-batches: an empty one of a pipeline, and one row from the streaming
+source and from Spark's `rate` source.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BASE_TIMESTAMP = 1_700_000_000_000
 
 
 class _FloorSource(DataSource):
-    """As many rows in as many tasks as the log has, all of them the log's first batch again."""
+    """As many rows in as many tasks as the log has, all of them repeats of the log's first batch."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,10 +1,10 @@
-"""Measures the log: appends beside plain writes, look-ups, opening a large directory, memory per partition.
+"""Measures the log: appends beside plain writes, look-ups, opening a large directory, memory of each partition.
 
     python benchmarks/storage.py [--megabytes 256] [--partitions 1000] [--segments 10000] [--directory DIR]
 
-All in one run on one machine, as ratios where there is something to compare with: an append of ready batches beside a
-plain `write` of the same bytes, with the same number of calls. The look-ups are by offset and by time, at random, in a
-log of 1,000 segments. The directory is one that was closed in order, as after any normal stop.
+All figures are of one run on one machine. An append of ready batches is compared with a plain `write` of the same
+bytes, with the same number of calls. The look-ups are by offset and by time, at random, in a log of 1,000 segments.
+The directory was closed cleanly, as after any normal stop.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def measure_appends(directory: Path, megabytes: int) -> None:
         seconds = dict.fromkeys(ways, float("inf"))
         for _ in range(ROUNDS):
             for name, way in ways.items():
-                # What the kernel still writes of the one before would slow this one down.
+                # Writeback of the case before would slow this one down.
                 os.sync()
                 seconds[name] = min(seconds[name], way(directory, batches))
         speeds = {name: calls * size / best / 1e6 for name, best in seconds.items()}
@@ -84,7 +84,7 @@ def measure_appends(directory: Path, megabytes: int) -> None:
 
 
 def write_plainly(directory: Path, batches: list[bytes]) -> float:
-    """Return the seconds of one write a batch."""
+    """Return the seconds of one write for each batch."""
     path = directory / "plain"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     with timed() as times:
@@ -104,7 +104,7 @@ def new_log(directory: Path) -> Iterator[WritableLog]:
 
 
 def as_leader(directory: Path, batches: list[bytes]) -> float:
-    # A producer's batches begin with offset 0; each memory is its own, as from a socket.
+    # A producer's batches begin with offset 0; each has its own memory, as from a socket.
     given = [bytearray(8) + batch[8:] for batch in batches]
     with new_log(directory) as log, timed() as times:
         for batch in given:

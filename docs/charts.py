@@ -1,8 +1,8 @@
-"""Draws the charts of docs/benchmarks.md from the figures in its tables, and in those of docs/spark.md.
+"""Draws the charts of docs/benchmarks.md from the tables of that page and of docs/spark.md.
 
 python docs/charts.py
 
-Run again, it gives the same files; nothing is measured.
+Nothing is measured; another run gives the same files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Chart(NamedTuple):
 
     Attributes:
         title: What is shown.
-        unit: Of what, and whether more or less is better.
+        unit: The unit, and whether more or less is better.
         series: The name of each bar of a group.
         groups: The name of each group, and its bars.
     """
@@ -38,7 +38,7 @@ class Chart(NamedTuple):
 
 
 def tables(page: str) -> Iterator[list[dict[str, str]]]:
-    """Give the tables of a page: each row by the names of its columns."""
+    """Yield the tables of a page; each row is a dict by column."""
     text = (DOCS / page).read_text(encoding="utf-8")
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
@@ -46,7 +46,7 @@ def tables(page: str) -> Iterator[list[dict[str, str]]]:
 
 
 def rows(page: str, column: str) -> list[dict[str, str]]:
-    """Return the rows of the table that has a column."""
+    """Return the rows of the one table that has a column."""
     found = [table for table in tables(page) if table and column in table[0]]
     assert len(found) == 1, f"{len(found)} tables of {page} have the column {column}"
     return found[0]

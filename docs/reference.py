@@ -2,7 +2,7 @@
 
 python docs/reference.py build/docs
 
-A warning (a name that does not resolve, an annotation that cannot be evaluated) ends the build.
+A warning (a name that does not resolve, an annotation that cannot be evaluated) fails the build.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MODULES = [
     "odradek.spark.pipeline.driver",
     "odradek.testing.offset_store_suite",
 ]
-"""What the reference shows; their submodules only where they are named too."""
+"""The modules in the reference; a submodule is included only if it is named."""
 
 
 def specs() -> list[str]:
-    """Return the modules as pdoc takes them: each without its submodules."""
+    """Return the modules as pdoc's patterns: each without its submodules."""
     # A pattern leaves out what came before it, so parents come first in the list.
     return [spec for name in MODULES for spec in (name, rf"!{re.escape(name)}\..+")]
 
@@ -44,11 +44,11 @@ def build(directory: Path) -> None:
     for name in MODULES:
         module = importlib.import_module(name)
         for public in getattr(module, "__all__", ()):
-            # pdoc looks at a module's own names, and some are only loaded when they are asked for.
+            # pdoc looks only at names that are loaded already, and some are loaded on first use.
             value = getattr(module, public)
             setattr(module, public, value)
             if isinstance(value, type) and issubclass(value, tuple):
-                # pdoc evaluates the annotations of a NamedTuple's constructor where their names are not known.
+                # pdoc evaluates the annotations of a NamedTuple's constructor in a module that lacks their names.
                 value.__new__.__annotations__ = get_type_hints(value)
     pdoc.render.configure(docformat="google", show_source=False, footer_text="Odradek")
     pdoc.pdoc(*specs(), output_directory=directory)

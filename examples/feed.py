@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("topic")
     parser.add_argument("--seconds", type=float, default=60)
     arguments = parser.parse_args()
-    # An ended feeder closes its log like any other program.
+    # SIGTERM closes the log, too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     end = time.monotonic() + arguments.seconds
     with odradek.open(arguments.log_dir) as logs:

@@ -1,8 +1,9 @@
-"""Records a first session in a terminal as a picture: what is typed, and what is really printed.
+"""Records a first session in a terminal as an SVG picture: the commands, and their real output.
 
 python examples/record_terminal.py docs/terminal.svg
 
-The program is the README's first; it and the commands run in an empty directory. Run again, it gives the same picture.
+The program is the first one of the README; it and the commands run in an empty directory. Another run gives the same
+picture.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ COMMANDS = [
     "ls -A data data/events-0",
 ]
 
-# As rich has it, without the fonts that it would load from elsewhere.
+# rich's template, without its web fonts.
 PICTURE = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -69,7 +70,7 @@ def run(command: str, directory: Path) -> str:
     here = Path(sys.executable).parent
     interpreter = {"python": [sys.executable], "odradek": [sys.executable, str(here / "odradek")]}
     command_line = [*interpreter.get(program, [program]), *arguments]
-    # Messages go to stderr, and are on a terminal between the rest.
+    # On a terminal, messages on stderr appear among the output.
     ended = subprocess.run(
         command_line, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
     )

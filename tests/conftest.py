@@ -20,7 +20,7 @@ check_lock_order(True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of each `sampled` test leave the first case among the quick ones; the others are slow."""
+    """Keep the first case of each `sampled` test among the quick tests, and mark the others slow."""
     seen: set[str] = set()
     for item in items:
         if item.get_closest_marker("sampled") is not None:
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def real_locks() -> Iterator[None]:
-    """Take the locks that no exception can leave taken; those that check their order are Python code."""
+    """Use the real locks, which no exception can leave locked; those that check their order are Python code."""
     check_lock_order(False)
     yield
     check_lock_order(True)
@@ -41,7 +41,7 @@ def real_locks() -> Iterator[None]:
 VECTORS = Path(__file__).parent / "vectors"
 
 SmallLogDirectory = Callable[..., Path]
-"""Makes a private copy of some partitions: see the fixture."""
+"""Makes a private copy of some partitions; see the fixture `small_log_dir`."""
 
 
 def _unpack(version: str, tmp_path_factory: pytest.TempPathFactory) -> KafkaFixture:

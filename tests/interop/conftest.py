@@ -1,4 +1,4 @@
-"""Everything in this folder asks real programs, so it carries their marker. The fixtures are in `peers.fixtures`."""
+"""The tests in this folder run real programs, so they have the marker `interop`. `peers.fixtures` has the fixtures."""
 
 from __future__ import annotations
 

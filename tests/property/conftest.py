@@ -1,4 +1,4 @@
-"""How long the property tests look: briefly by default, and never against the clock of a busy machine."""
+"""The effort of the property tests: few examples by default, and no deadline, because the machine may be busy."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(missing)
 
 
-# The compiler that optimises most is not worth its time in tests that run everything once.
+# The optimising compiler (C2) is not worth its time in tests that run everything once.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 

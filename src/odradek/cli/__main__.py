@@ -1,7 +1,7 @@
 """`python -m odradek.cli` is `odradek`.
 
-Ctrl-C ends the program from its first moment to its last without a traceback: while there is nobody yet to catch it,
-and when there is nobody any more, by the signal itself; in between as the command says (exit code 130).
+Ctrl-C never shows a traceback. While the program starts and while it exits, the signal itself ends it; in between, the
+command handles it (exit code 130).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The `odradek` command: one module a command, each imported only when it is used.
+"""The `odradek` command: one module for each command, imported only when it is used.
 
     exit code    0 clean    1 findings (damage, gaps)    2 usage    3 input or output    130 interrupted
 
-A command returns its exit code (None is 0) and raises whatever goes wrong; here, and only here, an error becomes one
-line on stderr and a code. Nothing that a user can pass in ends in a traceback.
+A command returns its exit code (None is 0) and raises errors. Only this module turns an error into one line on stderr
+and an exit code. No input ends in a traceback.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMMANDS = {
     "topics": "List the partitions of a log directory.",
     "verify": "Verify the files of a log.",
 }
-"""What there is, and its line in `odradek --help`: the module of that name here defines a click command `command`."""
+"""The commands and their lines in `odradek --help`; the module of that name in this package defines `command`."""
 
 EXTRAS = {
     "kafka": "kafka",
@@ -42,7 +42,7 @@ EXTRAS = {
     "redis": "redis",
     "sqlglot": "spark",
 }
-"""Which of the optional dependencies brings a package."""
+"""The extra that installs a package."""
 
 
 class ExitCode(IntEnum):
@@ -62,12 +62,12 @@ def fail(message: str, code: ExitCode) -> NoReturn:
 
 
 def report(message: str) -> None:
-    """Print one line on stderr, whatever the message holds."""
+    """Print the message on stderr, as one line."""
     click.echo(f"odradek: {printable(message)}", err=True)
 
 
 def printable(text: str) -> str:
-    """Return `text` with everything escaped that a terminal would not print as a character."""
+    """Return `text` with all characters escaped that a terminal would not print."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
@@ -112,10 +112,10 @@ class Application(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            # As it is, click would make the code 1 of it, which here means findings.
+            # click would turn it into exit code 1, which means findings here.
             raise ReaderGoneError from error
         except KeyboardInterrupt as error:
-            # As it is, click would print an empty line first.
+            # click would print an empty line first.
             raise click.Abort from error
 
     def main(
@@ -134,17 +134,17 @@ class Application(click.Group):
             fail("stdout is closed", ExitCode.INPUT_OUTPUT)
         open_output()
         if not logging.getLogger().handlers:
-            # Client libraries log every attempt; what came of it is told in one line of our own.
+            # Client libraries log every attempt; we print the outcome in one line.
             logging.getLogger().addHandler(logging.NullHandler())
         try:
             code = self._run(args, prog_name, complete_var, windows_expand_args, extra)
             flush_output()
         except (KeyboardInterrupt, click.Abort):
-            # Nobody may take what is left to write.
+            # The rest of the output may have no reader.
             drop_output()
             fail("interrupted", ExitCode.INTERRUPTED)
         except ReaderGoneError:
-            # Whoever read our output has gone.
+            # The reader of our output has gone.
             drop_output()
             code = ExitCode.INPUT_OUTPUT
         except OutputError as error:

@@ -1,4 +1,4 @@
-"""`odradek dump`: what files of a log hold, whether or not a consumer would be given it."""
+"""`odradek dump`: what the files of a log hold, including what a consumer would not get."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Dump:
     """One run over files, one after the other.
 
     Attributes:
-        code: What the run has come to so far.
+        code: The exit code so far.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Dump:
         self._position = 0
 
     def done(self) -> int:
-        """Return how many bytes of files were gone through."""
+        """Return how many bytes of the files were processed."""
         return self._done_bytes + self._position
 
     def damaged(self, damage: Damage) -> None:
@@ -53,7 +53,7 @@ class Dump:
         self.code = max(self.code, ExitCode.FINDINGS)
 
     def attempt(self, file: LogFile | UnknownPathError, show: Callable[[LogFile], None]) -> None:
-        """Show one file; what goes wrong with it is noted, so that the others follow."""
+        """Show one file. An error is reported, and the dump continues with the next file."""
         try:
             if isinstance(file, UnknownPathError):
                 raise file
@@ -135,23 +135,23 @@ def _text_value(value: object) -> str:
     "form",
     type=click.Choice(["text", "jsonl"]),
     default="text",
-    help="One line a record, for people or for programs.",
+    help="One line for each record, for people or for programs.",
 )
 @click.option(
     "--bytes",
     "byte_strings",
     type=click.Choice(["auto", "base64"]),
     default="auto",
-    help="Keys, values and header values as text where they are UTF-8, or always as base64.",
+    help="Keys, values and header values as text if they are UTF-8, or always as base64.",
 )
 @click.option("--control", is_flag=True, help="Also the broker's own control records, such as transaction markers.")
-@click.option("--batches", is_flag=True, help="One line a batch: its header.")
+@click.option("--batches", is_flag=True, help="One line for each batch: its header.")
 @click.option("--offsets", type=OffsetRange(), help="Only offsets from A to below B; either may be left out.")
 @click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
 @click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
-@click.option("--kafka-compat", is_flag=True, help="Print what kafka-dump-log of Kafka 4.3.1 prints.")
+@click.option("--kafka-compat", is_flag=True, help="Print the output of Kafka 4.3.1's kafka-dump-log.")
 @click.option("--print-data-log", is_flag=True, help="With --kafka-compat: keys and values too.")
-@click.option("--deep-iteration", is_flag=True, help="With --kafka-compat: a line a record too.")
+@click.option("--deep-iteration", is_flag=True, help="With --kafka-compat: also a line for each record.")
 @click.option("--skip-record-metadata", is_flag=True, help="With --kafka-compat: keys and values only.")
 @click.option("--offsets-decoder", is_flag=True, help="With --kafka-compat: decode __consumer_offsets.")
 @click.option("--transaction-log-decoder", is_flag=True, help="With --kafka-compat: decode __transaction_state.")
@@ -176,9 +176,9 @@ def command(
     """Show what the files of a log hold.
 
     A PATH is a file (a segment, also .deleted, .cleaned or .swap; an index, a snapshot, a checkpoint), the folder of a
-    partition, a log directory, or a pattern. Of a folder the records are shown, in the order of partitions and offsets:
-    all that the files hold, also below the log start offset. Damage is reported on stderr with its place, and the dump
-    goes on after it; the exit code is then 1.
+    partition, a log directory, or a pattern. A folder's records are shown in the order of partitions and offsets: all
+    that the files hold, also below the log start offset. Damage is reported on stderr with its position, and the dump
+    continues after it; the exit code is then 1.
 
     Example: odradek dump /var/lib/kafka/data/events-0 --since 2026-11-01 --format jsonl
     """
@@ -187,11 +187,11 @@ def command(
         offsets=offsets_decoder, transactions=transaction_log_decoder, cluster_metadata=cluster_metadata_decoder
     )
     if not kafka_compat and (print_data_log or deep_iteration or skip_record_metadata or decoder is not None):
-        raise click.UsageError("--print-data-log and its like are options of --kafka-compat")
+        raise click.UsageError("--print-data-log and the options of Kafka's tool need --kafka-compat")
     start_offset, end_offset = offsets or (None, None)
     selection = Selection(start_offset, end_offset, since, until)
     if kafka_compat and (selection != Selection() or batches or control or form != "text" or byte_strings != "auto"):
-        raise click.UsageError("--kafka-compat prints what Kafka's tool prints: it takes that tool's options only")
+        raise click.UsageError("--kafka-compat takes only the options of Kafka's tool")
     dump = Dump(
         out, selection, jsonl=form == "jsonl", base64=byte_strings == "base64", control=control, batches=batches
     )
@@ -205,14 +205,14 @@ def command(
         show = KafkaDump(out, detail, dump.damaged).file
     else:
         show = dump.file
-    # Of a folder a dump shows the records; Kafka's tool is given each file by its name.
+    # A dump of a folder shows its records; for Kafka's tool a folder stands for each of its files.
     files = (
         file
         for file in expand(paths)
         if isinstance(file, UnknownPathError) or kafka_compat or file.is_named or file.is_segment
     )
     if not is_file(sys.stdout):
-        # On a terminal what is dumped shows itself how far it is.
+        # On a terminal the dump itself shows how far it is.
         for file in files:
             dump.attempt(file, show)
         return dump.code

@@ -5,8 +5,8 @@
     baseOffset: 0 lastOffset: 1 count: 2 ... position: 0 CreateTime: 5 size: 90 magic: 2 ... isvalid: true
     | offset: 0 CreateTime: 5 keySize: -1 valueSize: 5 sequence: -1 headerKeys: [] payload: hello
 
-Its format is ambiguous: a value may hold a line break, and so a line that looks like a record. Programs are better off
-with `--format jsonl`. Where Kafka's tool would end in a stack trace, the damage is reported and the dump goes on.
+Its format is ambiguous: a value may hold a line break, and so a line that looks like a record. Programs should use
+`--format jsonl`. If Kafka's tool would end in a stack trace, the damage is reported and the dump continues.
 
 Kafka: DumpLogSegments.
 """
@@ -46,7 +46,7 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 class Decoder(Enum):
-    """How keys and values are decoded, where they are not taken for text."""
+    """How keys and values are decoded, unless they are text."""
 
     OFFSETS = "offsets"
     TRANSACTIONS = "transactions"
@@ -54,7 +54,7 @@ class Decoder(Enum):
 
     @classmethod
     def of(cls, *, offsets: bool, transactions: bool, cluster_metadata: bool) -> Decoder | None:
-        """Return the decoder that the command line asks for; Kafka's tool takes the first."""
+        """Return the decoder that the command line asks for; of several, the first in the order of Kafka's tool."""
         if offsets:
             return cls.OFFSETS
         if transactions:
@@ -73,8 +73,8 @@ class KafkaDumpOptions:
 
 
 def java_text(data: bytes) -> str:
-    """Decode UTF-8 as Java does, with U+FFFD in the place of what is none."""
-    # Java takes an encoded surrogate for one malformed character, Python for up to three.
+    """Decode UTF-8 as Java does, with U+FFFD for malformed bytes."""
+    # Java replaces an encoded surrogate by one U+FFFD, Python by up to three.
     return _SURROGATE.sub("\ufffd".encode(), data).decode("utf-8", "replace")
 
 
@@ -91,9 +91,9 @@ class KafkaDump:
     """Prints files as Kafka's tool does.
 
     Args:
-        out: Where to.
+        out: The stream to print to.
         options: The tool's options.
-        report: Is given what is damaged.
+        report: Called with each damage.
     """
 
     def __init__(self, out: BinaryIO, options: KafkaDumpOptions, report: Callable[[Damage], None]) -> None:
@@ -109,10 +109,10 @@ class KafkaDump:
         }
 
     def file(self, file: LogFile) -> None:
-        """Print one file; what Kafka's tool does not know is left out."""
+        """Print one file; files that Kafka's tool does not know are left out."""
         if file.kind not in self._printers:
             return
-        # Whatever bears such a name is opened by the printers.
+        # The printers open any file of such a name: check first that it is a regular one.
         file_size(file.path)
         self._line(f"Dumping {file.path}")
         self._printers[file.kind](file)
@@ -245,7 +245,7 @@ def _first_sequence(last_sequence: int, offset_delta: int) -> int:
 
 
 def _record_details(data: Buffer, header: BatchHeader, records: list[Record]) -> Iterator[str]:
-    """Give what is printed of each record beside offset, time and sizes."""
+    """Yield what is printed of each record besides offset, time and sizes."""
     if header.magic == 2:
         for record in records:
             sequence = -1

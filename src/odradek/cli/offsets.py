@@ -1,4 +1,4 @@
-"""`odradek offsets`: where readers keep their place, seen and set in any store."""
+"""`odradek offsets`: shows and sets positions in any offset store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Place(click.ParamType[Any]):
         """Return a partition and an offset."""
         match = re.fullmatch(r"(.+)-([0-9]{1,10})=([0-9]{1,18})", value, re.ASCII)
         if match is None:
-            self.fail(f"{value!r} is not of the form events-0=1200", param, ctx)
+            self.fail(f"{value!r} must have the form events-0=1200", param, ctx)
         return TopicPartition(match[1], int(match[2])), int(match[3])
 
 
@@ -37,8 +37,8 @@ class _Place(click.ParamType[Any]):
 def command() -> None:
     """Show and set where readers keep their place.
 
-    ADDRESS is that of a store: file:///path/offsets.json, kafka://host:port/group, zookeeper://host:port/group or
-    redis://host:port/db?group=name.
+    ADDRESS is the address of a store: file:///path/offsets.json, kafka://host:port/group, zookeeper://host:port/group
+    or redis://host:port/db?group=name.
 
     Example: odradek offsets show file:offsets.json
     """
@@ -60,10 +60,10 @@ def show(address: str, form: str) -> None:
 @click.argument("places", metavar="TOPIC-PARTITION=OFFSET...", nargs=-1, required=True, type=_Place())
 @FORMAT
 def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], form: str) -> None:
-    """Set positions at ADDRESS, forwards or back, and list all that it has then.
+    """Set positions at ADDRESS, forwards or back, and list the positions it then has.
 
-    A place is the next offset to read: events-0=1200. What runs on the store and commits after that is refused, so
-    stop it first. The other partitions keep their positions.
+    A position is the next offset to read: events-0=1200. A running reader of the store gets a conflict at its next
+    commit, so stop it first. The other partitions keep their positions.
 
     Example: odradek offsets set file:offsets.json events-0=1200 events-1=900
     """
@@ -74,7 +74,7 @@ def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], 
     with open_store(address) as store:
         stored = store.load()
         changed = {
-            # The topic is the same as before; which batch ended there is no longer known.
+            # The topic stays the same; no batch is known to end at the new offset.
             name: replace(stored.get(name, Position(offset)), offset=offset, leader_epoch=None, batch=None)
             for name, offset in places
         }
@@ -84,25 +84,25 @@ def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], 
 @command.command(short_help="Copy positions from one store to another.")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-@click.option("--overwrite", is_flag=True, help="Also where TO has positions already.")
+@click.option("--overwrite", is_flag=True, help="Also replace positions that TO has already.")
 @FORMAT
 def copy(source: str, target: str, overwrite: bool, form: str) -> None:
-    """Copy the positions at FROM to the store at TO, and list all that it has then.
+    """Copy the positions at FROM to the store at TO, and list the positions it then has.
 
     Example: odradek offsets copy file:offsets.json kafka://localhost:9092/words
     """
     _store(_read(source), target, overwrite, form)
 
 
-@command.command("from-checkpoint", short_help="Put how far a Spark stream is into a store.")
+@command.command("from-checkpoint", short_help="Copy the positions of a Spark stream to a store.")
 @click.argument("checkpoint", type=Existing(folder=True))
 @click.argument("address")
-@click.option("--overwrite", is_flag=True, help="Also where ADDRESS has positions already.")
+@click.option("--overwrite", is_flag=True, help="Also replace positions that ADDRESS has already.")
 @FORMAT
 def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) -> None:
-    """Put how far a Spark stream is, as its CHECKPOINT says, into the store at ADDRESS.
+    """Copy the positions in the CHECKPOINT of a Spark stream to the store at ADDRESS.
 
-    What counts is the last batch that is done.
+    The positions are those after the last batch that is done.
 
     Example: odradek offsets from-checkpoint /data/checkpoint file:offsets.json
     """
@@ -114,7 +114,7 @@ def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) 
 @command.command("to-starting-offsets", short_help="Print positions as Spark's option startingOffsets.")
 @click.argument("address")
 def to_starting_offsets(address: str) -> None:
-    """Print the positions at ADDRESS, a store or a checkpoint, as Spark's option startingOffsets takes them.
+    """Print the positions at ADDRESS, a store or a checkpoint, for Spark's option startingOffsets.
 
     Example: odradek offsets to-starting-offsets file:offsets.json
     """
@@ -142,7 +142,7 @@ def _store(positions: Mapping[TopicPartition, Position], address: str, overwrite
         stored = store.load()
         held = sorted(stored.keys() & positions.keys())
         if held and not overwrite:
-            raise OffsetStoreError(f"{store.address} has a position of {held[0]} already (--overwrite sets it again)")
+            raise OffsetStoreError(f"{store.address} has a position of {held[0]} already (--overwrite replaces it)")
         _print(store.commit(positions, expected=stored), form)
 
 
@@ -155,7 +155,7 @@ def _print(positions: Mapping[TopicPartition, Position], form: str) -> None:
         for row in rows:
             click.echo(to_json(row))
         return
-    # What no position has is no column.
+    # Columns without any value are left out.
     shown = [name for name in _COLUMNS if name in _COLUMNS[:3] or any(row[name] is not None for row in rows)]
     lines = [[name.upper() for name in shown]]
     lines.extend(["" if row[name] is None else str(row[name]) for name in shown] for row in rows)

@@ -21,14 +21,14 @@ PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type
 
 
 class Existing(click.Path):
-    """A file or a folder that is there: else it is the system's error, which is no wrong usage.
+    """A file or a folder that exists. If it does not, that is an OSError (exit code 3), not a usage error.
 
     Args:
         folder: Whether it is a folder.
     """
 
     def __init__(self, *, folder: bool) -> None:
-        # Completion asks which of them it is; whether it may be read, whoever reads it says.
+        # `file_okay` and `dir_okay` are for completion. Whether the path can be read shows when it is read.
         super().__init__(path_type=Path, file_okay=not folder, dir_okay=folder, readable=False)
         self._folder = folder
 
@@ -36,7 +36,7 @@ class Existing(click.Path):
         """Return the path.
 
         Raises:
-            OSError: There is nothing, or something else; it names the path.
+            OSError: The path does not exist, or is of the other kind; the error names it.
         """
         is_folder = Path(value).stat() and Path(value).is_dir()
         if is_folder != self._folder:
@@ -46,7 +46,7 @@ class Existing(click.Path):
 
 
 class OffsetRange(click.ParamType[Any]):
-    """`A:B`, half-open, either end may be missing; `A` alone is one offset."""
+    """`A:B`, half-open; either end may be missing. `A` alone is one offset."""
 
     name = "A:B"
 
@@ -59,7 +59,7 @@ class OffsetRange(click.ParamType[Any]):
             start = int(first) if first else None
             end = int(last) if last else None
         except ValueError:
-            self.fail(f"{value!r} is not of the form A:B, two offsets", param, ctx)
+            self.fail(f"{value!r} must have the form A:B, two offsets", param, ctx)
         if not separator:
             if start is None:
                 self.fail("an empty range", param, ctx)
@@ -72,7 +72,7 @@ class OffsetRange(click.ParamType[Any]):
 
 
 class Timestamp(click.ParamType[Any]):
-    """Milliseconds since the epoch, or a date or time of ISO 8601; UTC where it names no zone."""
+    """Milliseconds since the epoch, or a date or time of ISO 8601; UTC if it has no time zone."""
 
     name = "TIME"
 
@@ -85,7 +85,7 @@ class Timestamp(click.ParamType[Any]):
         except ValueError:
             pass
         try:
-            # As Kafka's tools have it: a time without a zone is UTC.
+            # As in Kafka's tools, a time without a zone is UTC.
             time = datetime.fromisoformat(value)
             return timestamp_ms(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
         except ValueError:

@@ -1,4 +1,4 @@
-"""`odradek pipeline`: Spark reads topics, SQL makes something of them, sinks keep it, and nothing is done twice."""
+"""`odradek pipeline`: checks and runs Spark pipelines, from topics through SQL to sinks, exactly once."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def command() -> None:
 @click.argument("file", type=Existing(folder=False))
 @FORMAT
 def check(file: Path, form: str) -> int:
-    """Check the job that FILE describes, within a second or two: no Spark is started.
+    """Check the job that FILE describes, in a second or two, without starting Spark.
 
-    Keys, the offset store, topics, SQL, views and columns are looked at; the store and brokers are asked with a short
-    time-out. Findings go to stdout, a line each; the exit code is 1 where there are any.
+    The check covers keys, the offset store, topics, SQL, views and columns; it asks the store and brokers with a short
+    timeout. Findings go to stdout, one line each; the exit code is 1 if there are any.
 
     Example: odradek pipeline check examples/wordcount.toml
     """
@@ -47,7 +47,7 @@ def check(file: Path, form: str) -> int:
     try:
         findings = check_job(file)
     except FormatError as error:
-        # What is no text at all is no job either.
+        # A file that is not text is an input error, not a finding.
         fail(describe(error), ExitCode.INPUT_OUTPUT)
     for finding in findings:
         if form == "jsonl":
@@ -63,14 +63,14 @@ def check(file: Path, form: str) -> int:
 @command.command()
 @click.argument("file", type=Existing(folder=False))
 @click.option(
-    "--follow", type=click.IntRange(min=1), metavar="SECONDS", help="Go on for so long after the first batch."
+    "--follow", type=click.IntRange(min=1), metavar="SECONDS", help="Continue for this long after the first batch."
 )
 @FORMAT
 def run(file: Path, follow: int | None, form: str) -> None:
     """Run the job that FILE describes.
 
-    Without a trigger interval in FILE it ends when what is there now is done; --follow goes on with what is added
-    meanwhile. Ctrl-C and SIGTERM finish the batch that is being done; a second one does not wait for it.
+    Without a trigger interval in FILE the job ends when it has read what is there now; with --follow it continues with
+    new records. Ctrl-C and SIGTERM finish the current batch; a second one does not wait for it.
 
     Example: odradek pipeline run examples/wordcount.toml --follow 60
     """
@@ -92,7 +92,7 @@ def run(file: Path, follow: int | None, form: str) -> None:
         def stop(number: int, frame: FrameType | None) -> None:
             pipeline.stop()
             signal.signal(number, signal.SIG_DFL)
-            # The console may be within a print of its own, and a second one there would print that again.
+            # The signal may interrupt a print of the console: another print from here would repeat it.
             os.write(2, f"{signal.Signals(number).name}: stopping after this batch\n".encode())
 
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""What `odradek pipeline run` says: a line a batch on stdout, and on a terminal what is being done, on stderr."""
+"""The output of `odradek pipeline run`: a line for each batch on stdout, and on a terminal the progress on stderr."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RunReport:
             self._live = Live(
                 get_renderable=self._moving,
                 console=Console(stderr=True),
-                # Lines and the tables of console sinks are printed above, where they go to the same terminal.
+                # If stdout is the same terminal, lines and the tables of console sinks are printed above the progress.
                 redirect_stdout=sys.stdout.isatty(),
                 transient=True,
             )
@@ -65,11 +65,11 @@ class RunReport:
             self._live.stop()
 
     def step(self, what: str) -> None:
-        """Note what is done next."""
+        """Show the next step."""
         self._step, self._since = what, time.monotonic()
 
     def batch(self, batch: BatchReport) -> None:
-        """Tell of a batch that is done."""
+        """Report a batch that is done."""
         self._batches = batch.number
         if self._jsonl:
             ranges = [
@@ -88,7 +88,7 @@ class RunReport:
         self.step("waiting for records ...")
 
     def end(self, job: Job, positions: Mapping[TopicPartition, Position]) -> None:
-        """Tell what the run has come to; programs know it from the batches."""
+        """Print a summary of the run; JSON lines have none, because the batches tell it."""
         if self._jsonl:
             return
         if not self._batches:

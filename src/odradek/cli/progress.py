@@ -1,7 +1,7 @@
-"""How far a command is, on a terminal: a bar on stderr for what takes more than a second.
+"""The progress of a command on a terminal: a bar on stderr if it takes more than a second.
 
-Nothing is shown where stderr is no terminal, nor where stdout is a pipe: whoever reads that may write to the same
-terminal.
+Nothing is shown if stderr is not a terminal, nor if stdout is a pipe, because the reader of the pipe may write to the
+same terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DELAY_S = 1.0
 
 
 def is_shown() -> bool:
-    """Whether there is a terminal to show progress on."""
+    """Whether progress is shown."""
     if sys.stderr is None or not sys.stderr.isatty():
         return False
     with suppress(OSError, ValueError):
@@ -30,7 +30,7 @@ def is_shown() -> bool:
 
 
 def is_file(stream: object) -> bool:
-    """Whether a stream writes to a file, or to nowhere: not to a terminal, a pipe or a socket."""
+    """Whether a stream writes to a file or to the null device, not to a terminal, a pipe or a socket."""
     with suppress(OSError, ValueError, AttributeError):
         number: int = stream.fileno()  # type: ignore[attr-defined]
         mode = os.fstat(number).st_mode
@@ -39,7 +39,7 @@ def is_file(stream: object) -> bool:
 
 
 def total_size(paths: Iterable[Path]) -> int:
-    """Return how many bytes files have; those that cannot be looked at count as none."""
+    """Return the size of files in bytes; files that cannot be examined count as 0."""
     total = 0
     for path in paths:
         with suppress(OSError):
@@ -48,7 +48,7 @@ def total_size(paths: Iterable[Path]) -> int:
 
 
 class _Bar(Progress):
-    """A bar over bytes, which asks how many are done whenever it is drawn."""
+    """A bar over bytes; it asks how many are done whenever it is drawn."""
 
     def __init__(self, what: str, total: int, done: Callable[[], int]) -> None:
         self._done = done
@@ -57,7 +57,7 @@ class _Bar(Progress):
             BarColumn(),
             DownloadColumn(),
             TimeRemainingColumn(),
-            # What goes to the same terminal is printed above the bar, and not broken where the terminal ends.
+            # Other output to this terminal is printed above the bar, and its lines are not wrapped.
             console=Console(stderr=True, soft_wrap=True),
             redirect_stdout=sys.stdout.isatty(),
             transient=True,
@@ -73,12 +73,12 @@ class _Bar(Progress):
 
 @contextmanager
 def progress(what: str, total: Callable[[], int], done: Callable[[], int]) -> Iterator[None]:
-    """Show how far the work within is, if it takes more than a second and there is a terminal.
+    """Show the progress of the work in the `with` block, if it takes more than a second and there is a terminal.
 
     Args:
-        what: What is done, in a word.
-        total: How many bytes there are; called in another thread, and only if it is shown.
-        done: How many of them are done; called in another thread.
+        what: What is done, in one word.
+        total: Returns how many bytes there are; called in another thread, and only if the bar is shown.
+        done: Returns how many of them are done; called in another thread.
     """
     if not is_shown():
         yield

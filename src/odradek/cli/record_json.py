@@ -3,10 +3,10 @@
     {"topic":"t","partition":0,"offset":7,"timestamp":1,"timestamp_type":"CreateTime","key":"k","value":null,"headers":[]}
     t-0 offset=7 CreateTime=1 key="k" value=null headers={"h": "v"}
 
-A control record has one field more, at its end: what it is, `"control":"COMMIT"`. A record of data never has it.
+A control record has one more field, at the end: its type, `"control":"COMMIT"`. A data record never has it.
 
-A line is a line whatever the record holds: everything that a program or a terminal could take for the end of a line,
-or for a command, is escaped. A byte string is text where it is valid UTF-8, else base64.
+A record is always one line: every character that a program or a terminal could take for the end of a line, or for a
+command, is escaped. A byte string is text if it is valid UTF-8, else base64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.records import BatchHeader, Record
 from odradek.records.compression import Codec
 from odradek.records.control import parse_control_key
 
-# Beyond the control characters that JSON escapes: DEL, C1, the line ends of Unicode, and what turns the writing round.
+# In addition to the control characters that JSON escapes: DEL, C1, Unicode's line ends and marks of writing direction.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
@@ -37,13 +37,13 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def quote(text: str) -> str:
-    """Return a JSON string without anything that could end a line."""
+    """Return a JSON string without characters that could end a line."""
     quoted: str = encode_basestring(text)
     return quoted if quoted.isascii() and "\x7f" not in quoted else _UNSAFE.sub(_escape, quoted)
 
 
 def json_bytes(data: bytes | None) -> str:
-    """Return a byte string in JSON: a string where it is UTF-8, else an object with its base64."""
+    """Return a byte string in JSON: a string if it is UTF-8, else an object with its base64."""
     if data is None:
         return "null"
     try:
@@ -73,7 +73,7 @@ def text_base64(data: bytes | None) -> str:
 
 
 def control_type(record: Record) -> str:
-    """Return what a control record is, by Kafka's name; `UNKNOWN` where its key says nothing that is known."""
+    """Return the type of a control record, by Kafka's name; `UNKNOWN` if its key is of no known type."""
     try:
         kind = parse_control_key(record.key)
     except CorruptRecordError:
@@ -82,7 +82,7 @@ def control_type(record: Record) -> str:
 
 
 def json_line(file: LogFile, *, base64: bool, control: bool = False) -> Callable[[Record], str]:
-    """Return what makes a record of `file`, or a control record, a line of JSON."""
+    """Return a function that formats a record of `file`, or a control record, as a line of JSON."""
     owner = file.topic_partition
     start = (
         f'{{"topic":{quote(owner.topic)},"partition":{owner.partition}' if owner else '{"topic":null,"partition":null'
@@ -103,7 +103,7 @@ def json_line(file: LogFile, *, base64: bool, control: bool = False) -> Callable
 
 
 def text_line(file: LogFile, *, base64: bool, control: bool = False) -> Callable[[Record], str]:
-    """Return what makes a record of `file`, or a control record, a line of text."""
+    """Return a function that formats a record of `file`, or a control record, as a line of text."""
     start = f"{file.topic_partition} " if file.topic_partition else ""
     encode = text_base64 if base64 else text_bytes
 
@@ -119,7 +119,7 @@ def text_line(file: LogFile, *, base64: bool, control: bool = False) -> Callable
 
 
 def batch_fields(header: BatchHeader) -> dict[str, object]:
-    """Return what a batch's header says, by Kafka's names."""
+    """Return the fields of a batch's header, by Kafka's names."""
     codec = header.codec
     fields: dict[str, object] = {
         "position": header.position,

@@ -1,4 +1,4 @@
-"""`odradek salvage`: a sound log directory out of a damaged one."""
+"""`odradek salvage`: makes a sound log directory from a damaged one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from odradek.inspection.salvaging.run import incomplete_path
 def command(source: Path, target: Path, form: str) -> int:
     """Write what is sound in SRC into a new log directory DST.
 
-    SRC is a log directory or the folder of a partition, and is only read. Every batch whose checksum holds keeps its
-    offset; indexes are made again. What is lost goes to stdout, a line each; the exit code is 1 where something is. A
-    file that cannot be read is left out, and named on stderr.
+    SRC is a log directory or the folder of a partition, and is only read. Every batch with a valid checksum keeps its
+    offset; indexes are rebuilt. Losses go to stdout, one line each; the exit code is 1 if there are any. A file that
+    cannot be read is left out, and named on stderr.
 
     DST.incomplete is written first, and renamed when it is complete.
 

@@ -1,4 +1,4 @@
-"""Standard output and error, whose failures are told from those of the files that a command reads."""
+"""Standard output and error, with failures distinct from those of the files that a command reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class ReaderGoneError(Exception):
-    """Nobody reads our output any more."""
+    """The reader of our output has gone."""
 
 
 class OutputError(Exception):
@@ -18,10 +18,10 @@ class OutputError(Exception):
 
 
 class _Stdout(io.FileIO):
-    """The standard output, whose errors are not taken for those of a file that is read."""
+    """The standard output. Its errors are distinct from those of a file that is read."""
 
     def write(self, data: Any) -> int:
-        """Write, or say that stdout is what failed."""
+        """Write, or raise an error that says that stdout failed."""
         try:
             return super().write(data)
         except OSError as error:
@@ -31,10 +31,10 @@ class _Stdout(io.FileIO):
 
 
 class _Stderr(io.FileIO):
-    """The standard error, of whose own errors nobody could be told."""
+    """The standard error. Its own errors are ignored, because they could not be shown."""
 
     def write(self, data: Any) -> int:
-        """Write, or go on."""
+        """Write, and ignore errors."""
         try:
             return super().write(data)
         except OSError:
@@ -42,12 +42,12 @@ class _Stderr(io.FileIO):
 
 
 def open_output() -> None:
-    """Let errors of the output be told from others; leave alone what somebody has put in its place."""
+    """Make errors of the output distinct from others, unless the streams were replaced."""
     for name, raw in (("stdout", _Stdout), ("stderr", _Stderr)):
         given = getattr(sys, name)
         if given is not getattr(sys, f"__{name}__") or not isinstance(given, io.TextIOWrapper):
             continue
-        # What the terminal's encoding has no character for is escaped: the name of a file must not end a listing.
+        # Characters that the terminal's encoding lacks are escaped: the name of a file must not end a listing.
         stream = io.TextIOWrapper(
             io.BufferedWriter(raw(given.fileno(), "w", closefd=False)),
             encoding=given.encoding,
@@ -58,7 +58,7 @@ def open_output() -> None:
 
 
 def drop_output() -> None:
-    """Let go of what is left to write: at exit it would be tried again."""
+    """Drop what is left to write: at exit Python would try again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -66,7 +66,7 @@ def flush_output() -> None:
     """Write what is left.
 
     Raises:
-        ReaderGoneError: Nobody reads it.
+        ReaderGoneError: The reader has gone.
         OutputError: It cannot be written.
     """
     try:

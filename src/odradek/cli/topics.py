@@ -1,4 +1,4 @@
-"""`odradek topics`: what a log directory holds, a line a partition."""
+"""`odradek topics`: lists the partitions of a log directory, one line each."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _HEADINGS = ("TOPIC", "PARTITION", "LOG_START", "LOG_END", "SEGMENTS", "SIZE", "
 def command(directory: Path, form: str) -> int:
     """List the partitions of a log directory: offsets, segments, size, the time of the last record.
 
-    The log start offset is the first one that a consumer may be given, the log end offset the next one to be written.
-    What is damaged at the end of a segment, and what cannot be read, is reported on stderr; the exit code is then 1, or
-    3 where no segment can be read.
+    The log start offset is the first one that a consumer can read, the log end offset the next one to be written.
+    Damage at the end of a segment, and files that cannot be read, are reported on stderr; the exit code is then 1, or 3
+    if no segment can be read.
 
     Example: odradek topics /var/lib/kafka/data
     """
@@ -74,7 +74,7 @@ def _cells(summary: PartitionSummary) -> tuple[str, ...]:
 
 
 def _moment(timestamp: int | None) -> str:
-    """Return a time for people, in UTC; the milliseconds themselves where no calendar has them."""
+    """Return a time for people, in UTC; the milliseconds themselves if they are out of the calendar's range."""
     if timestamp is None:
         return "-"
     try:

@@ -1,4 +1,4 @@
-"""`odradek verify`: whether the files of a log can be believed."""
+"""`odradek verify`: verifies the files of a log."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from odradek.inspection.verification.run import Verification
 )
 @click.option("--records", is_flag=True, help="Decode every record too, not only the checksums of the batches.")
 def command(paths: tuple[str, ...], form: str, records: bool) -> int:
-    """Verify the files of a log: checksums, order, gaps, and everything beside the batches against the batches.
+    """Verify the files of a log: checksums, order, gaps, and all other files against the batches.
 
-    PATH is what it is for dump. Findings go to stdout, a line each; the exit code is 1 where there are any, and 3 where
+    PATH is the same as for dump. Findings go to stdout, one line each; the exit code is 1 if there are any, and 3 if
     something cannot be read.
 
     Example: odradek verify --records /var/lib/kafka/data

@@ -1,14 +1,14 @@
-"""What is on a disk after a power cut, told from the history of operations on it.
+"""What is on a disk after a power cut, derived from the history of operations on it.
 
     operations   create  write  write  sync  write  rename  sync_directory  write
                  |------ on the disk ------|      |--- its folder's names ---|
-                                             ^ here the power goes: this write, and all the pages of later ones, may
-                                               be there, in part, in any order; so may names that were not synced
+                                             ^ from here on no write is synced: after a power cut any part of these
+                                               writes may be there, in any order; so may names that were not synced
 
-A `Disk` replays `Operation`s. Of each file it knows what was synced and what was written since; of each folder, which
+A `Disk` replays `Operation`s. For each file it knows what was synced and what was written since; for each folder, which
 names were synced and which were changed since. From that it makes, in another folder, what a program finds afterwards:
 `kill` for a killed program (the kernel still writes everything), `cut_power` for a dead machine (any part of what was
-not synced). A sync of a file says nothing about its name, as POSIX has it; renames are atomic.
+not synced). As in POSIX, a sync of a file does not sync its name; renames are atomic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Kind: TypeAlias = Literal[
     "remove_directory",
     "sync_directory",
 ]
-"""What can be done to a disk."""
+"""The kinds of operations on a disk."""
 
 Style: TypeAlias = Literal["nothing", "everything", "prefix", "scattered", "zeroed"]
 """How much of a file's writes since its last sync is on the disk after a power cut.
@@ -48,20 +48,20 @@ ROOT = 0
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing that was done.
+    """One operation on a disk.
 
     Attributes:
-        kind: What.
-        path: The name it was done to, relative to the root; for whoever reads a history.
+        kind: The kind of operation.
+        path: The path of the file or folder, relative to the root; for people who read a history.
         node: The number of the file or folder.
         folder: The number of the folder that holds its name.
         name: That name.
-        source_folder: Of a rename, the folder that held the name before.
-        source_name: Of a rename, that name.
-        position: Of a write, where; of a truncation, the size; of `set_modified`, the time in ms.
-        data: Of a write, the bytes.
-        failed: Of a sync, that it ended in an error: the kernel has given up on the pages written before.
-        seed: Of a failed sync, what decides which pages reached the disk.
+        source_folder: For a rename, the number of the folder that held the name before.
+        source_name: For a rename, the name before.
+        position: For a write, the position in the file; for a truncation, the size; for `set_modified`, the time in ms.
+        data: For a write, the bytes.
+        failed: For a sync, whether it failed: the kernel has then given up on the pages written before.
+        seed: For a failed sync, the seed that decides which pages reached the disk.
     """
 
     kind: Kind
@@ -88,7 +88,7 @@ class Operation:
 
 @dataclass(slots=True)
 class _Contents:
-    """A file's bytes and modification time, as one party sees them."""
+    """A file's bytes and modification time."""
 
     data: bytearray = field(default_factory=bytearray)
     modified_ms: int | None = None
@@ -131,7 +131,7 @@ class _File:
             self.pending.append(operation)
             return
         if operation.failed:
-            # The pages count as clean from now on, whether they are on the disk or not: no later sync writes them.
+            # The kernel marks the pages clean, whether they are on the disk or not: no later sync writes them.
             _scatter(self.synced, self.pending, random.Random(operation.seed), keeps_sizes=True)
         else:
             for done in self.pending:
@@ -161,7 +161,7 @@ class _File:
 def _scatter(
     contents: _Contents, operations: list[Operation], rng: random.Random, *, keeps_sizes: bool = False
 ) -> None:
-    """Apply any sectors of some writes; of the other operations any, or all."""
+    """Apply random sectors of the writes, and random other operations, or all of those with `keeps_sizes`."""
     chance, sector = rng.choice((0.1, 0.5, 0.9)), rng.choice(_SECTORS)
     for operation in operations:
         if operation.kind != "write":
@@ -206,7 +206,7 @@ def _sectors(operation: Operation, sector: int) -> Iterator[tuple[int, memoryvie
 
 
 def tear(apply: Callable[[Operation], None], operation: Operation, rng: random.Random) -> None:
-    """Apply a part of an operation: some first bytes of a write; anything else is done or not."""
+    """Apply a part of an operation: the first bytes of a write; any other operation whole or not at all."""
     if operation.kind == "write":
         part = operation.data[: rng.randint(0, len(operation.data))]
         apply(Operation("write", operation.path, operation.node, position=operation.position, data=part))
@@ -215,7 +215,7 @@ def tear(apply: Callable[[Operation], None], operation: Operation, rng: random.R
 
 
 def change_names(names: dict[str, int], operation: Operation, folder: int) -> None:
-    """Do to the names of a folder what an operation does to them."""
+    """Apply an operation to the names of a folder."""
     if operation.kind == "rename":
         if operation.source_folder == folder:
             for name in [name for name, node in names.items() if node == operation.node]:
@@ -230,10 +230,10 @@ def change_names(names: dict[str, int], operation: Operation, folder: int) -> No
 
 
 class Disk:
-    """A disk that a history of operations is replayed on.
+    """A disk on which a history of operations is replayed.
 
     Args:
-        tree: What is on it to begin with, all of it synced: each path with its bytes, `None` for a folder.
+        tree: What is on it at the start, all of it synced: each path with its bytes, `None` for a folder.
     """
 
     def __init__(self, tree: dict[str, bytes | None] | None = None) -> None:
@@ -249,7 +249,7 @@ class Disk:
 
     @property
     def next_node(self) -> int:
-        """The number of the next file or folder that is made."""
+        """The number of the next file or folder that is created."""
         return len(self._nodes)
 
     def _folder(self, number: int) -> _Folder:
@@ -265,7 +265,7 @@ class Disk:
         return node
 
     def find(self, path: str) -> int | None:
-        """Return the number of what has a path now."""
+        """Return the number of the file or folder that has a path now, or None."""
         number = ROOT
         for name in path.split("/") if path else ():
             node = self._nodes[number]
@@ -304,12 +304,12 @@ class Disk:
         return dict(self._walk(lambda folder, _: folder.cached, lambda file: file.cached, ROOT, ""))
 
     def kill(self, target: Path, torn: Operation | None = None, seed: int = 0) -> None:
-        """Make what is found after a program was killed: everything that was done.
+        """Write the tree that is found after the program was killed: everything that was done.
 
         Args:
             target: An empty folder.
-            torn: The operation that was under way; some of its first bytes are written.
-            seed: How many.
+            torn: The operation that was under way; only its first bytes are written.
+            seed: Decides how many.
         """
         replaced: dict[int, _Contents] = {}
         if torn is not None and torn.kind == "write":
@@ -319,11 +319,11 @@ class Disk:
         self._write(target, lambda folder, _: folder.cached, lambda file: file.cached, replaced)
 
     def cut_power(self, target: Path, seed: int = 0) -> None:
-        """Make what is found after the power was cut: what was synced, and any part of the rest.
+        """Write the tree that is found after the power was cut: what was synced, and any part of the rest.
 
         Args:
             target: An empty folder.
-            seed: Which part.
+            seed: Decides which part.
         """
         rng = random.Random(seed)
         mixed = rng.random() < 0.4

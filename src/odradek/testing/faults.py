@@ -1,17 +1,16 @@
-"""A file system that fails on demand and remembers everything that was done to it.
+"""A file system that fails on demand and records every operation.
 
-    files = FaultyFileSystem(tmp_path / "live", seed=7)       # hand it to whatever writes
-    ...                                                        # it writes: the files are really there
+    files = FaultyFileSystem(tmp_path / "live", seed=7)        # give it to the code under test
+    ...                                                        # which writes: the files are really there
     disk = files.replay(40)                                    # the disk as it was after 40 operations
-    disk.cut_power(tmp_path / "after", seed=7)                 # what a machine that died then finds
+    disk.cut_power(tmp_path / "after", seed=7)                 # what is found if the machine died then
     disk.kill(tmp_path / "killed", files.history[40], seed=7)  # what is found after `kill -9` in the 41st
 
-Readers see the real files, which stand for the kernel's page cache. Faults are armed beforehand: a disk that is full
-after so many bytes, an operation that ends in an error. A failed sync loses what it should have written, and later
-syncs succeed, as Linux has it: whoever tries again and believes the second answer loses data. All that is left to
-chance follows from one seed.
+Readers see the real files, which stand for the kernel's page cache. Faults are set beforehand: a disk that is full
+after so many bytes, an operation that fails. A failed sync loses what it should have written, and later syncs succeed,
+as on Linux: a program that retries and believes the second answer loses data. All randomness follows from one seed.
 
-What is found after a crash is made by `odradek.testing.disk`.
+`odradek.testing.disk` makes what is found after a crash.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _WriteAt: TypeAlias = Callable[[int, Buffer], None]
 
 @dataclass(slots=True)
 class Fault:
-    """An error that is waiting for an operation.
+    """An error that a later operation will raise.
 
     Attributes:
-        kind: What operation fails.
+        kind: The kind of operation that fails.
         countdown: How many of them succeed before.
-        error: The `errno` that it ends in.
+        error: The `errno` that is raised.
         times: How many fail, one after the other.
-        path_part: Only operations on paths that contain this count.
+        path_part: Only operations whose path contains this text count.
     """
 
     kind: Kind
@@ -61,12 +60,12 @@ class FaultyFile(WritableFile):
         self._node = node
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Write; or write a part and fail."""
+        """Write, or write a part and fail."""
         size = self.size
         try:
             self._files.write(self._node, self.path, position, data, super().write_at)
         except OSError:
-            # As after a short write of the kernel's: the file is longer than its writer knows.
+            # As after a short write of the kernel: the file is longer than its writer knows.
             self.size = size
             raise
 
@@ -76,25 +75,25 @@ class FaultyFile(WritableFile):
         super().truncate(size)
 
     def sync(self) -> None:
-        """Note that the file is on the disk; or lose what was written and fail."""
+        """Note that the file is on the disk, or lose what was written and fail."""
         self._files.run(Operation("sync", self._files.relative(self.path), self._node))
 
 
 class FaultyFileSystem(FileSystem):
-    """The way to a folder that fails on demand and remembers everything.
+    """A file system below one folder that fails on demand and records every operation.
 
     What is in the folder at the start counts as synced. No sync reaches the real disk.
 
     Args:
-        root: The folder; nothing outside of it can be touched.
-        seed: What decides the torn parts of writes that fail.
+        root: The folder; nothing outside it can be touched.
+        seed: Decides the torn parts of writes that fail.
 
     Attributes:
         root: The folder.
         seed: The seed.
-        history: What was done, in order.
-        space_bytes: How many more bytes can be written; `None` for a disk without bounds.
-        file_type: What `open` returns.
+        history: The operations, in order.
+        space_bytes: How many more bytes can be written; `None` for a disk that is never full.
+        file_type: The class that `open` returns.
     """
 
     file_type: type[FaultyFile] = FaultyFile
@@ -119,21 +118,21 @@ class FaultyFileSystem(FileSystem):
         return "\n".join([f"seed {self.seed}", *lines])
 
     def fail(self, kind: Kind, countdown: int = 0, *, error: int = errno.EIO, times: int = 1, at: str = "") -> Fault:
-        """Let an operation fail that is yet to come.
+        """Let a later operation fail.
 
         Args:
-            kind: Which kind of operation.
+            kind: The kind of operation.
             countdown: How many such operations succeed before.
-            error: The `errno`.
+            error: The `errno` to raise.
             times: How many fail from then on.
-            at: Only operations on paths that contain this count.
+            at: Only operations whose path contains this text count.
         """
         fault = Fault(kind, countdown, error, times, at)
         self._faults.append(fault)
         return fault
 
     def repair(self) -> None:
-        """Let nothing fail any more; what was lost stays lost."""
+        """Remove all faults; what was lost stays lost."""
         self._faults.clear()
         self.space_bytes = None
 
@@ -145,7 +144,7 @@ class FaultyFileSystem(FileSystem):
         return disk
 
     def replays(self) -> Iterator[tuple[int, Disk]]:
-        """Give one disk again and again: before the first operation, and after each; with how many are done."""
+        """Yield one disk repeatedly, before the first operation and after each, with the number of operations done."""
         disk = Disk(self._start)
         yield 0, disk
         for number, operation in enumerate(self.history, start=1):
@@ -153,7 +152,7 @@ class FaultyFileSystem(FileSystem):
             yield number, disk
 
     def unrecorded(self) -> list[str]:
-        """Return the paths that differ from what the history gives: someone wrote past this file system."""
+        """Return the paths that differ from the history: the code under test bypassed this file system for them."""
         recorded, real = self._now.tree(), read_tree(self.root)
         return sorted(path for path in recorded.keys() | real.keys() if recorded.get(path, 0) != real.get(path, 0))
 
@@ -161,7 +160,7 @@ class FaultyFileSystem(FileSystem):
         """Return a path below the root.
 
         Raises:
-            ValueError: It is outside.
+            ValueError: The path is outside the root.
         """
         text = os.path.normpath(path if path.is_absolute() else path.absolute())
         root = os.fspath(self.root)
@@ -197,7 +196,7 @@ class FaultyFileSystem(FileSystem):
         return None
 
     def run(self, operation: Operation) -> None:
-        """Note an operation that is about to be done, or fail in its place."""
+        """Record an operation before it is done, or fail instead."""
         with self._lock:
             fault = self._due(operation.kind, operation.path)
             if fault is not None:
@@ -237,7 +236,7 @@ class FaultyFileSystem(FileSystem):
                 raise OSError(error, os.strerror(error), str(path))
 
     def open(self, path: Path) -> WritableFile:
-        """Open a file, made where it is missing."""
+        """Open a file; create it if it is missing."""
         with self._lock:
             name = self.relative(path)
             node = self._node(name)

@@ -1,4 +1,4 @@
-"""Builds messages of the formats v0 and v1, plain or in a wrapper: what brokers and clients before Kafka 0.11 wrote.
+"""Builds messages of the formats v0 and v1, plain or in a wrapper, as brokers and clients before Kafka 0.11 wrote them.
 
     plain     message | message | ...
     wrapper   | offset of the last, size, crc, magic, attributes: codec | null key | compressed: message | message ... |
@@ -27,7 +27,7 @@ _MAX_SIZE = (1 << 31) - 1
 
 
 def _message(magic: int, offset: int, attributes: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes:
-    """Return one message; what its checksum covers starts with its magic."""
+    """Return one message; its checksum covers the bytes from the magic on."""
     fields = [_FRAME.pack(offset, 0, 0, magic, attributes)]
     if magic:
         fields.append(_TIMESTAMP.pack(timestamp))
@@ -52,7 +52,7 @@ def _offsets(records: list[Record], base_offset: int | None, keep_offsets: bool)
     least = base_offset or 0
     for index, record in enumerate(records):
         if record.offset is None:
-            raise ValueError(f"record {index} has no offset to be kept")
+            raise ValueError(f"record {index} has no offset to keep")
         if record.offset < least:
             raise ValueError(f"record {index} cannot be written: its offset is not above the one before")
         offsets.append(record.offset)
@@ -80,22 +80,22 @@ def build_message_set(
     append_time_ms: int | None = None,
     bare_snappy: bool = False,
 ) -> bytes:
-    """Build messages, in one wrapper where they are compressed.
+    """Build messages, in one wrapper if they are compressed.
 
     Args:
-        records: Their contents; a timestamp of None is written as -1, v0 has none at all.
+        records: Their contents; a timestamp of None is written as -1, and v0 has no timestamps.
         magic: The format, 0 or 1.
         base_offset: The first offset; None is 0, or with `keep_offsets` that of the first record.
-        keep_offsets: Whether the records keep their own offsets, which rise but may have gaps.
+        keep_offsets: Whether the records keep their own offsets, which must increase but may have gaps.
         codec: The wrapper's codec; none writes plain messages.
         level: The codec's level; None is Kafka's default.
         timestamp_type: `CreateTime` or, in v1, `LogAppendTime`.
         append_time_ms: The time of the append, for `LogAppendTime`.
-        bare_snappy: Whether snappy writes one bare block, as some C clients do, instead of Java's stream of blocks.
+        bare_snappy: Whether snappy writes one raw block, as some C clients do, instead of Java's stream of blocks.
 
     Raises:
-        ValueError: The format cannot hold this: headers, zstd, a negative timestamp, offsets that do not rise.
-        TypeError: A key or value of a wrong type.
+        ValueError: The format cannot hold this: headers, zstd, a negative timestamp, offsets that do not increase.
+        TypeError: A key or value has the wrong type.
     """
     table = list(records)
     if magic not in (0, 1):

@@ -1,6 +1,6 @@
-"""What every offset store owes, as tests that anybody can run against a store of their own.
+"""A conformance suite for offset stores, to run against a store of your own.
 
-Derive a class whose name starts with `Test`, say how the store is opened, and pytest runs the rest:
+Derive a class whose name starts with `Test`, define how the store is opened, and pytest runs the tests:
 
     class TestMyStore(OffsetStoreSuite):
         @pytest.fixture
@@ -9,8 +9,8 @@ Derive a class whose name starts with `Test`, say how the store is opened, and p
 
         open_store = staticmethod(my_open_store)
 
-Each test is given the address of a group that nobody has used. Tests for which a store has no means (a server to kill,
-an address where nothing listens) skip and say so.
+Each test gets the address of a group that was never used. Tests for which a store lacks something (a server to kill, an
+address where nothing listens) are skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _PATIENCE_S = 60.0
 
 
 class StoreServer(Protocol):
-    """The server behind a store, for the tests that take it away and bring it back."""
+    """The server of a store, for the tests that kill it and start it again."""
 
     def kill(self) -> None:
-        """End it at once, as `kill -9` does."""
+        """Kill it, as `kill -9` does."""
 
     def start(self) -> None:
         """Start it again on the same address and data, and return when it answers."""
@@ -60,7 +60,7 @@ def _answered(call: Callable[[], Positions]) -> Positions:
 
 
 def _commit_in_the_end(store: OffsetStore, positions: dict[TopicPartition, Position], expected: Positions) -> Positions:
-    """Commit as a pipeline does: what was not answered may have been done, and a commit that was is not done again."""
+    """Commit as a pipeline does: an unanswered commit may have happened, and is then not repeated."""
 
     def attempt() -> Positions:
         loaded = store.load()
@@ -80,7 +80,7 @@ class OffsetStoreSuite:
     """The tests. Override the fixtures and attributes that your store needs."""
 
     open_store: Callable[[str], OffsetStore] = staticmethod(open_store)
-    """Opens the store at an address. Other processes call it too, so it must be importable."""
+    """Opens the store at an address. Other processes call it too, so it must be picklable."""
 
     topic_names: tuple[str, ...] = (
         "a",
@@ -93,13 +93,13 @@ class OffsetStoreSuite:
         "话题",
         "a b",
     )
-    """Names of topics that the store must keep apart; leave out those that are not legal in it."""
+    """Names of topics that the store must keep apart; leave out names that it does not allow."""
 
     partitions_count = 1_000
     """How many partitions a large group has."""
 
     claims_empty_groups = True
-    """Whether a claim counts while the group has no positions. Kafka has nowhere to keep it."""
+    """Whether a claim of a group without positions has an effect. In Kafka it has none: there is nowhere to keep it."""
 
     unreachable_within_s = 20.0
     """How long a call may take when nothing answers."""
@@ -111,7 +111,7 @@ class OffsetStoreSuite:
 
     @pytest.fixture
     def unreachable_address(self) -> str:
-        """An address at which nothing answers."""
+        """An address where nothing answers."""
         pytest.skip("this store has no server")
 
     @pytest.fixture

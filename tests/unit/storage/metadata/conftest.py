@@ -1,4 +1,4 @@
-"""A folder with nothing but the metadata that Apache Kafka wrote."""
+"""A folder with only the metadata that Apache Kafka wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peers.kafka_fixture import KafkaFixture
 
 @pytest.fixture
 def kafka_metadata(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> Path:
-    """The metadata of the clean 4.3.1 log directory, in a directory that was closed in order."""
+    """The metadata of the clean 4.3.1 log directory, in a directory that was closed cleanly."""
     path = tmp_path / "live/data"
     path.mkdir(parents=True)
     for name in ("meta.properties", "bootstrap.checkpoint", CLEAN_SHUTDOWN_MARKER):
