@@ -1,6 +1,6 @@
 """Odradek: Kafka's commit log as a Python library and a folder.
 
-with odradek.open("data") as logs:             # a Kafka log directory, made if it is missing; mode="r" only reads
+with odradek.open("data") as logs:             # a Kafka log directory, created if missing; mode="r" only reads
     logs.create_topic("events", partitions=3)
     logs["events", 0].append([odradek.Record(key=b"tech", value=b"for good")])
     for record in logs["events", 0]:
@@ -10,7 +10,7 @@ odradek.scan("data", topics="events")          # a pyarrow.RecordBatchReader
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as type checkers know it; typing itself takes longer to import than all of this
+TYPE_CHECKING = False  # type checkers take it for True; importing typing would take longer than all of this
 if TYPE_CHECKING:
     from typing import Any
 
@@ -180,8 +180,8 @@ __all__ = [
     "scan",
 ]
 
-# Imported when they are asked for: `import odradek` takes no time, and the core installs without pyarrow. What is not
-# named here is an error.
+# The module of each public name, imported when the name is first used: `import odradek` stays fast, and the core works
+# without pyarrow. Names that are not listed here are errors, and come from `odradek.errors`.
 _LATER = {
     "AbortedTransaction": "odradek.storage.formats.transaction_index",
     "AppendOrigin": "odradek.records.append.validator",

@@ -1,8 +1,8 @@
 """The errors that Odradek raises: one root, a handful of families.
 
-A family says what the caller can do about it: `FormatError` (these bytes are not what they should be, and where),
-`LogError` (the log cannot do what was asked), `ProtocolError` (a peer speaks otherwise), `BrokerError` (a Kafka
-error code), `OffsetStoreError`, `OptionError` (an argument or a setting makes no sense) and `PipelineError` (a job that
+A family says what the caller can do about it: `FormatError` (bytes are not what they should be, and where), `LogError`
+(the log cannot do what was asked), `ProtocolError` (a peer breaks the protocol), `BrokerError` (an error that Kafka has
+a code for), `OffsetStoreError`, `OptionError` (an argument or a setting makes no sense) and `PipelineError` (a job that
 cannot be done). Attributes come first; the text is built from them. All of them can be imported from `odradek`.
 """
 
@@ -31,8 +31,8 @@ class FormatError(OdradekError):
 
     Attributes:
         reason: What is wrong, in words.
-        path: The file, where the bytes came from one.
-        position: The byte position in that file (or buffer) of the batch or entry that is wrong.
+        path: The file that the bytes came from; None if they came from none.
+        position: Where the wrong batch or entry starts, in bytes from the start of the file (or buffer).
     """
 
     def __init__(self, reason: str, *, path: str | os.PathLike[str] | None = None, position: int | None = None) -> None:
@@ -50,7 +50,7 @@ class FormatError(OdradekError):
         return f"{', '.join(where)}: {self.reason}" if where else self.reason
 
     def at(self, path: str | os.PathLike[str] | None = None, position: int | None = None) -> FormatError:
-        """Return the same error with the place filled in where it was still unknown."""
+        """Fill in the path and the position if they are still unknown, and return this error."""
         if self.path is None and path is not None:
             self.path = os.fspath(path)
         if self.position is None:
@@ -67,13 +67,13 @@ class TruncatedBatchError(CorruptRecordError):
 
 
 class MissingRecordsError(FormatError):
-    """Offsets that a log leaves out though it was never compacted: a segment is gone, or an offset is damaged.
+    """Offsets that are missing from a log that was never compacted: a segment is gone, or an offset is damaged.
 
-    What comes before them was given. To read on, begin at `end_offset`.
+    The records before them were given. To read on, start at `end_offset`.
 
     Attributes:
-        start_offset: The first one that is missing.
-        end_offset: The next one that is there.
+        start_offset: The first missing offset.
+        end_offset: The next offset that exists.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class MissingRecordsError(FormatError):
 
 
 class UnsupportedMagicError(FormatError):
-    """A message format that Kafka does not have (magic is 0, 1 or 2)."""
+    """A message format that Kafka does not have (its magic is 0, 1 or 2)."""
 
 
 class CompressionError(CorruptRecordError):
-    """A compressed block that its codec refuses, or that grows past the limit."""
+    """A compressed block that its codec rejects, or that decompresses to more than the limit."""
 
 
 class CorruptIndexError(FormatError):
@@ -111,11 +111,11 @@ class LogError(OdradekError):
 
 
 class ForeignDirectoryError(LogError):
-    """A folder that is to become a log directory although it holds something else: nothing was written to it.
+    """A folder that was to become a log directory, but holds something else. Nothing was written to it.
 
     Attributes:
         path: The folder.
-        found: What is in it, by name.
+        found: The names of what is in it.
     """
 
     def __init__(self, path: str | os.PathLike[str], found: Sequence[str], reason: str) -> None:
@@ -129,7 +129,7 @@ class ForeignDirectoryError(LogError):
 
 
 class ReadOnlyError(LogError, AttributeError):
-    """A change that was asked of what is open for reading: there is no such method.
+    """A call of a method that changes something, on a log or log directory that is open for reading only.
 
     Attributes:
         path: The log, or the log directory.
@@ -146,11 +146,11 @@ class ReadOnlyError(LogError, AttributeError):
         return type(self), (self.path, self.name)
 
     def __str__(self) -> str:
-        return f'{self.path} is open for reading (mode="r"), so nothing can {self.name}: open it without mode="r"'
+        return f'{self.path} is open for reading (mode="r"), so it has no {self.name}: open it without mode="r"'
 
 
 class LogDirectoryLockedError(LogError):
-    """A log directory that another program, or this one already, writes in."""
+    """A log directory that is open for writing already, in another program or in this one."""
 
     def __init__(self, path: str | os.PathLike[str], *, is_own: bool = False) -> None:
         self.path = os.fspath(path)
@@ -166,7 +166,7 @@ class LogDirectoryLockedError(LogError):
 class LogOfflineError(LogError):
     """A log whose disk failed: nothing more is written to it, and what was not acknowledged may be lost.
 
-    Only opening the log directory again, which recovers what is on the disk, brings the log back.
+    To bring the log back, open the log directory again: that recovers what is on the disk.
     """
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
@@ -231,21 +231,21 @@ class BrokerError(OdradekError):
 
 
 class BrokerUnavailableError(BrokerError):
-    """A broker that did not do what was asked of it in time, or that refused."""
+    """A broker that did not do what it was asked to in time, or that refused."""
 
     error_code = 8
     error_name = "BROKER_NOT_AVAILABLE"
 
 
 class CorruptMessageError(BrokerError):
-    """A batch to be appended whose checksum or size does not fit its bytes."""
+    """A batch to be appended whose checksum or size does not match its bytes."""
 
     error_code = 2
     error_name = "CORRUPT_MESSAGE"
 
 
 class RecordTooLargeError(BrokerError):
-    """A batch above the topic's `max.message.bytes`."""
+    """A batch that is larger than the topic's `max.message.bytes`."""
 
     error_code = 10
     error_name = "RECORD_TOO_LARGE"
@@ -259,10 +259,10 @@ class RecordListTooLargeError(BrokerError):
 
 
 class RecordRefusedError(BrokerError):
-    """Records that a topic does not take: nothing of their batch was appended.
+    """Records that a topic does not accept; nothing of their batch was appended.
 
     Attributes:
-        record_errors: Which records of the batch, from 0, and why; the first hundred at most.
+        record_errors: The index in the batch of each wrong record, from 0, and the reason; at most the first hundred.
     """
 
     def __init__(self, reason: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
@@ -278,7 +278,7 @@ class InvalidTimestampError(RecordRefusedError):
 
 
 class InvalidRecordError(RecordRefusedError):
-    """A record, or a batch, that contradicts itself or that its topic does not take."""
+    """A record, or a batch, that contradicts itself or that its topic does not accept."""
 
     error_code = 87
     error_name = "INVALID_RECORD"
@@ -299,7 +299,7 @@ class DuplicateSequenceNumberError(BrokerError):
 
 
 class InvalidProducerEpochError(BrokerError):
-    """A producer, or a marker of it, that has been fenced by a newer epoch."""
+    """A producer, or a marker of its transaction, that a newer epoch has fenced."""
 
     error_code = 47
     error_name = "INVALID_PRODUCER_EPOCH"
@@ -320,14 +320,14 @@ class TransactionCoordinatorFencedError(BrokerError):
 
 
 class InvalidTopicError(BrokerError):
-    """A topic's name that Kafka does not take."""
+    """A topic's name that Kafka does not accept."""
 
     error_code = 17
     error_name = "INVALID_TOPIC_EXCEPTION"
 
 
 class TopicExistsError(BrokerError):
-    """A topic that is there already."""
+    """A topic that exists already."""
 
     error_code = 36
     error_name = "TOPIC_ALREADY_EXISTS"
@@ -356,7 +356,7 @@ class InvalidConfigError(BrokerError):
 
 
 class PolicyViolationError(BrokerError):
-    """A change that is larger than Kafka takes at a time."""
+    """A change that is larger than Kafka allows at a time."""
 
     error_code = 44
     error_name = "POLICY_VIOLATION"
@@ -369,13 +369,13 @@ class OffsetStoreError(OdradekError):
 class CommitConflictError(OffsetStoreError):
     """A commit whose expected positions are no longer those of the store: somebody else has committed since.
 
-    Nothing was stored. Who gets this is no longer the one that does the work (a zombie), or shares its group with
-    another: it must load again before it does anything else, never repeat the commit as it was.
+    Nothing was stored. Another reader has taken over the work from this one (a zombie), or uses the same group. Load
+    the positions again before doing anything else; never repeat the same commit.
 
     Attributes:
         address: The store, without secrets.
         expected: The version that the committer had loaded, or None for "nothing stored yet".
-        found: The version that the store holds, or None for nothing (or where the store cannot tell).
+        found: The version that the store holds; None if it holds nothing, or cannot tell.
     """
 
     def __init__(self, address: str, expected: str | None, found: str | None) -> None:
@@ -412,7 +412,7 @@ class OptionError(OdradekError, ValueError):
 
 
 class TimestampWarning(UserWarning):
-    """A timestamp in seconds where Kafka has milliseconds, by the looks of it."""
+    """A timestamp that seems to be in seconds, although Kafka counts milliseconds."""
 
 
 class PipelineError(OdradekError):
@@ -424,7 +424,7 @@ class JobError(PipelineError):
 
     Attributes:
         reason: What is wrong.
-        key: The key of the file that is wrong, such as `sink[0].path`; None where it is none, or not known.
+        key: The key of the file that is wrong, such as `sink[0].path`; None if no key is to blame, or it is not known.
     """
 
     def __init__(self, reason: str, key: str | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Kafka's own messages in the log: metadata, groups, transactions. No input, no output."""
+"""Kafka's own messages in the log: metadata, groups, transactions. It does no input or output."""

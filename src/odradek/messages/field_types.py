@@ -24,10 +24,10 @@ _MAX_UNSIGNED_VARINT = 0xFFFF_FFFF
 
 
 class FieldReader:
-    """Takes fields from bytes, one after the other; no length is believed before it is checked.
+    """Takes fields from bytes, one by one; every length is checked before it is used.
 
     Attributes:
-        position: The next byte.
+        position: Where the next field starts, in bytes.
         version: The version that the bytes are in.
         flexible: Whether lengths are in the compact form.
     """
@@ -71,7 +71,7 @@ class FieldReader:
         raise FormatError("a varint is longer than 32 bits", position=start)
 
     def length(self, layout: struct.Struct) -> int:
-        """Take a length or a count, -1 for null: compact where the version is flexible, else as `layout` has it."""
+        """Take a length or a count, -1 for null: compact if the version is flexible, else in the form of `layout`."""
         start = self.position
         value: int = self.unsigned_varint() - 1 if self.flexible else layout.unpack(self.take(layout.size))[0]
         if not -1 <= value <= self.left:
@@ -80,7 +80,7 @@ class FieldReader:
 
 
 class FieldWriter:
-    """Collects fields; what `FieldReader` takes."""
+    """Collects fields in the form that `FieldReader` takes."""
 
     __slots__ = ("data", "flexible", "version")
 
@@ -105,7 +105,7 @@ class FieldWriter:
 
 
 class FieldType(Protocol):
-    """How one kind of field is written."""
+    """How a kind of field is read and written."""
 
     def read(self, reader: FieldReader) -> Any:
         """Take a value."""
@@ -146,7 +146,7 @@ class _Uuid:
 
 
 class _Sized:
-    """What has a length, and may be null."""
+    """A field with a length, which may be null."""
 
     layout = struct.Struct(">i")
 
@@ -228,12 +228,12 @@ class Array(_Sized):
             self._element.write(writer, element)
 
     def to_json(self, value: tuple[Any, ...] | None, version: int) -> list[Any] | None:
-        """Return the elements as JSON has them."""
+        """Return the elements in their JSON form."""
         return None if value is None else [self._element.to_json(element, version) for element in value]
 
 
 class Nullable:
-    """A record inside a record that may be null: a byte before it, -1 for null."""
+    """A nested record that may be null: a byte before it, -1 for null."""
 
     def __init__(self, record: FieldType) -> None:
         self._record = record
@@ -243,13 +243,13 @@ class Nullable:
         return self._record.read(reader) if INT8.read(reader) >= 0 else None
 
     def write(self, writer: FieldWriter, value: Any) -> None:
-        """Add the record, or that there is none."""
+        """Add the record, or null."""
         INT8.write(writer, -1 if value is None else 1)
         if value is not None:
             self._record.write(writer, value)
 
     def to_json(self, value: Any, version: int) -> Any:
-        """Return the record as JSON has it."""
+        """Return the record in its JSON form."""
         return None if value is None else self._record.to_json(value, version)
 
 

@@ -1,13 +1,13 @@
 """Kafka's own records, read and written from a table of their fields: a `Schema`.
 
-The records of the metadata log and of the coordinators' topics follow Kafka's message schemas (KIP-482): fields back to
-back, and from some version on *flexible*: `field_types` has another form then, and after the plain fields come those
-that have a tag.
+The records of the metadata log and of the coordinators' topics follow Kafka's message schemas (KIP-482): their fields
+follow each other. From some version on a record is *flexible*: its fields have another form (see `field_types`), and
+fields with a tag come after the plain ones.
 
     plain      field | field | ...
     flexible   field | field | ... | uvarint tags | (uvarint tag | uvarint size | field) * tags
 
-A tag that the table does not have is passed over.
+An unknown tag is skipped.
 
 Source in Kafka: `MessageDataGenerator`; the tables are `*.json` beside each message.
 """
@@ -26,7 +26,7 @@ from odradek.messages.field_types import FieldReader, FieldType, FieldWriter
 
 T = TypeVar("T")
 LATEST = 0x7FFF
-"""A version beyond all: the field is still there."""
+"""A version above all others: the field has not been removed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class Field:
     """A row of the table.
 
     Attributes:
-        name: The attribute; in JSON the same in camel case.
+        name: The name of the attribute; in JSON, the same in camel case.
         type: How it is written.
         since: The first version that has it.
         until: The last version that has it.
-        tag: Its tag, where it has one: then it is written only where it differs from the default.
+        tag: Its tag, if it has one: then it is written only if it differs from the default.
         needed: Whether a version without this field must refuse any value but the default.
-        json_name: The name in JSON, where camel case does not give it.
+        json_name: The name in JSON, if it is not the camel case of `name`.
     """
 
     name: str
@@ -58,12 +58,12 @@ class Field:
 
 
 class Schema(Generic[T]):
-    """The table of one record: how a dataclass's attributes follow each other on the disk.
+    """The fields of one record: how a dataclass's attributes follow each other on the disk.
 
     It is a `FieldType` itself, for records inside records.
 
     Args:
-        record: The dataclass. Its defaults stand for the fields that a version has not.
+        record: The dataclass. Its defaults are used for fields that a version does not have.
         fields: The fields, in the order of Kafka's schema.
         latest: The last version that is known.
         flexible_since: The first flexible version.
@@ -131,7 +131,7 @@ class Schema(Generic[T]):
             writer.data += body.data
 
     def to_json(self, value: T, version: int) -> dict[str, Any]:
-        """Return a record as Kafka's tools print it: the fields of this version, tagged ones where they are set."""
+        """Return a record as Kafka's tools print it: the fields of this version, tagged ones if they are set."""
         found = {}
         for field in self.fields:
             content = getattr(value, field.name)
@@ -142,7 +142,7 @@ class Schema(Generic[T]):
         return found
 
     def is_flexible(self, version: int) -> bool:
-        """Say whether a version has compact lengths and tags."""
+        """Return whether a version has compact lengths and tags."""
         return version >= self.flexible_since
 
     def decode(self, data: Buffer, version: int, *, position: int = 0) -> tuple[T, int]:
@@ -172,5 +172,5 @@ class Schema(Generic[T]):
 
 
 def flexible(record: Callable[..., T], *fields: Field, latest: int = 0) -> Schema[T]:
-    """Return the table of a record that is flexible from its first version on."""
+    """Return the schema of a record that is flexible from its first version on."""
     return Schema(record, fields, latest=latest, flexible_since=0)

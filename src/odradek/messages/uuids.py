@@ -14,7 +14,7 @@ ZERO_UUID = UUID(int=0)
 METADATA_TOPIC_ID = UUID(int=1)
 
 RESERVED_BELOW = 100
-"""Kafka keeps the ids below this for itself."""
+"""Kafka reserves the ids below this one."""
 
 _FORM = re.compile(r"[A-Za-z0-9_-]{22}={0,2}", re.ASCII)
 
@@ -28,7 +28,7 @@ def parse_uuid(text: str) -> UUID:
     """Read Kafka's text form.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The text is not one.
     """
     if _FORM.fullmatch(text) is None:
         raise ValueError(f"{text[:40]!r} is not a UUID in 22 characters of base64url")
@@ -36,7 +36,7 @@ def parse_uuid(text: str) -> UUID:
 
 
 def random_uuid() -> UUID:
-    """Return a new id that Kafka takes: not one of the reserved ones, its text not starting with a dash."""
+    """Return a new id that Kafka accepts: it is not reserved, and its text does not start with a dash."""
     while True:
         value = uuid.uuid4()
         if value.int >= RESERVED_BELOW and not format_uuid(value).startswith("-"):

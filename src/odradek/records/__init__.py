@@ -1,8 +1,8 @@
 """Kafka's record formats: bytes to record batches and back, without any input or output.
 
 `header` and `scan` walk over batches, `batch` and `message_set` read their records, `builder` writes them. `control`
-knows the records of the broker itself, `compression` the codecs; `kernels` holds the compiled loops, and `arrow_layout`
-is how they hand columns out.
+reads the records that the broker itself writes, and `compression` has the codecs. `kernels` holds the compiled loops,
+and `arrow_layout` the columns that they return.
 """
 
 from odradek.records.batch import read_records

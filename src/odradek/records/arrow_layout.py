@@ -1,4 +1,4 @@
-"""Columns in Arrow's memory layout, as the decoder of batches hands them out.
+"""Columns in Arrow's memory layout, as the decoder of batches returns them.
 
     plain   validity 1 bit a row | slots int32: where each value ends | data: the values
     views   validity 1 bit a row | slots 16 bytes: size and place     | data: those that lie in no other buffer
@@ -17,10 +17,10 @@ class BytesColumn(NamedTuple):
     """A column of byte strings.
 
     Attributes:
-        nulls: How many are null.
-        validity: Which are not; None where all are.
-        slots: Where each is.
-        data: The bytes.
+        nulls: How many values are null.
+        validity: A bit for each row, set if its value is not null; None if no value is null.
+        slots: Where each value is; see the module.
+        data: The bytes of the values.
     """
 
     nulls: int
@@ -33,19 +33,19 @@ class Columns(NamedTuple):
     """The columns of some records.
 
     Attributes:
-        rows: How many records.
+        rows: The number of records.
         offsets: Their offsets, int64.
-        timestamps: Their timestamps, int64.
-        timestamp_nulls: How many have none.
+        timestamps: Their timestamps in ms, int64.
+        timestamp_nulls: How many records have no timestamp.
         types: The types of their timestamps, uint8: 0 CreateTime, 1 LogAppendTime, 2 none.
-        types_met: Which types there are, a bit each.
-        key: Their keys; None where nobody asked, or there is no record.
-        value: Their values, likewise.
-        header_ends: Where the headers of each end, int32; None likewise.
-        header_count: How many headers all of them have.
-        header_names: The names; None where there are no headers.
-        header_values: The values.
-        blocks: What views point into, after the mapped segment and the bytes of the column.
+        types_met: The types that occur, one bit each.
+        key: Their keys; None if they were not asked for, or there is no record.
+        value: Their values, as for `key`.
+        header_ends: Where the headers of each record end, int32; None as for `key`.
+        header_count: How many headers all records have together.
+        header_names: The names of the headers; None if there are no headers.
+        header_values: The values of the headers.
+        blocks: The buffers that views point into, after the mapped segment and the bytes of the column.
     """
 
     rows: int
@@ -64,10 +64,10 @@ class Columns(NamedTuple):
 
 
 class RecordDefect(NamedTuple):
-    """What a decoder refuses a batch for.
+    """Why a decoder refuses a batch.
 
     Attributes:
-        position: Where it is, within the batch's records.
+        position: Where the defect is, in bytes from the start of the batch's records.
         record: How many records before it are good.
         reason: What is wrong.
     """

@@ -1,6 +1,6 @@
 """The records of one batch, read into `Record` objects.
 
-Whoever reads many records takes `odradek.columnar`, which makes no object of them.
+To read many records use `odradek.columnar`, which creates no objects.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from odradek.records.message_set import message_payload, read_inner_messages, re
 
 
 def records_section(data: Buffer, header: BatchHeader, decompressor: Decompressor) -> Buffer:
-    """Return what a batch holds after its header, decompressed where it was compressed.
+    """Return the bytes of a batch after its header, decompressed if they were compressed.
 
-    For a v0 or v1 wrapper that is its inner message set.
+    For a v0 or v1 wrapper that is the inner message set.
 
     Args:
         data: The bytes that hold the batch.
         header: Its header.
-        decompressor: What decompresses it; its memory is good until it decompresses the next.
+        decompressor: Decompresses them; its memory is valid until its next call.
 
     Raises:
-        CorruptRecordError: The codec refuses it, or it grows past the decompressor's limit.
+        CorruptRecordError: The codec rejects the bytes, or they decompress to more than the decompressor's limit.
     """
     view = memoryview(data).cast("B")
     try:
         if header.magic == 2:
             section = view[header.position + V2_HEADER_BYTES : header.end_position]
-            # Nobody compresses the nothing of an empty batch, and Kafka's consumer looks no further than the count.
+            # An empty batch has nothing to compress, and Kafka's consumer looks no further than the count.
             if not header.codec or (header.records_count == 0 and not section):
                 return section
             return decompressor.decompress(header.codec, section, magic=2)
@@ -53,7 +53,7 @@ def read_records(
         header: Its header, as `scan_batches` gives it.
         check_crc: Whether the checksums of a wrapper's inner messages are verified.
         limit: How many bytes it may decompress to.
-        origin: The position in the file that `data` starts at, which `header.position` counts from the start of.
+        origin: The position in the file at which `data` starts; `header.position` counts from the start of the file.
 
     Returns:
         The records, control records among them, with their offsets.

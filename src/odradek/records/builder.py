@@ -30,7 +30,7 @@ from odradek.records.kernels.rows import ObjectRows, Rows
 
 MAX_INT32 = (1 << 31) - 1
 OUTPUT_BYTES = 1 << 20
-"""After how many bytes `encode_rows` hands out the batches that it has so far."""
+"""The number of bytes after which `encode_rows` yields the batches that it has so far."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LAST_OFFSET_DELTA = struct.Struct(">i")
@@ -55,14 +55,15 @@ class BatchOptions:
         codec: How the records are compressed.
         level: The codec's level; None is Kafka's default.
         timestamp_type: `CreateTime` or `LogAppendTime`.
-        append_time_ms: The time of the append, for `LogAppendTime`: the records read with it, whatever they say.
+        append_time_ms: The time of the append, for `LogAppendTime`: readers get it for every record, whatever the
+            record says.
         producer_id: That of an idempotent or transactional producer, else -1.
         producer_epoch: Its epoch, else -1.
         base_sequence: The sequence number of the first record, else -1.
         is_transactional: Whether the records belong to a transaction.
         is_control: Whether this is a control batch.
-        partition_leader_epoch: The epoch of the leader that appends; -1 where it is not known (a producer's batch).
-        delete_horizon_ms: When the tombstones in it may go; None where the cleaner has not met them.
+        partition_leader_epoch: The epoch of the leader that appends; -1 if it is not known (a producer's batch).
+        delete_horizon_ms: When its tombstones may be removed, in ms; None if the cleaner has not met them yet.
     """
 
     codec: int = Codec.NONE
@@ -87,7 +88,7 @@ class BatchOptions:
         attributes = int(Codec(self.codec))
         if self.timestamp_type == "LogAppendTime":
             if self.append_time_ms is None or self.append_time_ms < 0:
-                raise ValueError(f"LogAppendTime needs append_time_ms, {self.append_time_ms} is none")
+                raise ValueError(f"LogAppendTime needs append_time_ms, not {self.append_time_ms}")
             attributes |= LOG_APPEND_TIME_FLAG
         elif self.timestamp_type != "CreateTime":
             raise ValueError(f"timestamp_type is CreateTime or LogAppendTime, not {self.timestamp_type!r}")
@@ -100,7 +101,7 @@ class BatchOptions:
         if self.delete_horizon_ms is not None:
             attributes |= DELETE_HORIZON_FLAG
         if self.producer_id != NO_PRODUCER_ID and self.producer_epoch < 0:
-            raise ValueError(f"producer_id {self.producer_id} needs a producer_epoch, {self.producer_epoch} is none")
+            raise ValueError(f"producer_id {self.producer_id} needs a producer_epoch, not {self.producer_epoch}")
         return attributes
 
     def encoder(self) -> BatchEncoder:
@@ -131,20 +132,20 @@ def encode_rows(
     max_batch_records: int = MAX_INT32,
     max_batch_bytes: int = MAX_INT32,
 ) -> Iterator[bytes]:
-    """Encode rows as batches, one after the other.
+    """Encode rows as batches, one by one.
 
     Args:
         rows: Where the records come from.
         options: What the batches share.
-        base_offset: The offset of the first record; where the rows have offsets, the least it may be.
+        base_offset: The offset of the first record; if the rows have offsets, the least that the first may have.
         max_batch_records: How many records a batch has at most.
-        max_batch_bytes: How many bytes a batch has at most, before compression; a larger record gets one of its own.
+        max_batch_bytes: How many bytes a batch has at most before compression; a larger record gets a batch of its own.
 
     Yields:
-        Blocks of one or more whole batches (of one each, where they are compressed).
+        Blocks of one or more whole batches (exactly one if they are compressed).
 
     Raises:
-        ValueError: A record cannot be written: its offset does not rise, its timestamp is negative, it is too long.
+        ValueError: A record cannot be written: its offset does not increase, its timestamp is negative, it is too long.
     """
     encoder = options.encoder()
     max_batches = 1 if options.codec else MAX_INT32
@@ -180,15 +181,15 @@ def build_batch(
     Args:
         records: Its records; a timestamp of None is written as -1.
         base_offset: The batch's base offset; None is 0, or with `keep_offsets` the first record's offset.
-        last_offset: The batch's last offset, where compaction removed the record that had it.
-        keep_offsets: Whether the records keep their own offsets, which rise but may have gaps, instead of being
+        last_offset: The batch's last offset, if compaction removed the record that had it.
+        keep_offsets: Whether the records keep their own offsets, which increase but may have gaps. Otherwise they are
             numbered from `base_offset` on.
         codec: As in `BatchOptions`, like all that follow.
 
     Raises:
-        ValueError: The fields contradict each other, or a record does not fit: an offset delta past 32 bits, offsets
-            that do not rise, a negative timestamp, more than 2^31 - 1 bytes.
-        TypeError: A record, key, value or header of a wrong type.
+        ValueError: The fields contradict each other, or a record does not fit: an offset delta of more than 32 bits,
+            offsets that do not increase, a negative timestamp, more than 2^31 - 1 bytes.
+        TypeError: A record, key, value or header has the wrong type.
     """
     options = BatchOptions(
         codec=codec,
@@ -244,7 +245,7 @@ def build_empty_batch(
     is_control: bool = False,
     partition_leader_epoch: int = -1,
 ) -> bytes:
-    """Build the batch that compaction leaves where a producer's last batch has lost all of its records.
+    """Build the batch that compaction leaves when a producer's last batch has lost all of its records.
 
     Kafka: DefaultRecordBatch.writeEmptyHeader.
 
@@ -302,7 +303,7 @@ def build_control_batch(
         marker: Commit or abort, and the coordinator's epoch.
         producer_id: Whose transaction it is.
         producer_epoch: The producer's epoch.
-        timestamp: The time of the marker, in ms.
+        timestamp: The timestamp of the marker, in ms.
         base_offset: Its offset.
         partition_leader_epoch: The epoch of the leader that appends it.
     """

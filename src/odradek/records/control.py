@@ -3,7 +3,7 @@
     key     version int16 | type int16
     value   of ABORT and COMMIT: version int16 | coordinatorEpoch int32
 
-Kafka: ControlRecordType, EndTransactionMarker. A newer version of key or value is read as version 0: later ones may
+Kafka: ControlRecordType, EndTransactionMarker. A newer version of key or value is read as version 0: later versions may
 only add fields.
 """
 
@@ -22,7 +22,7 @@ _MARKER = struct.Struct(">hi")
 
 
 class ControlRecordType(IntEnum):
-    """The types of control records; from LEADER_CHANGE on they occur in the metadata log only."""
+    """The types of control records; those from LEADER_CHANGE on occur in the metadata log only."""
 
     ABORT = 0
     COMMIT = 1
@@ -52,7 +52,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def parse_control_key(key: bytes | None) -> ControlRecordType | None:
-    """Return the type that a control record's key names; None for one that this version does not know.
+    """Return the type that a control record's key names; None if this version does not know it.
 
     Raises:
         CorruptRecordError: The key is too short, or its version negative.
@@ -66,10 +66,10 @@ def parse_control_key(key: bytes | None) -> ControlRecordType | None:
 
 
 def is_abort(records: Sequence[Record]) -> bool:
-    """Whether the records of a control batch are an ABORT marker; one that the cleaner has emptied is none.
+    """Whether the records of a control batch are an ABORT marker; not so if the cleaner has emptied the batch.
 
     Raises:
-        CorruptRecordError: They are no control record.
+        CorruptRecordError: The record is not a control record.
     """
     return bool(records) and parse_control_key(records[0].key) is ControlRecordType.ABORT
 
@@ -78,7 +78,7 @@ def parse_end_transaction_marker(key: bytes | None, value: bytes | None) -> EndT
     """Read a transaction marker.
 
     Raises:
-        CorruptRecordError: It is none, or cut short.
+        CorruptRecordError: It is not a transaction marker, or is cut short.
     """
     kind = parse_control_key(key)
     if kind not in (ControlRecordType.ABORT, ControlRecordType.COMMIT):

@@ -2,9 +2,9 @@
 
 CRC-32C (Castagnoli) covers a v2 batch from its attributes on; CRC-32 (IEEE) covers a v0 or v1 message from its magic
 on. Both come from libraries that use the processor's own instructions: `google-crc32c`, whose C interface
-(`crc32c_extend`) is public, and zlib. A Python call for each batch would cost more than the checksum itself for
-batches of one record. Where a library does not give its symbol away, its Python function is called back instead:
-slower, the same answer.
+(`crc32c_extend`) is public, and zlib. For batches of one record, a Python call for each batch would cost more than the
+checksum itself. If a library does not export its symbol, its Python function is called back instead: slower, with the
+same result.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _crc32c_module() -> Any:
     return _crc32c
 
 
-# Kept for the life of the process: the kernels hold their addresses.
+# Kept as long as the process lives: the kernels hold their addresses.
 _CRC32C = _symbol(_crc32c_module(), "crc32c_extend", _CRC32C_TYPE, _crc32c_callback)
 _CRC32 = _symbol(zlib, "crc32", _CRC32_TYPE, _crc32_callback)
 

@@ -32,9 +32,8 @@ DELETE_HORIZON_FLAG = 0x40
 class BatchHeader(NamedTuple):
     """The header of one batch, with Kafka's field names.
 
-    A v0 or v1 message has -1 (or 0) in the fields that only v2 knows. The first offset of a v0 or v1 *wrapper* (a
-    compressed message) is known only to its content: its `base_offset` equals its `last_offset`, and its
-    `records_count` is -1.
+    A v0 or v1 message has -1 (or 0) in the fields that only v2 has. The first offset of a v0 or v1 *wrapper* (a
+    compressed message) is not in its header: its `base_offset` equals its `last_offset`, and its `records_count` is -1.
 
     Attributes:
         position: Where the batch starts, in bytes from the start of the file or buffer.
@@ -63,7 +62,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record; compaction keeps it even where that record is gone."""
+        """The offset of the last record; compaction keeps it even if it removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -73,7 +72,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record, which wraps after 2^31 - 1; -1 without one."""
+        """The sequence number of the last record, which wraps after 2^31 - 1; -1 if there is none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
@@ -97,7 +96,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a control record, which consumers are never given."""
+        """Whether the batch holds control records, which consumers are never given."""
         return self.magic == 2 and bool(self.attributes & CONTROL_FLAG)
 
     @property
@@ -107,7 +106,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the batch's tombstones may go, in ms; None where the cleaner has not met them."""
+        """When the batch's tombstones may be removed, in ms; None if the cleaner has not met them yet."""
         if self.magic == 2 and self.attributes & DELETE_HORIZON_FLAG:
             return self.base_timestamp
         return None

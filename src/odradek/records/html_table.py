@@ -1,4 +1,4 @@
-"""Shows things in a notebook: a table in HTML, as `_repr_html_` gives it."""
+"""A table in HTML for a notebook, as `_repr_html_` returns it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def html_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 
     Args:
         title: Its caption.
-        columns: The heads of its columns; none where all are empty.
-        rows: Its cells; beyond the first rows only their number is told.
+        columns: The headings of its columns; none if all are empty.
+        rows: Its cells; after the first rows, only the number of the others is shown.
     """
     given = list(rows)
     lines = [f"<table><caption>{escape(title)}</caption>"]

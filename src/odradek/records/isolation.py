@@ -1,4 +1,4 @@
-"""Which records a consumer is given of those that a transaction wrote.
+"""Which records of transactions a consumer is given.
 
 Source in Kafka: `IsolationLevel`.
 """
@@ -12,14 +12,14 @@ from odradek.errors import OptionError
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 ISOLATION_LEVELS: dict[Isolation, int] = {"read_uncommitted": 0, "read_committed": 1}
-"""The numbers by which requests name them."""
+"""The numbers of the levels in requests."""
 
 
 def check_isolation(isolation: str) -> None:
-    """Raise where there is no such level.
+    """Check that an isolation level exists.
 
     Raises:
-        OptionError: There is none.
+        OptionError: It does not.
     """
     if isolation not in ISOLATION_LEVELS:
         raise OptionError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")

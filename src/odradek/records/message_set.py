@@ -39,8 +39,8 @@ def message_payload(data: Buffer, header: BatchHeader) -> tuple[bytes | None, by
     """Return key and value of the message at `header.position`.
 
     Raises:
-        CorruptRecordError: A length contradicts the message's size. It has no position: `data` may be a decompressed
-            set, whose positions are none of the file.
+        CorruptRecordError: A length contradicts the message's size. The error has no position: `data` may be a
+            decompressed set, whose positions are not those of the file.
     """
     view = memoryview(data).cast("B")
     start = header.position + LOG_OVERHEAD + (14 if header.magic == 1 else 6)
@@ -77,8 +77,8 @@ def read_inner_messages(payload: Buffer, wrapper: BatchHeader, *, check_crc: boo
         check_crc: Whether the inner checksums are verified.
 
     Raises:
-        CorruptRecordError: The set is empty, cut short, of another format, compressed once more, or its offsets do
-            not fit the wrapper's.
+        CorruptRecordError: The set is empty, incomplete, of another format, or compressed itself, or its offsets do not
+            fit the wrapper's.
     """
     scan = scan_batches(payload, check_crc=check_crc)
     inner = list(scan)

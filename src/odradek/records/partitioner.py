@@ -1,7 +1,7 @@
-"""Which partition of a topic a record goes to: the choice of Kafka's producer, so that both agree on every key.
+"""The partition that a record goes to: chosen as Kafka's producer does it, so that both agree on every key.
 
     a key       murmur2 of its bytes, without the sign, modulo the number of partitions
-    no key      any partition, and all records of one call the same one: they fill one batch instead of many
+        no key      any partition, but the same one for all records of a call: they fill one batch instead of many
 
 Source in Kafka: `BuiltInPartitioner`.
 """
@@ -16,12 +16,12 @@ from odradek.records.kernels.objects import Record
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """Return the partition of a key, of so many."""
+    """Return the partition of a key, for a topic of `partitions` partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def by_partition(records: Iterable[Record], partitions: int) -> dict[int, list[Record]]:
-    """Return the records of each partition that gets any, in the order that they were given in."""
+    """Return the records of each partition that gets any, in the order in which they were given."""
     found: dict[int, list[Record]] = {}
     sticky: int | None = None
     for record in records:

@@ -3,9 +3,9 @@
     damage ........ | offset 8 | size 4 | ... | magic at 16 | ...
                     ^ taken for a batch when its offset fits and its checksum holds
 
-Where a header itself is damaged its length field says nothing, so every byte is a candidate. Magic, size and offset
-leave few; the checksum decides. How many bytes may be summed up in vain is bounded, so that a file made to look like
-batches everywhere does not cost more than a few readings of it.
+If a header itself is damaged, its length field cannot be trusted, so every byte is a candidate. Magic, size and offset
+exclude most of them; the checksum decides. The number of bytes that are checksummed in vain is bounded: a file that is
+made to look like batches everywhere costs no more than a few readings of it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _VAIN_FACTOR = 8
 def find_batch(
     data: Buffer, position: int = 0, end: int | None = None, *, stop: int | None = None, minimum_offset: int = 0
 ) -> int | None:
-    """Return where the next batch starts whose checksum holds.
+    """Return where the next batch with a valid checksum starts.
 
     Args:
         data: A segment, or part of one.
-        position: Where to look from.
+        position: Where to search from.
         end: Where the bytes end; the end of `data` if None.
-        stop: Where to stop looking: a batch that starts before may end after it. The end if None.
-        minimum_offset: The least offset that it may have: that after the last good batch.
+        stop: Where to stop searching; the end if None. A batch that starts before it may end after it.
+        minimum_offset: The least offset that the batch may have: the one after the last good batch.
 
     Returns:
-        Its position, or None where there is no further batch, or too much that looks like one.
+        Its position; None if there is no further batch, or too many bytes look like one.
     """
     view = memoryview(data).cast("B")
     end = len(view) if end is None else end

@@ -3,7 +3,7 @@
     | batch | batch | batch | torn tail ...
                             ^ position; damage says why
 
-Nothing is raised for bytes that are no batch: what lies before them is good, and the caller decides.
+Bytes that are not a batch raise nothing: the batches before them are good, and the caller decides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _V2_FIELDS = struct.Struct(">Ihiqqqhii")
 MAX_CODEC = 4
 
 CHUNK_BATCHES = 4096
-"""How many headers are walked over at a time: what bounds the memory of a scan."""
+"""How many headers are walked over at a time; this bounds the memory of a scan."""
 
 
 class Status(IntEnum):
@@ -60,19 +60,19 @@ def damage_at(
     origin: int = 0,
     next_offset: int = -1,
 ) -> FormatError:
-    """Put into words why the bytes at `position` are no batch, or not the next one.
+    """Return an error that says why the bytes at `position` are not a batch, or not the next one.
 
     Args:
         status: What the kernel said.
         data: The bytes.
         position: Where the batch should have started.
         end: Where the bytes end.
-        path: The file that they come from, if they do.
-        origin: The position that `data` starts at: that of `position` and `end`.
-        next_offset: The offset that the batch should have begun with.
+        path: The file that they come from, if any.
+        origin: The position in the file at which `data` starts; `position` and `end` count from the start of the file.
+        next_offset: The least offset that the batch should have had.
 
     Raises:
-        MemoryError: The kernel ran out of memory, so nothing can be said of the bytes.
+        MemoryError: The kernel ran out of memory, so nothing is known about the bytes.
     """
     view, start = memoryview(data), position - origin
     left = end - position
@@ -104,7 +104,7 @@ def damage_at(
 
 
 def _contradiction(view: memoryview) -> str:
-    """Say which field of a header cannot be."""
+    """Return which field of a header cannot be right."""
     size = int.from_bytes(view[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
     base_offset = int.from_bytes(view[:8], "big", signed=True)
     if base_offset < 0:
@@ -124,8 +124,8 @@ class BatchScan:
 
     Attributes:
         position: The first byte that was not understood (or not yet reached).
-        next_offset: The offset after the last batch, where offsets are checked; else -1.
-        damage: Why the scan stopped before the end; None while, and where, all is well. It is not raised.
+        next_offset: The offset after the last batch, if offsets are checked; else -1.
+        damage: Why the scan stopped before the end; None as long as all is well. It is not raised.
     """
 
     def __init__(
@@ -197,10 +197,11 @@ def scan_batches(
         position: Where the first batch starts.
         end: Where to stop; the end of `data` if None.
         check_crc: Whether each batch's checksum is verified.
-        path: The file, for what `damage` says.
-        origin: The position in the file that `data` starts at, which every other position counts from the start of.
-        next_offset: The least offset that the first batch may have; from then on offsets must rise. -1: unchecked.
-        transactional: Whether only the batches of transactions are given, their markers among them.
+        path: The file, for the error in `damage`.
+        origin: The position in the file at which `data` starts; all other positions count from the start of the file.
+        next_offset: The least offset that the first batch may have; from then on offsets must increase. -1: not
+            checked.
+        transactional: Whether to yield only the batches of transactions, including their markers.
 
     Returns:
         An iterator over headers with `position` and `damage`.

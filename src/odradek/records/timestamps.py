@@ -1,4 +1,4 @@
-"""Points in time as people give them, and as Kafka keeps them: milliseconds since the epoch."""
+"""Points in time as people write them, and as Kafka keeps them: milliseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import TypeAlias
 from odradek.errors import OptionError, TimestampWarning
 
 Time: TypeAlias = int | str | date | datetime
-"""A point in time: milliseconds since the epoch, an aware datetime, ISO 8601 text with a time zone, or a date, as such
-or as text (its midnight, UTC).
+"""A point in time: milliseconds since the epoch, an aware datetime, ISO 8601 text with a time zone, or a date (also as
+text), which stands for its midnight in UTC.
 
-A time of day without a time zone is an error everywhere: it would be another point in time on another machine."""
+A time of day without a time zone is an error everywhere: on another machine it would be another point in time."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-# In seconds: the years 2001 to 2099. In milliseconds: days of 1970, from before there was anything to be logged.
+# In seconds: the years 2001 to 2099. In milliseconds: days of 1970, long before anything was logged.
 _SECONDS = range(10**9, 4_102_444_800)
 
 
 def timestamp_ms(time: Time) -> int:
     """Return the first millisecond at or after a point in time.
 
-    A number that looks like seconds is taken as it is, with a `TimestampWarning`: to Kafka it is a valid time, and a
-    log that has such records must still be read, copied and searched.
+    A number that looks like seconds is used as it is, with a `TimestampWarning`: to Kafka it is a valid time, and a log
+    that has such records must still be read, copied and searched.
 
     Raises:
-        OptionError: A text that is not ISO 8601, or a time of day without a time zone.
-        TypeError: It is something else, such as a float.
+        OptionError: A text is not ISO 8601, or a time of day has no time zone.
+        TypeError: The value is something else, such as a float.
     """
     if isinstance(time, str):
         return _of_text(time)
@@ -55,7 +55,7 @@ def timestamp_ms(time: Time) -> int:
 def _of_text(text: str) -> int:
     try:
         if len(text) in (8, 10):
-            # Only a date has so few characters.
+            # Only a date is so short.
             return timestamp_ms(date.fromisoformat(text))
         return _of_datetime(datetime.fromisoformat(text))
     except OptionError:
@@ -75,7 +75,7 @@ def _of_datetime(time: datetime) -> int:
 
 def _warn_of_seconds(number: int) -> None:
     as_given, meant = datetime.fromtimestamp(number / 1000, UTC), datetime.fromtimestamp(number, UTC)
-    # The line that is to be mended is the caller's, however many of ours are in between.
+    # The warning names the caller's line, however many frames of this package are in between.
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "odradek":
         level, frame = level + 1, frame.f_back
@@ -88,7 +88,7 @@ def _warn_of_seconds(number: int) -> None:
 
 
 def iso_text(timestamp: int) -> str:
-    """Return a timestamp as text for people: in ISO 8601, or as a number where no calendar has it."""
+    """Return a timestamp as text for people: in ISO 8601, or as a number if it is outside of the calendar."""
     try:
         return (_EPOCH + timestamp * _MILLISECOND).isoformat(timespec="milliseconds")
     except OverflowError:
@@ -96,10 +96,10 @@ def iso_text(timestamp: int) -> str:
 
 
 def floor_ms(moment: datetime) -> int:
-    """Return the millisecond that a point in time lies within; it names its zone."""
+    """Return the millisecond that contains a point in time; `moment` has a time zone."""
     return (moment - _EPOCH) // _MILLISECOND
 
 
 def now_ms() -> int:
-    """Return the time of the system's clock."""
+    """Return the system's time, in ms since the epoch."""
     return time_ns() // 1_000_000

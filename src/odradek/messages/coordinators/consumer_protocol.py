@@ -1,4 +1,4 @@
-"""What the members of a classic consumer group tell each other; to the coordinator these are bytes.
+"""What the members of a classic consumer group tell each other; the coordinator treats it as bytes.
 
     subscription   version: int16 | topics | user_data | owned_partitions | generation_id: int32 | rack_id
     assignment     version: int16 | assigned_partitions | user_data
@@ -63,8 +63,8 @@ ASSIGNMENT: Schema[ConsumerAssignment] = Schema(
 
 
 def protocol_json(schema: Schema[Any], data: bytes) -> dict[str, Any] | None:
-    """Return a subscription or an assignment as Kafka's dump tool prints it; None where it is none."""
-    # A later version may only have more fields after those that are known.
+    """Return a subscription or an assignment as Kafka's dump tool prints it; None if the bytes are neither."""
+    # A later version may only add fields after the known ones.
     version = min(int.from_bytes(data[:_VERSION_BYTES], "big", signed=True), schema.latest)
     try:
         return schema.to_json(schema.decode(data, version, position=_VERSION_BYTES)[0], version)

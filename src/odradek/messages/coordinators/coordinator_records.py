@@ -20,7 +20,7 @@ _INT16 = struct.Struct(">h")
 
 
 class UnknownCoordinatorRecordError(FormatError):
-    """A type of record that is not known here: Kafka passes it over.
+    """A record of an unknown type; Kafka ignores it.
 
     Attributes:
         type: Its number.
@@ -39,7 +39,7 @@ class CoordinatorRecord:
         type: The number of its type.
         key: What it is about.
         version: The version of the value; -1 for a tombstone.
-        value: What it says; None where that is deleted.
+        value: What it says; None for a tombstone.
     """
 
     type: int
@@ -50,7 +50,7 @@ class CoordinatorRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """The tables of a type's key and value."""
+    """The schemas of a type's key and value."""
 
     key: Schema[Any]
     value: Schema[Any]
@@ -74,8 +74,8 @@ def decode(types: Mapping[int, RecordType], key: bytes | None, value: bytes | No
     """Read a record of one of `types`.
 
     Raises:
-        UnknownCoordinatorRecordError: Its type is none of them.
-        FormatError: It has no key, is cut short, or is of an unknown version.
+        UnknownCoordinatorRecordError: Its type is not among `types`.
+        FormatError: It has no key, is cut short, or has an unknown version.
     """
     if key is None or len(key) < _INT16.size:
         raise FormatError("a coordinator's record without the type in its key")
@@ -97,7 +97,7 @@ def encode(types: Mapping[int, RecordType], record: CoordinatorRecord) -> tuple[
     """Return the key and the value of a record; a value of None is a tombstone.
 
     Raises:
-        ValueError: The version cannot say all of it.
+        ValueError: The version cannot hold all of it.
     """
     known = types[record.type]
     key = _INT16.pack(record.type) + known.key.encode(record.key, 0)

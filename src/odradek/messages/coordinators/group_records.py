@@ -39,7 +39,7 @@ GROUP_METADATA_TYPE = 2
 OFFSET_COMMIT_VERSION = 4
 EXPIRING_OFFSET_COMMIT_VERSION = 1
 GROUP_METADATA_VERSION = 3
-"""The versions that Kafka 4.3.1 writes; an offset that expires at a given time needs version 1."""
+"""The versions that Kafka 4.3.1 writes; an offset with an expiry time needs version 1."""
 
 CONSUMER_PROTOCOL = "consumer"
 NO_LEADER_EPOCH = -1
@@ -48,7 +48,7 @@ NO_EXPIRY = -1
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitKey:
-    """Whose position, and in which partition."""
+    """The group and the partition of a committed offset."""
 
     group: str
     topic: str
@@ -57,7 +57,7 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitValue:
-    """A committed offset: the next one to read. -1 and the zero id stand for what is not known."""
+    """A committed offset: the next one to read. -1 and the zero id stand for unknown values."""
 
     offset: int
     metadata: str
@@ -76,7 +76,7 @@ class GroupMetadataKey:
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """A member of a group; what it subscribed to and was given is in its protocol's own form."""
+    """A member of a group; its subscription and assignment are in the form of its protocol."""
 
     member_id: str
     client_id: str
@@ -133,7 +133,7 @@ class ConsumerGroupMetadataValue:
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocol:
-    """A protocol that a member of the classic kind can do."""
+    """A protocol that a classic member supports."""
 
     name: str
     metadata: bytes
@@ -141,7 +141,7 @@ class ClassicProtocol:
 
 @dataclass(frozen=True, slots=True)
 class ClassicMemberMetadata:
-    """What is known of a member that speaks the classic protocol."""
+    """What is known of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     supported_protocols: tuple[ClassicProtocol, ...]
@@ -164,7 +164,7 @@ class ConsumerGroupMemberMetadataValue:
 
 @dataclass(frozen=True, slots=True)
 class TargetAssignmentMetadataValue:
-    """The epoch of the assignment that a group is on its way to."""
+    """The epoch of a group's target assignment."""
 
     assignment_epoch: int
     assignment_timestamp: int = 0
@@ -181,14 +181,14 @@ class TopicIdPartitions:
 
 @dataclass(frozen=True, slots=True)
 class TargetAssignmentMemberValue:
-    """What a member is to have."""
+    """The partitions that a member is to get."""
 
     topic_partitions: tuple[TopicIdPartitions, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentMemberAssignmentValue:
-    """What a member has."""
+    """The partitions that a member has."""
 
     member_epoch: int
     previous_member_epoch: int
@@ -327,7 +327,7 @@ def decode_group_record(key: bytes | None, value: bytes | None) -> CoordinatorRe
 
     Raises:
         UnknownCoordinatorRecordError: Its type is not known.
-        FormatError: It has no key, is cut short, or is of an unknown version.
+        FormatError: It has no key, is cut short, or has an unknown version.
     """
     return decode(TYPES, key, value)
 
@@ -338,9 +338,9 @@ def encode_offset_commit(
     """Return the key and the value of a committed offset; a value of None is a tombstone.
 
     Args:
-        key: Whose offset.
+        key: The group and the partition.
         value: The offset.
-        version: The version of the value; as Kafka 4.3.1 writes it if None.
+        version: The version of the value; the one that Kafka 4.3.1 writes if None.
     """
     expires = value is not None and value.expire_timestamp != NO_EXPIRY
     written = EXPIRING_OFFSET_COMMIT_VERSION if expires else OFFSET_COMMIT_VERSION
@@ -357,11 +357,11 @@ def encode_group_metadata(
 def group_record_json(key: bytes | None, value: bytes | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Return key and value of a record as Kafka's dump tool prints them; None for a tombstone.
 
-    What the members of a consumer group want and have is taken apart too.
+    The subscription and the assignment of a consumer group's members are decoded too.
 
     Raises:
         UnknownCoordinatorRecordError: Its type is not known.
-        FormatError: It has no key, is cut short, or is of an unknown version.
+        FormatError: It has no key, is cut short, or has an unknown version.
     """
     record = decode(TYPES, key, value)
     key_json, value_json = to_json(TYPES, record)

@@ -1,10 +1,10 @@
-"""The records of `__transaction_state`: where each transactional id stands.
+"""The records of `__transaction_state`: the state of each transactional id.
 
     key     0000 | transactional_id: string
     value   0001 | producer_id: int64 | producer_epoch: int16 | transaction_timeout_ms: int32 | transaction_status: int8
                  | partitions | last update: int64 | start: int64 | tags
 
-The partitions are null while the transaction is empty, and none at all once it is complete.
+The partitions are null while the transaction is empty, and an empty array once it is complete.
 
 Source in Kafka: `TransactionLog`, `TransactionLogKey`, `TransactionLogValue`.
 """
@@ -25,7 +25,7 @@ TRANSACTION_VERSION = 1
 
 
 class TransactionStatus(IntEnum):
-    """Where a transaction stands."""
+    """The state of a transaction."""
 
     EMPTY = 0
     ONGOING = 1
@@ -39,14 +39,14 @@ class TransactionStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionKey:
-    """Whose transaction it is."""
+    """The transactional id."""
 
     transactional_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionTopic:
-    """The partitions of a topic that a transaction wrote in."""
+    """The partitions of a topic that a transaction wrote to."""
 
     topic: str
     partition_ids: tuple[int, ...]
@@ -54,7 +54,7 @@ class TransactionTopic:
 
 @dataclass(frozen=True, slots=True)
 class TransactionValue:
-    """Where a transactional id stands; `transaction_status` is a `TransactionStatus`."""
+    """The state of a transactional id; `transaction_status` is a `TransactionStatus`."""
 
     producer_id: int
     producer_epoch: int
@@ -101,7 +101,7 @@ def decode_transaction_record(key: bytes | None, value: bytes | None) -> Coordin
 
     Raises:
         UnknownCoordinatorRecordError: Its type is not known.
-        FormatError: It has no key, is cut short, or is of an unknown version.
+        FormatError: It has no key, is cut short, or has an unknown version.
     """
     return decode(TYPES, key, value)
 
@@ -118,6 +118,6 @@ def transaction_record_json(key: bytes | None, value: bytes | None) -> tuple[dic
 
     Raises:
         UnknownCoordinatorRecordError: Its type is not known.
-        FormatError: It has no key, is cut short, or is of an unknown version.
+        FormatError: It has no key, is cut short, or has an unknown version.
     """
     return to_json(TYPES, decode(TYPES, key, value))

@@ -37,14 +37,14 @@ class SnapshotHeader:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFooter:
-    """The last record of a snapshot: without it, the snapshot is not whole."""
+    """The last record of a snapshot; without it the snapshot is incomplete."""
 
     version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class KRaftVersion:
-    """Whether the voters stand in the log (1), or only in the settings (0)."""
+    """Whether the voters are in the log (1), or only in the settings (0)."""
 
     version: int = 0
     kraft_version: int = 1
@@ -61,7 +61,7 @@ class VoterEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class SupportedVersions:
-    """The levels of `kraft.version` that a voter can do."""
+    """The levels of `kraft.version` that a voter supports."""
 
     min_supported_version: int = 0
     max_supported_version: int = 1
@@ -145,10 +145,10 @@ _TYPES = {schema.record: kind for kind, schema in SCHEMAS.items()}
 
 
 def decode_control_record(record: Record) -> MetadataControlRecord | None:
-    """Read a control record of the metadata log; None for a type that is not known here.
+    """Read a control record of the metadata log; None for an unknown type.
 
     Raises:
-        FormatError: Key or value are not what they should be.
+        FormatError: The key or the value is damaged.
     """
     found = _decode(record)
     return None if found is None else found[0]
@@ -157,21 +157,21 @@ def decode_control_record(record: Record) -> MetadataControlRecord | None:
 def control_records(
     records: Iterable[Record], path: Path, position: int
 ) -> Iterator[tuple[Record, MetadataControlRecord | None]]:
-    """Read the records of a control batch; None goes with one of a type that is not known here.
+    """Yield the records of a control batch, each with its decoded form, or None if its type is unknown.
 
     Args:
         records: The records.
         path: The file that they come from.
-        position: Where in it their batch starts.
+        position: Where their batch starts in it, in bytes.
 
     Raises:
-        FormatError: Key or value are not what they should be; it names file and position.
+        FormatError: The key or the value is damaged; the error names file and position.
     """
     for record in records:
         try:
             yield record, decode_control_record(record)
         except FormatError as error:
-            # The place within the record is of no use to who looks at the file.
+            # A position within the record is of no use to a reader of the file.
             raise FormatError(error.reason, path=path, position=position) from error
 
 
@@ -182,7 +182,7 @@ def _decode(record: Record) -> tuple[MetadataControlRecord, ControlRecordType, i
         return None
     if record.value is None or len(record.value) < _VERSION.size:
         raise CorruptRecordError(f"the value of a {kind.name} record is cut short")
-    # A record that says it is of a newer version may only have more tagged fields.
+    # A record of a newer version may only have more tagged fields.
     version = min(_VERSION.unpack_from(record.value)[0], schema.latest)
     decoded: MetadataControlRecord = schema.decode(record.value, version)[0]
     return decoded, kind, version
@@ -198,7 +198,7 @@ def control_record_json(record: Record) -> tuple[str, dict[str, Any]] | None:
     """Return the name and the fields of a control record as Kafka's dump tool prints them; None for other types.
 
     Raises:
-        FormatError: Key or value are not what they should be.
+        FormatError: The key or the value is damaged.
     """
     found = _decode(record)
     if found is None:

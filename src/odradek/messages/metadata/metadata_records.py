@@ -1,11 +1,11 @@
-"""The records of `__cluster_metadata`: what the cluster consists of, one change a record (KIP-631).
+"""The records of `__cluster_metadata`: the state of the cluster, one change in each record (KIP-631).
 
     frame_version: uvarint = 1 | api_key: uvarint | version: uvarint | fields, flexible
 
     01 02 00 | 04 "odr" | topic_id: 16 bytes | 00                                     TopicRecord, no tags
     01 03 01 | partition_id: int32 | topic_id | replicas | isr | ... | 00             PartitionRecord v1
 
-The record's key is null, this is its value. Kinds and versions that are not known here stay what they are, bytes: see
+The record's key is null; this is its value. Records of unknown types and versions are kept as bytes: see
 `UnknownRecord`.
 
 Source in Kafka: `MetadataRecordSerde`, `AbstractApiMessageSerde`, `common/metadata/*.json` of `kafka-metadata`.
@@ -57,7 +57,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition is created, or (in a snapshot) is as it says.
+    """A partition is created, or (in a snapshot) has this state.
 
     `directories` names the log directory of each replica: zero is "not yet known".
     """
@@ -79,7 +79,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """A partition changes; what is null, or as it is by default, stays as it was."""
+    """A partition changes; fields that are null or have their default stay as they were."""
 
     partition_id: int
     topic_id: UUID
@@ -96,7 +96,7 @@ class PartitionChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A setting gets a value, or with null goes back to its default.
+    """A setting gets a value, or with null returns to its default.
 
     `resource_type` is 2 for a topic and 4 for a broker; the broker named "" is every broker.
     """
@@ -124,7 +124,7 @@ class FeatureLevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """Producer ids below `next_producer_id` are given out."""
+    """The producer ids below `next_producer_id` are allocated."""
 
     broker_id: int
     broker_epoch: int
@@ -143,7 +143,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class SupportedFeature:
-    """The levels of a feature that a node can do."""
+    """The levels of a feature that a node supports."""
 
     name: str
     min_supported_version: int
@@ -152,7 +152,7 @@ class SupportedFeature:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
-    """A broker says that it is there."""
+    """A broker registers."""
 
     broker_id: int
     incarnation_id: UUID
@@ -169,7 +169,7 @@ class RegisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBrokerRecord:
-    """A broker is gone for good."""
+    """A broker is removed for good."""
 
     broker_id: int
     broker_epoch: int
@@ -177,7 +177,7 @@ class UnregisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class FenceBrokerRecord:
-    """A broker is not heard of any more."""
+    """A broker is no longer heard of."""
 
     id: int
     epoch: int
@@ -193,7 +193,7 @@ class UnfenceBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistrationChangeRecord:
-    """Something about a broker changes."""
+    """The registration of a broker changes."""
 
     broker_id: int
     broker_epoch: int
@@ -205,7 +205,7 @@ class BrokerRegistrationChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegisterControllerRecord:
-    """A controller says that it is there."""
+    """A controller registers."""
 
     controller_id: int
     incarnation_id: UUID
@@ -216,31 +216,31 @@ class RegisterControllerRecord:
 
 @dataclass(frozen=True, slots=True)
 class NoOpRecord:
-    """Nothing happened: the controller is alive."""
+    """Nothing changed: the controller is alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZkMigrationStateRecord:
-    """How far the move away from ZooKeeper is."""
+    """The state of the migration from ZooKeeper."""
 
     zk_migration_state: int
 
 
 @dataclass(frozen=True, slots=True)
 class BeginTransactionRecord:
-    """The records up to the end or the abort belong together."""
+    """A transaction begins: the records up to its end or abort take effect together."""
 
     name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionRecord:
-    """The records since the beginning count."""
+    """A transaction ends: its records take effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortTransactionRecord:
-    """The records since the beginning do not count."""
+    """A transaction is aborted: its records take no effect."""
 
     reason: str | None = None
 
@@ -254,7 +254,7 @@ class ClearElrRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnknownRecord:
-    """A record of a kind or version that is not known here: its fields as they are."""
+    """A record of an unknown type or version: its fields as bytes."""
 
     api_key: int
     version: int
@@ -358,7 +358,7 @@ SCHEMAS: dict[int, Schema[Any]] = {
     ),
     28: flexible(ClearElrRecord, Field("topic_name", STRING)),
 }
-"""The table of each kind of record, by its api key."""
+"""The schema of each type of record, by its api key."""
 
 API_KEYS = {schema.record: api_key for api_key, schema in SCHEMAS.items()}
 
@@ -391,7 +391,7 @@ def decode_metadata_record(value: Buffer | None) -> MetadataRecord:
     """Read a metadata record from the value of a log's record.
 
     Raises:
-        FormatError: The frame is of another version, or the bytes are not a record of the kind that they name.
+        FormatError: The frame has an unknown version, or the bytes are not a record of the type that they name.
     """
     return _decode(value)[0]
 
@@ -423,7 +423,7 @@ def encode_metadata_record(record: MetadataRecord, version: int = 0) -> bytes:
         version: The version to write it in; an unknown record keeps its own.
 
     Raises:
-        ValueError: The version cannot say all of it.
+        ValueError: The version cannot hold all of it.
     """
     writer = FieldWriter()
     writer.unsigned_varint(FRAME_VERSION)

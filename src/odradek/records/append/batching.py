@@ -1,4 +1,4 @@
-"""What is appended to a log, and what comes of it: records become batches, and an append is answered with offsets.
+"""What is appended to a log, and the answer to it: records become batches, and an append returns offsets.
 
     records -> | batch | batch | ...     no batch above max.message.bytes, offsets from the log end offset on
 
@@ -53,10 +53,10 @@ class AppendResult(NamedTuple):
 
 
 def headers_of(data: Buffer, *, check_crc: bool = True) -> list[BatchHeader]:
-    """Return the headers of whole batches; a last one that is cut short is left out.
+    """Return the headers of whole batches; an incomplete last one is left out.
 
     Raises:
-        CorruptMessageError: Something is no batch.
+        CorruptMessageError: Some bytes are not a batch.
     """
     size = memoryview(data).nbytes
     table = walk_batches(data, 0, size, size // _SMALLEST_BATCH_BYTES + 1, check_crc)
@@ -74,15 +74,15 @@ def _with_time(record: Record, now_ms: int) -> Record:
 def build_batches(records: Iterable[Record], rules: AppendRules, *, now_ms: int) -> bytearray:
     """Turn records into batches, numbered from 0 on.
 
-    A record without a timestamp gets the time of the append, as a producer gives it its own.
+    A record without a timestamp gets the time of the append, as a producer would give it.
 
     Args:
-        records: At least one record; their offsets are not looked at.
-        rules: What the topic asks.
-        now_ms: The clock.
+        records: At least one record; their offsets are ignored.
+        rules: What the topic requires.
+        now_ms: The current time, in ms.
 
     Raises:
-        InvalidRecordError: There is no record, or one that the topic does not take.
+        InvalidRecordError: There is no record, or the topic does not accept one.
         InvalidTimestampError: A timestamp is too far from the clock.
         RecordTooLargeError: A record does not fit into `max.message.bytes`.
     """
@@ -92,7 +92,7 @@ def build_batches(records: Iterable[Record], rules: AppendRules, *, now_ms: int)
     check_objects(given, rules, now_ms)
     limit = rules.max_message_bytes
     codec = Codec.NONE if rules.codec is None else Codec(rules.codec)
-    # What cannot be compressed grows a little.
+    # Data that cannot be compressed grows a little.
     uncompressed_limit = limit if codec is Codec.NONE else max(1, limit - limit // 100 - 128)
     options = BatchOptions(
         codec=codec,
@@ -103,7 +103,7 @@ def build_batches(records: Iterable[Record], rules: AppendRules, *, now_ms: int)
     built = bytearray()
     try:
         for block in encode_rows(ObjectRows(given, False), options, max_batch_bytes=uncompressed_limit):
-            # Within the limit that it was given, the encoder lets only a single record be larger.
+            # A batch exceeds the limit that the encoder was given only if it holds a single record.
             if len(block) > limit:
                 _check_sizes(block, limit)
             built += block
@@ -124,12 +124,12 @@ def _check_sizes(block: bytes, limit: int) -> None:
 
 
 def numbered(built: bytearray, base_offset: int, leader_epoch: int) -> list[BatchHeader]:
-    """Give batches that are numbered from 0 on their offsets in the log and their leader epoch, in place.
+    """Give batches that are numbered from 0 their offsets in the log and their leader epoch, in place.
 
     Args:
-        built: The batches; no checksum covers what changes.
+        built: The batches. Their checksums do not cover the fields that change.
         base_offset: The offset of the first record.
-        leader_epoch: The epoch that they are written in.
+        leader_epoch: The leader epoch that they are written in.
 
     Returns:
         Their headers.
@@ -141,10 +141,10 @@ def numbered(built: bytearray, base_offset: int, leader_epoch: int) -> list[Batc
 
 
 def in_segments(headers: Sequence[BatchHeader], segment_bytes: int) -> Iterator[list[BatchHeader]]:
-    """Cut a row of batches into parts of at most so many bytes.
+    """Split a list of batches into parts of at most `segment_bytes` each.
 
     Raises:
-        RecordListTooLargeError: A batch alone is longer than a segment may be.
+        RecordListTooLargeError: A single batch is longer than a segment may be.
     """
     largest = max(header.size_bytes for header in headers)
     if largest > segment_bytes:

@@ -1,4 +1,4 @@
-"""What a caller gives to be appended: records, one record, or what one is made of; always a list of records here."""
+"""What a caller passes to `append`: records, one record, or the parts of one; always a list of records here."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def given_records(
     headers: Headers,
     timestamp: Time | None,
 ) -> list[Record]:
-    """Return the records that are to be appended.
+    """Return the records to append.
 
     Raises:
-        TypeError: Something is no record, or nothing was given, or records and the parts of one.
+        TypeError: Something is not a record, or nothing was given, or both records and the parts of one were given.
     """
     has_parts = key is not None or value is not None or timestamp is not None or headers != ()
     if records is None:

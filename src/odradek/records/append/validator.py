@@ -1,12 +1,12 @@
-"""What a leader does to batches before it appends them: check, number, stamp, and rewrite where it must.
+"""What a leader does to batches before it appends them: check, number, stamp, and rewrite if necessary.
 
     from a client                                into the log
     | v2 batch, offsets 0 .. n-1 |         ->    the same bytes: base offset, leader epoch and perhaps timestamp set
     | v2 batch of another codec  |         ->    a new v2 batch of the topic's codec
     | message | message | ... or a wrapper |  -> one v2 batch
 
-The usual case, a v2 batch that fits its topic, is checked by a kernel and changed in place; its checksum covers neither
-offset nor leader epoch, so it stays unless the timestamp changes. Kafka: LogValidator, UnifiedLog.
+The usual case, a v2 batch that fits its topic, is checked by a kernel and changed in place. Its checksum covers neither
+offset nor leader epoch, so the checksum stays valid unless the timestamp changes. Kafka: LogValidator, UnifiedLog.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class AppendOrigin(Enum):
     """The group or transaction coordinator: its batches have no sequences."""
 
     REPLICATION = "replication"
-    """A leader, or the log itself while it is recovered: checked once already, so doubts are only logged."""
+    """A leader, or the log itself during recovery: the batches were checked before, so doubts are only logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRules:
-    """What a topic's configuration asks of the batches that are appended to it.
+    """What a topic's configuration requires of the batches that are appended to it.
 
     Attributes:
         codec: `compression.type` as a codec's number; None for `producer`, which keeps each batch's own.
-        level: The codec's level, used only where a batch has to be compressed again; None is Kafka's default.
+        level: The codec's level, used only if a batch has to be compressed again; None is Kafka's default.
         compacted: Whether `cleanup.policy` names `compact`, so that every record needs a key.
         timestamp_type: `message.timestamp.type`.
         timestamp_before_max_ms: `message.timestamp.before.max.ms`.
@@ -85,7 +85,7 @@ class AppendRules:
         return self.timestamp_type == "LogAppendTime"
 
     def timestamp_bounds(self, now_ms: int) -> tuple[int, int]:
-        """Return the smallest and the largest timestamp that a record may have at a time, in ms."""
+        """Return the smallest and the largest timestamp that a record may have at `now_ms`, in ms."""
         lowest = max(now_ms - self.timestamp_before_max_ms, -MAX_INT64)
         return lowest, min(now_ms + self.timestamp_after_max_ms, MAX_INT64)
 
@@ -94,10 +94,10 @@ class ValidatedAppend(NamedTuple):
     """One v2 batch that is ready to be written.
 
     Attributes:
-        data: Exactly the batch.
+        data: Exactly the bytes of the batch.
         header: Its header, at position 0.
         append_time_ms: The time that it was stamped with; None where the records keep their own.
-        is_rebuilt: Whether its bytes are other than those that came.
+        is_rebuilt: Whether the bytes differ from those that were passed in.
     """
 
     data: Buffer
@@ -116,8 +116,8 @@ def check_headers(data: Buffer, rules: AppendRules, *, origin: AppendOrigin = Ap
     """Walk over the batches of one append and check what their headers say.
 
     Args:
-        data: The batches. A last one that is cut short is left out.
-        rules: What the topic asks.
+        data: The batches. An incomplete last one is left out.
+        rules: What the topic requires.
         origin: Who appends.
 
     Returns:
@@ -136,7 +136,7 @@ def check_headers(data: Buffer, rules: AppendRules, *, origin: AppendOrigin = Ap
             raise InvalidRecordError(str(damage))
         raise CorruptMessageError(str(damage))
     if not headers:
-        raise InvalidRecordError("there is no batch at all")
+        raise InvalidRecordError("there is no batch to append")
     first = headers[0]
     for header in headers:
         if header.size_bytes > rules.max_message_bytes:
@@ -144,7 +144,7 @@ def check_headers(data: Buffer, rules: AppendRules, *, origin: AppendOrigin = Ap
         if header.magic != first.magic:
             raise InvalidRecordError(f"a batch of magic {header.magic} after one of magic {first.magic}")
     if len(headers) > 1 and (first.magic == 2 or any(header.codec for header in headers)):
-        raise InvalidRecordError("more than one batch, where one v2 batch or one wrapper is allowed")
+        raise InvalidRecordError("more than one batch: an append takes one v2 batch, or one wrapper")
     if first.magic == 2:
         _check_v2_header(first, origin)
     return headers
@@ -167,13 +167,13 @@ def _check_v2_header(header: BatchHeader, origin: AppendOrigin) -> None:
 
 
 def check_objects(records: list[Record], rules: AppendRules, now_ms: int, *, is_append_time: bool = False) -> None:
-    """Check records that are objects.
+    """Check the records of one append that are objects already.
 
     Args:
         records: The records of one append.
-        rules: What the topic asks.
+        rules: What the topic requires.
         now_ms: The leader's clock.
-        is_append_time: Whether they come from a batch that is LogAppendTime already.
+        is_append_time: Whether they come from a batch that is already LogAppendTime.
 
     Raises:
         InvalidRecordError: A record lacks its key.
@@ -186,7 +186,7 @@ def check_objects(records: list[Record], rules: AppendRules, now_ms: int, *, is_
 
 
 def _refusal(refused: Sequence[RefusedRecord], count: int, bounds: tuple[int, int]) -> BrokerError:
-    """Put into words why records are refused."""
+    """Return the error that says why records are refused."""
     words = []
     for record in refused:
         if record.kind == _NO_KEY:
@@ -252,14 +252,14 @@ class _Append:
         target = header.codec if rules.codec is None else rules.codec
         if header.is_control and not header.codec:
             target = header.codec
-        # Deltas that are not 0, 1, 2 ... come from old clients; stored as they are they would be wrong offsets.
+        # Old clients write deltas other than 0, 1, 2 ...; stored unchanged, they would be wrong offsets.
         if not found.is_sequential:
             return self._rebuild(read_records(self._data, header, limit=self._decompressor.limit), header, target)
         if target == header.codec:
             return self._in_place(header, found.max_timestamp)
         if stamped or not found.is_plain:
             return self._rebuild(read_records(self._data, header, limit=self._decompressor.limit), header, target)
-        # Nothing in the records changes: only their compression does.
+        # The records do not change, only their compression.
         fields = bytearray(memoryview(self._data)[header.position : header.position + V2_HEADER_BYTES])
         attributes = (header.attributes & ~CODEC_MASK) | target
         self._assign(fields, header, attributes, found.max_timestamp)
@@ -268,7 +268,7 @@ class _Append:
 
     def _broken(self, header: BatchHeader, found: BrokenRecords) -> InvalidRecordError:
         reason = found.reason
-        # The reader of objects refuses the same bytes and has the numbers for it.
+        # Reading them as objects fails on the same bytes, and its error has the details.
         try:
             read_records(self._data, header, limit=self._decompressor.limit)
         except FormatError as error:
@@ -281,7 +281,7 @@ class _Append:
             max_timestamp = self._now_ms
         else:
             attributes &= ~LOG_APPEND_TIME_FLAG
-        # A rest that was cut short may stand after the batch.
+        # An incomplete batch may follow.
         size = min(memoryview(data).nbytes, header.size_bytes)
         return assign(data, 0, size, self._base_offset, self._partition_leader_epoch, attributes, max_timestamp)
 
@@ -359,17 +359,17 @@ def validate_append(
     origin: AppendOrigin = AppendOrigin.CLIENT,
     decompressor: Decompressor | None = None,
 ) -> ValidatedAppend:
-    """Make one batch of what is to be appended, ready to be written.
+    """Turn what is to be appended into one batch that is ready to be written.
 
     Args:
-        data: A v2 batch, a wrapper, or plain messages. A v2 batch that fits is changed in place where this memory can
-            be written to.
-        rules: What the topic asks.
+        data: A v2 batch, a wrapper, or plain messages. A v2 batch that fits is changed in place if this memory is
+            writable.
+        rules: What the topic requires.
         base_offset: The log end offset, which becomes the offset of the first record.
         partition_leader_epoch: The leader's epoch.
         now_ms: The leader's clock.
         origin: Who appends.
-        decompressor: What decompresses batches to be checked; one that is kept saves its memory being made again.
+        decompressor: What decompresses batches to check them. Passing the same one again saves allocating its memory.
 
     Raises:
         BrokerError: With Kafka's code for what is wrong; `record_errors` says which records are.

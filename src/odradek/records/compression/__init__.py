@@ -9,8 +9,8 @@ The codecs and their numbers are those of Kafka's `CompressionType`; the levels 
 `compression.gzip.level`, `compression.lz4.level` and `compression.zstd.level` (KIP-780). A module of this package
 describes the framing of one codec. A codec's package is imported when its first block is met.
 
-No length that a block claims is believed before it is compared with the limit and with what that many compressed
-bytes can hold at most, so memory stays bounded by the limit, whatever the block says.
+A length that a block claims is not used before it is compared with the limit and with what that many compressed bytes
+can hold at most. So the memory stays bounded by the limit, whatever the block says.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["CODECS", "LEVELS", "MAX_DECOMPRESSED_BYTES", "Codec", "Decompressor"
 Scratch: TypeAlias = Callable[[int], memoryview]
 
 MAX_DECOMPRESSED_BYTES = 256 << 20
-"""What one block may grow to unless the caller says otherwise: well above any sensible `max.message.bytes`."""
+"""How many bytes one block may decompress to by default: well above any sensible `max.message.bytes`."""
 
 
 class Codec(IntEnum):
@@ -53,7 +53,7 @@ class Levels(NamedTuple):
     highest: int
 
     def allow(self, level: int) -> bool:
-        """Whether a level exists; a default may lie beside the others."""
+        """Whether a level exists; the default may lie outside of the range of the others."""
         return level == self.default or self.lowest <= level <= self.highest
 
 
@@ -62,7 +62,7 @@ LEVELS: Mapping[Codec, Levels] = {
     Codec.LZ4: Levels(9, 1, 17),
     Codec.ZSTD: Levels(3, -131072, 22),
 }
-"""The levels of the codecs that have some: here alone, for settings as for compressing."""
+"""The levels of the codecs that have levels, for checking settings and for compressing."""
 
 
 class _Implementation(Protocol):
@@ -77,7 +77,7 @@ _loaded: dict[int, _Implementation] = {}
 
 
 def _load(codec: int) -> _Implementation:
-    """Import the module of a codec that is used for the first time."""
+    """Import the module of a codec when it is first used."""
     implementation: _Implementation
     if codec == Codec.GZIP:
         from odradek.records.compression import gzip
@@ -96,7 +96,7 @@ def _load(codec: int) -> _Implementation:
 
         implementation = zstd
     else:
-        raise CompressionError(f"codec {codec} is none that Kafka has (0 to 4)")
+        raise CompressionError(f"codec {codec} is unknown: Kafka has 0 to 4")
     _loaded[codec] = implementation
     return implementation
 
@@ -109,12 +109,12 @@ def _bytes_view(data: Buffer) -> memoryview:
 class Decompressor:
     """Decompresses block after block into one buffer that it keeps.
 
-    What `decompress` returns is valid until the next call on the same object: copy what has to last. Reading a log
-    batch by batch in this way saves the allocation, and the page faults, of a fresh buffer for every batch. An object
-    belongs to one thread at a time.
+    What `decompress` returns is valid until the next call on the same object: copy what you need for longer. Reading a
+    log batch by batch in this way saves allocating a new buffer for every batch, and its page faults. Only one thread
+    at a time may use an object.
 
     Attributes:
-        limit: The bytes that one block may grow to.
+        limit: How many bytes one block may decompress to.
     """
 
     __slots__ = ("_scratch", "limit")
@@ -124,7 +124,7 @@ class Decompressor:
         self._scratch = memoryview(bytearray())
 
     def _take(self, size: int) -> memoryview:
-        """Return the scratch buffer, at least `size` bytes of it."""
+        """Return the scratch buffer, enlarged to at least `size` bytes."""
         if len(self._scratch) < size:
             self._scratch = memoryview(bytearray())  # given back before the larger one is asked for
             self._scratch = memoryview(bytearray(size))
@@ -136,13 +136,13 @@ class Decompressor:
         Args:
             codec: The codec of the batch: attributes & 7.
             data: The whole compressed block.
-            magic: The batch's magic; lz4 in magic 0 has a header checksum of its own, and zstd came with magic 2.
-            into: Called with a size for memory of at least so many bytes, to be used instead of the object's own
-                buffer. What is returned may lie there or, where the codec made its own, elsewhere.
+            magic: The batch's magic. lz4 in magic 0 has a header checksum of its own, and zstd needs magic 2.
+            into: Called with a size, returns memory of at least that many bytes to use instead of the object's own
+                buffer. The result may lie there or, if the codec allocated memory itself, elsewhere.
 
         Raises:
-            CompressionError: The codec is unknown or refuses the block, the block is cut short, or it holds more than
-                `limit` bytes.
+            CompressionError: The codec is unknown or rejects the block, the block is incomplete, or it decompresses to
+                more than `limit` bytes.
         """
         view = _bytes_view(data)
         if codec == 0:
@@ -166,7 +166,7 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int =
     Args:
         codec: One of `Codec`.
         data: The records (v2) or the inner message set (v0, v1).
-        level: One of the codec's `LEVELS`; `None` is Kafka's default. Codecs without levels take `None` only.
+        level: One of the codec's `LEVELS`; `None` is Kafka's default. Codecs without levels accept only `None`.
         magic: The magic of the batch that will hold the block.
 
     Raises:
@@ -175,9 +175,9 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int =
     try:
         codec = Codec(codec)
     except ValueError:
-        raise ValueError(f"codec {codec} is none that Kafka has (0 to 4)") from None
+        raise ValueError(f"codec {codec} is unknown: Kafka has 0 to 4") from None
     if codec == Codec.ZSTD and magic < 2:
-        raise ValueError(f"zstd came with magic 2, magic {magic} does not have it")
+        raise ValueError(f"zstd needs magic 2, not magic {magic}")
     if codec in LEVELS:
         levels = LEVELS[codec]
         if level is None:
@@ -188,7 +188,7 @@ def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int =
                 f"not {level}"
             )
     elif level is not None:
-        raise ValueError(f"{codec.name.lower()} has no levels, {level} was asked for")
+        raise ValueError(f"{codec.name.lower()} has no levels, but level {level} was given")
     view = _bytes_view(data)
     if codec == Codec.NONE:
         return bytes(view)

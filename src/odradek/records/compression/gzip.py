@@ -2,9 +2,9 @@
 
     | 1f 8b | 08 | flags | mtime 4 | xfl | os | ... | deflate data | crc32 4 | size mod 2^32 4 |
 
-Kafka writes one member without name and time. It reads several as one, and takes what follows a member and is not the
-head of another one for padding. A member that begins and is cut short is an error here; Kafka lets it pass where the
-cut falls into its first bytes.
+Kafka writes one member without name and time. It reads several members as one stream, and ignores bytes after a member
+that do not begin another one. An incomplete member is an error here; Kafka accepts it if it is cut within its first
+bytes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _WINDOW_BITS_GZIP = 31
 _MEMBER_START = b"\x1f\x8b\x08"
 _STEP_BYTES = 4096
 
-# ISA-L has the levels 0 to 3, and its 3 comes within a few percent of zlib's default at many times the speed
-# (docs/codecs.md). Who asks for 7 to 9 asks for small output, which only zlib gives.
+# ISA-L has the levels 0 to 3. Its level 3 comes within a few percent of zlib's default at many times the speed
+# (docs/codecs.md). The levels 7 to 9 are for small output, which only zlib gives.
 _ISAL_LEVELS = {LEVELS[Codec.GZIP].default: 3, 1: 1, 2: 2, 3: 3, 4: 3, 5: 3, 6: 3}
 
 
@@ -39,17 +39,17 @@ def _read_member(
 ) -> tuple[bytes, int]:
     """Return the content of the member at `position`, and where it ends.
 
-    The member is fed in steps that double, because a decoder copies what it was given and did not need: a block of
-    many small members would cost the square of its size. A buffer of the `expected` size saves the decoder from
-    growing it; that size is a hint, and nothing relies on it.
+    The member is fed in steps that double: a decoder copies the input that it did not need, so a block of many small
+    members would otherwise take quadratic time. A buffer of the `expected` size saves the decoder from growing it; that
+    size is only a hint.
 
     Args:
         data: The whole block.
         position: Where the member begins.
         step: The bytes to feed at first.
         expected: The size that the content probably has.
-        total: The size of the content of the members before.
-        limit: The size that the content of all members may have.
+        total: The size of the content of the members before this one.
+        limit: How large the content of all members may be.
     """
     inflater = isal_zlib.decompressobj(_WINDOW_BITS_GZIP)
     parts: list[bytes] = []

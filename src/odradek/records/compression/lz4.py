@@ -7,9 +7,9 @@
          2 content checksum
     BD   bits 4-6: the largest block, 4 = 64 KiB, 5 = 256 KiB, 6 = 1 MiB, 7 = 4 MiB
 
-Kafka writes FLG 60, BD 40. HC is the second byte of the xxHash-32 of FLG .. content size. In magic 0 it is taken from
-the frame's magic on and so wrong (KAFKA-3160); there it is not verified. Of what may follow Kafka verifies block
-checksums, skips the content size, does not verify the content checksum, and ignores all that stands after the frame.
+Kafka writes FLG 60, BD 40. HC is the second byte of the xxHash-32 of FLG .. content size. In magic 0 Kafka computes it
+from the frame's magic on, which is wrong (KAFKA-3160), so it is not verified there. Of the optional parts Kafka
+verifies block checksums, skips the content size and the content checksum, and ignores all bytes after the frame.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _WORD = struct.Struct("<I")
 _BLOCK_BYTES = 64 * 1024
 _STORED = 0x80000000
 
-# A length in a block grows by at most 255 with each byte.
+# A byte of a length adds at most 255 to it.
 _MAX_RATIO = 255
 
-# Kafka's default level means the fast compressor; every other level is one of the high compressor's.
+# Kafka's default level stands for the fast compressor; every other level belongs to the high compressor.
 _FAST_LEVEL = LEVELS[Codec.LZ4].default
 
 
@@ -82,7 +82,7 @@ def compress(data: memoryview, *, level: int, magic: int) -> bytes:
 
 
 def _read_header(data: memoryview, magic: int) -> tuple[int, int, int, int]:
-    """Return FLG, BD, the largest block in bytes, and where the blocks begin."""
+    """Return FLG, BD, the largest size of a block in bytes, and where the blocks begin."""
     if len(data) < 7:
         raise CompressionError(f"lz4: {len(data)} bytes are too few for a frame's header of at least 7")
     if data[:4] != _MAGIC:
@@ -113,7 +113,7 @@ def _read_header(data: memoryview, magic: int) -> tuple[int, int, int, int]:
 def _blocks(
     data: memoryview, position: int, flags: int, block_bytes: int, enough: int
 ) -> tuple[list[tuple[int, int, bool]], int, int]:
-    """Return the blocks (begin, end, stored), where the end mark is, and what the content can grow to at most."""
+    """Return the blocks (begin, end, stored), where the end mark is, and how large the content can be at most."""
     trailer = 4 if flags & 0x10 else 0
     blocks = []
     bound = 0
@@ -139,9 +139,10 @@ def _blocks(
 
 
 def _verify_block_checksums(data: memoryview, start: int, end: int, descriptor: int, content: memoryview) -> int:
-    """Decode by way of the LZ4 library's own frame reader, which verifies the checksums of blocks.
+    """Decode with the LZ4 library's own frame reader, which verifies the checksums of blocks.
 
-    It gets a header of ours: it would refuse the wrong HC of magic 0, a content checksum or size that Kafka ignores.
+    It is given a header of ours: it would reject the wrong HC of magic 0, and a content checksum or size that Kafka
+    ignores.
     """
     header = bytes([0x70, descriptor])
     frame = b"".join((_MAGIC, header, bytes([_header_checksum(header)]), data[start:end], _END_MARK))

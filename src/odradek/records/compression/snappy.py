@@ -3,11 +3,12 @@
     | 82 53 4e 41 50 50 59 00 | version int32 | compatible version int32 |     once, or again where streams were joined
     | length int32 | snappy block |  | length int32 | snappy block |  ...       of up to 32 KiB of data each
 
-Whatever does not start with that magic is one snappy block (`SnappyInputStream` of snappy-java); C clients write such.
-A block starts with its decompressed length as a base-128 varint.
+Data that does not start with that magic is one snappy block (`SnappyInputStream` of snappy-java); C clients write it
+so. A block starts with its decompressed length as a base-128 varint.
 
-Like snappy-java, this takes any version in the first header, and any from 1 on in a later one, of which only the first
-four bytes of magic count. Unlike it, one to three bytes after the last block are an error: a length that was cut.
+Like snappy-java, this accepts any version in the first header, and any from 1 on in a later one, of which only the
+first four bytes of magic count. Unlike it, this refuses one to three bytes after the last block: they are an incomplete
+length.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MAX_RATIO = 22
 
 
 def compress(data: memoryview, *, level: int, magic: int) -> bytes:
-    """Return a xerial stream; of no data, its header alone."""
+    """Return a xerial stream; for no data, only its header."""
     blocks = -(-len(data) // _BLOCK_BYTES)
     most = cramjam.snappy.compress_raw_max_len(data[:_BLOCK_BYTES])
     stream = bytearray(_HEADER.size + blocks * (_LENGTH.size + most))
@@ -54,7 +55,7 @@ def compress_block(data: Buffer) -> bytes:
 
 
 def _content_bytes(block: memoryview, position: int) -> int:
-    """Return the size that a block claims, if so many compressed bytes can hold it."""
+    """Return the decompressed size that a block claims, if that many compressed bytes can hold it."""
     try:
         claimed: int = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:

@@ -3,9 +3,9 @@
     | 28 b5 2f fd | descriptor | [window 1] [dictionary 0-4] [content size 0-8] | block ... | [checksum 4] |
     block: | 3 bytes, little-endian: bit 0 last, bits 1-2 raw, run, compressed; size | bytes |
 
-Kafka writes a frame as a stream, so without its content size. It reads frames one after another, skippable ones among
-them. The blocks are walked before any is decoded: that finds a frame that was cut, of which the library would return
-the beginning without a word, and bounds the content, since no block holds more than 128 KiB.
+Kafka writes a frame as a stream, so without its content size. It reads all frames of a block, and passes over skippable
+ones. The blocks are walked before any is decoded. That detects an incomplete frame, of which the library would silently
+return the beginning, and it bounds the content, since no block holds more than 128 KiB.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RAW, _RUN, _RESERVED = 0, 1, 3
 
 
 class _Contexts(threading.local):
-    """A thread's decoder, and the encoder that it used last: costly to make, and not to be shared."""
+    """A thread's decoder, and the encoder that it used last: they are costly to make, and cannot be shared."""
 
     def __init__(self) -> None:
         self.decoder = zstandard.ZstdDecompressor()
@@ -52,7 +52,7 @@ def _integer(data: memoryview, position: int, size: int) -> int:
 
 
 def _skip_frame(data: memoryview, position: int) -> tuple[int, int]:
-    """Return where the frame at `position` ends, and what its content can grow to at most."""
+    """Return where the frame at `position` ends, and how large its content can be at most."""
     magic = _integer(data, position, 4)
     if magic & ~0xF == _SKIPPABLE:
         end = position + 8 + _integer(data, position + 4, 4)
@@ -84,14 +84,14 @@ def _skip_frame(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview:
-    """Return the content of all frames; of no bytes at all, no bytes, as Kafka does."""
+    """Return the content of all frames; for no bytes at all, no bytes, as Kafka does."""
     if magic < 2:
-        raise CompressionError(f"zstd: it came with magic 2, magic {magic} does not have it")
+        raise CompressionError(f"zstd needs magic 2, not magic {magic}")
     position = bound = 0
     while position < len(data):
         position, most = _skip_frame(data, position)
         bound += most
-    # A byte more than can be needed: with no room left the library would stop before it verifies the checksum.
+    # One byte more than can be needed: with no room left, the library would stop before it verifies the checksum.
     room = min(bound, limit) + 1
     content = scratch(room)[:room]
     end = 0

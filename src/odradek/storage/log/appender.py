@@ -191,7 +191,7 @@ class Appender:
     def _check_replicated(self, data: Buffer) -> list[BatchHeader]:
         headers = headers_of(data)
         if not headers:
-            raise InvalidRecordError("there is no batch at all")
+            raise InvalidRecordError("there is no batch to append")
         next_offset = self._local.log_end_offset
         if headers[0].base_offset < next_offset:
             raise OffsetOutOfRangeError(headers[0].base_offset, next_offset, next_offset, log=str(self._local.path))

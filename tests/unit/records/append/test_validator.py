@@ -216,8 +216,8 @@ INNER = build_message_set(RECORDS, magic=1)
 @pytest.mark.parametrize(
     ("data", "rules", "error", "reason"),
     [
-        (b"", AppendRules(), InvalidRecordError, "no batch at all"),
-        (BATCH[:-1], AppendRules(), InvalidRecordError, "no batch at all"),
+        (b"", AppendRules(), InvalidRecordError, "no batch to append"),
+        (BATCH[:-1], AppendRules(), InvalidRecordError, "no batch to append"),
         (BATCH[:-1] + b"?", AppendRules(), CorruptMessageError, "position 0: checksum mismatch"),
         (BATCH[:16] + b"\3" + BATCH[17:], AppendRules(), CorruptMessageError, "magic 3"),
         (BATCH[:8] + bytes(4) + BATCH[12:], AppendRules(), CorruptMessageError, "size field 0"),

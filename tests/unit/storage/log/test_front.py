@@ -198,7 +198,7 @@ def test_a_reader_says_that_it_is_one(data: Path) -> None:
         for name in ("append", "append_batches", "flush", "roll", "delete_records", "end_transaction"):
             assert callable(getattr(WritableLog, name))
             assert not hasattr(logs["t", 0], name)
-        with pytest.raises(ReadOnlyError, match=r't-0 is open for reading \(mode="r"\), so nothing can append'):
+        with pytest.raises(ReadOnlyError, match=r't-0 is open for reading \(mode="r"\), so it has no append'):
             logs["t", 0].append([Record()])  # type: ignore[attr-defined]
         with pytest.raises(LogError, match="create_topic"):
             logs.create_topic("u")  # type: ignore[attr-defined]
