@@ -1,12 +1,12 @@
-"""Looks at the files of a log from outside, whoever wrote them and whatever has become of them.
+"""Inspects the files of a log from outside, whatever program wrote them and whatever their state.
 
 for finding in odradek.inspection.verify("data"):                # damage, gaps, files that contradict each other
     print(finding.path, finding.position, finding.kind, finding.reason)
 
-report = odradek.inspection.salvage("data", "rescued")           # what is sound, in a new log directory
+report = odradek.inspection.salvage("data", "rescued")           # copies what is sound into a new log directory
 print(report.batches, report.losses)
 
-The command line prints what is found here.
+The command line prints these results.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ __all__ = [
 
 
 def verify(path: str | os.PathLike[str], *, decode: bool = False) -> Iterator[Finding]:
-    """Verify a log directory, a partition's folder or a file of a log; nothing is written.
+    """Verify a log directory, a partition's folder or a file of a log. Nothing is written.
 
     Args:
         path: What to verify.
-        decode: Whether every record is decoded too, not only the checksums of the batches verified.
+        decode: Whether to decode every record too, not only verify the checksums of the batches.
 
     Returns:
-        What is wrong, as it is found; a file that cannot be read is a finding too, and ends nothing.
+        The findings, as they are made; a file that cannot be read is a finding too, and does not end the run.
 
     Raises:
-        UnknownPathError: The path stands for nothing of a log.
+        UnknownPathError: The path is no file or folder of a log.
     """
     located = locate(Path(path))
     return Verification(decode=decode).findings(located)

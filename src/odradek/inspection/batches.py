@@ -1,4 +1,4 @@
-"""Reads the batches of a file with the damage between them, and verifies those of a file that is no log's segment."""
+"""Reads the batches of a file and the damage between them, and verifies those of files that are not part of a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def batches_and_damage(path: Path, data: mmap.mmap | bytes) -> Iterator[BatchHeader | Damage]:
-    """Give the batches of a file, and the damage between them in its place."""
+    """Yield the batches of a file, and the damage between them, in the order of their positions."""
     damages: list[Damage] = []
     for header in BatchReader(path, data, damages.append):
         yield from damages
@@ -28,16 +28,16 @@ def batches_and_damage(path: Path, data: mmap.mmap | bytes) -> Iterator[BatchHea
 def active_batches(
     path: Path, data: mmap.mmap | bytes, *, is_preallocated: bool = False
 ) -> Iterator[BatchHeader | Damage]:
-    """Give the batches of a log's last segment, which somebody may be writing to, and the damage between them.
+    """Yield the batches of a log's last segment, which a program may be writing to, and the damage between them.
 
     Args:
         path: The file.
         data: Its bytes.
-        is_preallocated: Whether zeros at the end are the room of what is to come, and no damage.
+        is_preallocated: Whether zeros at the end are preallocated space, and not damage.
     """
     for item in batches_and_damage(path, data):
         if isinstance(item, Damage):
-            # A batch of which only the first part was there is whole a moment later.
+            # An incomplete last batch may be complete a moment later.
             if item.is_truncation and path.stat().st_size > len(data):
                 continue
             if is_preallocated and item.position + item.size_bytes == len(data) and _is_zero(data, item.position):
@@ -56,11 +56,11 @@ def damage_finding(damage: Damage) -> Finding:
 
 
 class LooseBatches:
-    """The batches of a file that is no segment of a log any more, or not yet: a leftover.
+    """The batches of a file that is not, or not yet, a segment of a log: a leftover.
 
     Args:
         file: The file.
-        decode: Whether every record is decoded too.
+        decode: Whether to decode every record too.
 
     Attributes:
         batches: How many batches were read.
@@ -72,10 +72,10 @@ class LooseBatches:
         self.batches = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Give what is damaged.
+        """Yield what is damaged.
 
         Raises:
-            FormatError: There is no file.
+            FormatError: It is not a regular file.
             OSError: It cannot be read.
         """
         with mapped(self._path) as data:

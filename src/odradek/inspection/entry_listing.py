@@ -23,7 +23,7 @@ from odradek.storage.regular_files import file_size, open_file, read_file
 Entry = dict[str, object]
 
 _MAX_TEXT_BYTES = 1 << 28
-"""Room for the checkpoint of a million partitions with long names, more than a log directory has."""
+"""Room for a checkpoint of a million partitions with long names: more than a log directory has."""
 
 MAX_SEGMENT_BYTES = 0x7FFFFFFF
 _MARKER_BYTES = 78
@@ -54,7 +54,7 @@ def read_transaction_index(file: LogFile) -> bytes:
     """Return the bytes of a transaction index.
 
     Raises:
-        FormatError: It is no file, or longer than the markers of a whole segment make it.
+        FormatError: It is not a regular file, or is longer than the markers of a whole segment can make it.
         OSError: It cannot be read.
     """
     return read_file(file.path, MAX_SEGMENT_BYTES // _MARKER_BYTES * 34)
@@ -66,17 +66,17 @@ def _producer_snapshot(file: LogFile) -> Iterator[Entry]:
 
 
 def read_producer_snapshot(file: LogFile) -> list[ProducerSnapshotEntry]:
-    """Return what a producer snapshot holds.
+    """Return the entries of a producer snapshot.
 
     Raises:
-        FormatError: It cannot be believed, or is no file.
+        FormatError: It is damaged, or is not a regular file.
         OSError: It cannot be read.
     """
     with open_file(file.path) as opened:
         size = os.fstat(opened.fileno()).st_size
         head = opened.read(_SNAPSHOT_HEADER_BYTES)
     count = int.from_bytes(head[6:], "big", signed=True)
-    # A file that is longer than its count says is damage, however long: only what a snapshot needs is read.
+    # A file that is longer than its count says is damaged: no more is read than a snapshot of that count needs.
     if len(head) == _SNAPSHOT_HEADER_BYTES and size > _SNAPSHOT_HEADER_BYTES + max(count, 0) * _SNAPSHOT_ENTRY_BYTES:
         raise FormatError(f"{count} producers do not take {size} bytes", path=file.path, position=6)
     return read_snapshot(file.path)
@@ -118,14 +118,14 @@ def _quorum_state(file: LogFile) -> Iterator[Entry]:
 def _clean_shutdown(file: LogFile) -> Iterator[Entry]:
     text = read_file(file.path, _MAX_TEXT_BYTES)
     if not text:
-        # Kafka before 3.7 wrote nothing into it.
+        # Kafka before 3.7 wrote an empty file.
         return
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError("this is no JSON", path=file.path) from error
+        raise FormatError("this is not JSON", path=file.path) from error
     if not isinstance(fields, dict) or type(fields.get("version")) is not int:
-        raise FormatError("this is no JSON object with a version", path=file.path)
+        raise FormatError("this is not a JSON object with a version", path=file.path)
     yield {"version": fields["version"], "broker_epoch": fields.get("brokerEpoch")}
 
 
@@ -147,13 +147,13 @@ _READ_WHOLE = frozenset(
 
 
 def entries_of(file: LogFile) -> Iterator[Entry]:
-    """Give the entries of a file that holds no records.
+    """Yield the entries of a file that holds no records.
 
     Raises:
-        FormatError: The file cannot be believed; what came before is good. Or it is no file.
+        FormatError: The file is damaged, or is not a regular file; the entries before the damage were given.
         OSError: It cannot be read.
     """
-    # The readers take a missing file for an empty one, and open whatever is there.
+    # The readers treat a missing file as an empty one, so its existence is checked here.
     size = file_size(file.path)
     if file.kind in _READ_WHOLE and size > _MAX_TEXT_BYTES:
         raise FormatError(f"{size} bytes are more than such a file can have: {_MAX_TEXT_BYTES}", path=file.path)

@@ -11,22 +11,22 @@ class FindingKind(StrEnum):
     """What kind of thing is wrong."""
 
     DAMAGE = "damage"
-    """Bytes that are no batch, or whose checksum does not hold."""
+    """Bytes that are not a batch, or whose checksum does not match."""
 
     ORDER = "order"
-    """Offsets that do not ascend, or leave their segment."""
+    """Offsets that do not increase, or that are outside of their segment."""
 
     GAP = "gap"
     """Offsets that are missing from a log that was never compacted."""
 
     EPOCH = "epoch"
-    """A leader epoch that is not the one that was valid when the batch was written."""
+    """A leader epoch other than the one that was current when the batch was written."""
 
     INDEX = "index"
     """An index that contradicts its segment."""
 
     CONTRADICTION = "contradiction"
-    """Another file that can be read, and says what the batches, or the metadata, do not."""
+    """Another file that can be read, but that contradicts the batches or the metadata."""
 
     FILE = "file"
     """Another file that is not what its name says."""
@@ -41,7 +41,7 @@ class Finding:
 
     Attributes:
         path: The file.
-        position: Where in it, in bytes, where that can be said.
+        position: Where in the file, in bytes; None if that cannot be said.
         kind: What kind of thing it is.
         reason: What is wrong.
     """
@@ -62,13 +62,13 @@ def unreadable(path: Path, error: OSError) -> Finding:
 
 
 def dangling(path: Path) -> list[Finding]:
-    """Return the finding for a link that leads nowhere; none where there is really nothing."""
+    """Return the finding for a link that leads nowhere; an empty list if there is not even a link."""
     reason = "this is a link that leads nowhere"
     return [Finding(path, None, FindingKind.UNREADABLE, reason)] if path.is_symlink() else []
 
 
 def together(findings: list[Finding]) -> list[Finding]:
-    """Return one finding for all entries of an index that do not fit: where one is wrong, the segment may be."""
+    """Return one finding for all entries of an index that do not fit: if one does not, the segment may be to blame."""
     if len(findings) < 2:
         return findings
     more = "another entry does" if len(findings) == 2 else f"{len(findings) - 1} more entries do"

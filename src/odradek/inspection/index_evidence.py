@@ -1,4 +1,4 @@
-"""What the indexes of a segment say of the offsets of its batches: each entry speaks for one place of one batch."""
+"""What the indexes of a segment say about the offsets of its batches: each entry tells one offset of one batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek.storage.formats.time_index import TimeIndex
 
 
 class IndexEvidence:
-    """What the indexes of a segment say of the offsets of its batches."""
+    """What the indexes of a segment say about the offsets of its batches."""
 
     def __init__(self, offsets: OffsetIndex | None, times: TimeIndex | None) -> None:
         self._offsets = offsets
@@ -24,7 +24,7 @@ class IndexEvidence:
 
     @classmethod
     def none(cls) -> IndexEvidence:
-        """Return what is said where there are no indexes."""
+        """Return the evidence of no indexes."""
         return cls(None, None)
 
     def indexed_offset(self, header: BatchHeader) -> int | None:
@@ -39,7 +39,7 @@ class IndexEvidence:
         return entry.offset if entry.position == header.position else None
 
     def votes(self, header: BatchHeader, start: int, end: int) -> int:
-        """Return how much the entries speak for a batch having the offsets from `start` to below `end`."""
+        """Return how strongly the entries say that a batch has the offsets in `[start, end)`."""
         votes = _votes(self.indexed_offset(header), start, end)
         if self._times is not None and header.max_timestamp >= 0:
             entry = self._times.lookup(header.max_timestamp)
@@ -48,14 +48,14 @@ class IndexEvidence:
         return votes
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for index in (self._offsets, self._times):
             if index is not None:
                 index.close()
 
 
 def _votes(offset: int | None, start: int, end: int) -> int:
-    # An entry has the last offset of a batch; before Kafka 4 it may be any of them.
+    # An entry has the last offset of a batch; before Kafka 4 it may have any offset of it.
     if offset is None or not start <= offset < end:
         return 0
     return 2 if offset == end - 1 else 1

@@ -1,4 +1,4 @@
-"""Opens the indexes beside a segment: for a reader, to whom they are hints, or to be held against the segment."""
+"""Opens the indexes beside a segment: as hints for a reader, or to check them against the segment."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
 def offset_index_beside(segment: Path, base_offset: int) -> OffsetIndex | None:
-    """Return the offset index of a segment; None where there is none that can be read."""
+    """Return the offset index of a segment; None if there is none that can be read."""
     return _open(OffsetIndex, segment, base_offset, names.INDEX_SUFFIX)
 
 
 def time_index_beside(segment: Path, base_offset: int) -> TimeIndex | None:
-    """Return the time index of a segment; None where there is none that can be read."""
+    """Return the time index of a segment; None if there is none that can be read."""
     return _open(TimeIndex, segment, base_offset, names.TIME_INDEX_SUFFIX)
 
 
 def checked_index(kind: type[Index], path: Path, base_offset: int, found: list[Finding]) -> Index | None:
-    """Return an index that is to be held against its segment, by itself in order; None where it cannot be.
+    """Return an index whose entries are in order, to be checked against its segment; None if it cannot be.
 
     Args:
         kind: Which kind of index.
         path: The file.
         base_offset: The segment's base offset.
-        found: Is given what stands in the way.
+        found: Gets a finding for what is wrong with the index by itself.
     """
     try:
         file_size(path)
@@ -52,7 +52,7 @@ def checked_index(kind: type[Index], path: Path, base_offset: int, found: list[F
 def _open(kind: type[Index], segment: Path, base_offset: int, suffix: str) -> Index | None:
     path = segment.with_name(names.segment_file_name(base_offset, suffix))
     try:
-        # The indexes themselves open whatever is there, and wait at a FIFO.
+        # The indexes open whatever has the name, and would wait at a FIFO.
         file_size(path)
         return kind(path, base_offset)
     except (FormatError, OSError):

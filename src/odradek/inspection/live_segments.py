@@ -1,4 +1,4 @@
-"""The segments that make up a log, also in the midst of a compaction, and where each of them ends.
+"""The segments that make up a log, also in the middle of a compaction, and where each of them ends.
 
     0.log.swap   complete, to replace others      a segment of the log, in the place of those
     0.log        50.log
@@ -39,10 +39,10 @@ class LiveEnd(NamedTuple):
     """Where a segment ends.
 
     Attributes:
-        next_offset: The offset after its last whole batch; the base offset where it has none.
+        next_offset: The offset after its last whole batch; the base offset if it has none.
         size_bytes: The size of the file.
-        damage: What is wrong with the bytes after that batch, if there are any.
-        last_timestamp: The greatest timestamp of that batch, in ms; None where there is none.
+        damage: What is wrong with the bytes after that batch; None if there are none.
+        last_timestamp: The greatest timestamp of that batch, in ms; None if it has none.
     """
 
     next_offset: int
@@ -52,16 +52,16 @@ class LiveEnd(NamedTuple):
 
 
 def live_segments(folder: PartitionFolder) -> list[LiveSegment]:
-    """Return the segments of a log, by their base offsets.
+    """Return the segments of a log, in the order of their base offsets.
 
     Raises:
-        FormatError: A file of a compaction that did not end is none.
-        OSError: It cannot be read.
+        FormatError: A file of an unfinished compaction is not a regular file.
+        OSError: Such a file cannot be read.
     """
     swapped = list(folder.path.glob(f"*{SWAP_SUFFIX}"))
     if not swapped:
         return [LiveSegment(file.path, file.base_offset) for file in folder.segments]
-    # Which segments count then, the log knows; it looks into these files, which may be anything.
+    # The log then decides which segments count. It opens these files, and anything may have their names.
     for path in swapped:
         file_size(path)
     with ReadOnlyLog(folder.path) as log:
@@ -69,10 +69,10 @@ def live_segments(folder: PartitionFolder) -> list[LiveSegment]:
 
 
 def find_end(segment: LiveSegment) -> LiveEnd:
-    """Return where a segment ends: its last indexed batch is looked up, and the rest verified.
+    """Return where a segment ends: the last indexed batch is looked up, and the batches after it are verified.
 
     Raises:
-        FormatError: There is no file.
+        FormatError: It is not a regular file.
         OSError: It cannot be read.
     """
     with mapped(segment.path) as data:
@@ -84,7 +84,7 @@ def find_end(segment: LiveSegment) -> LiveEnd:
 
 
 def _last_indexed(segment: LiveSegment, data: mmap.mmap | bytes) -> int:
-    """Return where the last batch starts that the index has an entry for; 0 where that cannot be believed."""
+    """Return where the last indexed batch starts; 0 if the index is wrong about it."""
     index = offset_index_beside(segment.path, segment.base_offset)
     if index is None:
         return 0

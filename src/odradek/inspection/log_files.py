@@ -1,12 +1,12 @@
-"""What a path stands for: the files of a log.
+"""The files of a log that a path stands for.
 
     a file                  itself, also `.deleted`, `.cleaned`, `.swap`
     a partition's folder    its files, without those three
     a log directory         its checkpoints, and the files of its live partitions
     a pattern               whatever it matches
 
-A folder's name decides nothing where its content can: a log directory may well be called `data-0`. What cannot be
-listed or followed stands among the others as an error, so that it ends nothing.
+A folder's content decides what it is, if it can, not its name: a log directory may well be called `data-0`. What cannot
+be listed or followed appears as an error among the results, so that it does not end the run.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ INDEX_KINDS = frozenset({FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TR
 
 
 class UnknownPathError(LogError):
-    """A path that stands for no file of a log, or that cannot be looked at.
+    """A path that is no file or folder of a log, or that cannot be looked at.
 
     Attributes:
         path: The path.
@@ -94,7 +94,7 @@ class UnknownPathError(LogError):
 
     @classmethod
     def of(cls, path: Path, error: OSError) -> UnknownPathError:
-        """Return the error for what the system says of a path."""
+        """Return the error for the system's error about a path."""
         return cls(path, error.strerror or str(error))
 
 
@@ -105,10 +105,10 @@ class LogFile:
     Attributes:
         path: The file.
         kind: What it holds.
-        base_offset: The offset in its name; 0 where there is none.
-        topic_partition: Whose it is; None outside of a partition's folder.
+        base_offset: The offset in its name; 0 if there is none.
+        topic_partition: The partition that it belongs to; None outside of a partition's folder.
         next_base_offset: For a segment of a live log: the base offset of the one after it, or None.
-        is_named: Whether the file itself was named, not the folder that it is in.
+        is_named: Whether the caller named the file itself, not the folder that it is in.
     """
 
     path: Path
@@ -139,10 +139,10 @@ class PartitionFolder:
 
     Attributes:
         path: The folder.
-        topic_partition: Whose it is, by its name; None where that is no partition's.
-        files: Its files that a log has, by name, each segment with what follows it.
-        misnamed: Files that end as a segment's do, but whose names are no offset.
-        problem: Why it cannot be listed, if it cannot.
+        topic_partition: The partition, by the folder's name; None if that is not a partition's name.
+        files: Its files that belong to a log, by name, each segment with the base offset of the next one.
+        misnamed: Files that end as a segment's do, but whose names are not an offset.
+        problem: Why the folder cannot be listed, if it cannot.
     """
 
     path: Path
@@ -165,7 +165,7 @@ class LogDirectoryFolder:
         path: The folder.
         files: The files of its root.
         partitions: The folders of its live partitions, by topic and number.
-        problems: What bears the name of a partition's folder, and cannot be looked at.
+        problems: Paths that have the name of a partition's folder, and that cannot be looked at.
     """
 
     path: Path
@@ -185,7 +185,7 @@ def _owner(folder: Path) -> TopicPartition | None:
 
 
 def classify(path: Path) -> LogFile | None:
-    """Return what a file is by its name; None where it is none of a log's."""
+    """Return what a file is by its name; None if no file of a log has such a name."""
     name = path.name
     topic_partition = _owner(path.parent)
     if name in _BY_NAME:
@@ -203,7 +203,7 @@ def classify(path: Path) -> LogFile | None:
 
 
 def partition_folder(directory: Path) -> PartitionFolder:
-    """Return the folder of a partition with its files, segments with what follows them, in the order of their names."""
+    """Return the folder of a partition with its files by name, each segment with the base offset of the next one."""
     owner = _owner(directory)
     try:
         paths = sorted(path for path in directory.iterdir() if not path.name.endswith(LEFTOVER_SUFFIXES))
@@ -229,7 +229,7 @@ def _partition_entries(log_dir: Path) -> tuple[list[Path], list[UnknownPathError
         try:
             path.stat()
         except OSError as error:
-            # A running broker may have deleted it since the folder was listed; a link that leads nowhere stays.
+            # A running broker may have deleted it since the folder was listed; a link that leads nowhere is a problem.
             if not isinstance(error, FileNotFoundError) or path.is_symlink():
                 problems.append(UnknownPathError.of(path, error))
             continue
@@ -264,10 +264,10 @@ def is_partition_directory(directory: Path) -> bool:
 
 
 def locate_log_directory(directory: Path) -> LogDirectoryFolder:
-    """Return a log directory, which has an identity or folders of partitions.
+    """Return a log directory: a folder with `meta.properties` or with folders of partitions.
 
     Raises:
-        UnknownPathError: The folder is none, or cannot be looked at.
+        UnknownPathError: The folder is not a log directory, or cannot be looked at.
     """
     try:
         located = _locate_directory(directory, "not a log directory")
@@ -282,7 +282,7 @@ def locate(path: Path) -> Located:
     """Return what a path stands for.
 
     Raises:
-        UnknownPathError: It stands for nothing of a log, or cannot be looked at.
+        UnknownPathError: It is no file or folder of a log, or cannot be looked at.
     """
     try:
         if path.is_dir():
@@ -312,7 +312,7 @@ def _locate_directory(directory: Path, otherwise: str) -> PartitionFolder | LogD
 
 
 def locate_all(patterns: Iterable[str]) -> Iterator[Located | UnknownPathError]:
-    """Give what paths and patterns stand for; an error stands in the place of what is nothing."""
+    """Yield what paths and patterns stand for; an error for each that stands for nothing."""
     for pattern in patterns:
         if os.path.lexists(pattern) or not glob.has_magic(pattern):
             matches = [pattern]
@@ -328,7 +328,7 @@ def locate_all(patterns: Iterable[str]) -> Iterator[Located | UnknownPathError]:
 
 
 def expand(patterns: Iterable[str]) -> Iterator[LogFile | UnknownPathError]:
-    """Give the files that the paths and patterns stand for; an error stands in the place of what is none."""
+    """Yield the files that paths and patterns stand for; an error for each that stands for none."""
     for located in locate_all(patterns):
         match located:
             case LogDirectoryFolder():

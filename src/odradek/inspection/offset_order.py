@@ -1,16 +1,17 @@
-"""Holds the offsets of a segment's batches against each other, and tells which batch has the wrong one.
+"""Checks the offsets of a segment's batches against each other, and finds out which batch has the wrong one.
 
     batch       [10, 20)   [148, 158)   [30, 40)   [40, 50)
-                           ^ the base offset is outside of the checksum: one flipped bit, and 20 is 148
+                                                      ^ no checksum covers the base offset: one flipped bit, and 20 is
+                                                      148
 
-Of two neighbours that contradict each other one is wrong. Which one, both sides say: the batch before and the one
-after, the next segment's base offset, and the entries of the indexes. A batch that would fit where the one beside it
-leaves room is taken to belong there, so that one wrong offset is one finding and what follows is held against the
-right one.
+If two neighbours contradict each other, one of them is wrong. Both sides are evidence of which one: the batch before
+and the batch after, the next segment's base offset, and the entries of the indexes. A batch that would fit into the gap
+that its neighbours leave is taken to belong there. So one wrong offset is one finding, and the batches after it are
+checked against the right offset.
 
-    gap         offsets that are missing; that is for the cleaner to do, and a loss where it never was at work
-    misplaced   a batch between two that leave room for it elsewhere: given with its right base offset, where one fits
-    going back  batches that begin again below what was there: from here on they are held against each other
+        gap         offsets that are missing: normal in a compacted log, a loss in any other
+        misplaced   a batch between two that leave room for it elsewhere: given with its right base offset, if one fits
+        going back  batches that start again below offsets that were there: the next ones are checked against these
 
 Source in Kafka: `DefaultRecordBatch`, `UnifiedLog.append`, `LogSegment`.
 """
@@ -34,10 +35,10 @@ _OFFSET_BITS = 63
 
 
 class Lost(NamedTuple):
-    """Bytes that hold batches whose offsets are not known: damage, or a batch that fits nowhere.
+    """Bytes that hold batches of unknown offsets: damage, or a batch that fits nowhere.
 
     Attributes:
-        position: Where they start.
+        position: Where they start, in bytes.
         end_position: Where they end.
     """
 
@@ -53,15 +54,15 @@ class _Verdict(Enum):
 
 @dataclass(slots=True)
 class _Span:
-    """A batch as a range of offsets; the bound of the segment is one without a batch.
+    """A batch as a range of offsets; the bound of the segment is a span without a batch.
 
     Attributes:
         header: The batch; None for the bound.
-        start: Its first offset. That of a wrapper (v0, v1) is known only to its content: its last one stands for it.
+        start: Its first offset. For a wrapper (v0, v1), whose header does not have it, the last one.
         end: The offset after its last one.
         is_exact: Whether `start` is known.
-        after_loss: Whether bytes before it could not be read, so that nothing is known of what is between.
-        verdict: What was found out when the one before it was looked at.
+        after_loss: Whether bytes before it could not be read, so that the offsets between are unknown.
+        verdict: The result of judging it together with the batch before it.
     """
 
     header: BatchHeader | None
@@ -84,10 +85,10 @@ class SegmentPlace:
         path: The `.log` file.
         base_offset: The offset in its name.
         next_base_offset: That of the next segment; None for the last one.
-        expected: The offset after the segment before; the base offset for the first one.
-        after_loss: Whether the end of the segment before could not be read.
-        is_dense: Whether no offset may be missing; False where the cleaner may have been at work.
-        ends: The offsets at which the log may end, by what is written beside it.
+        expected: The offset after the previous segment; the base offset for the first segment.
+        after_loss: Whether the end of the previous segment could not be read.
+        is_dense: Whether no offset may be missing; False if the log may have been compacted.
+        ends: The offsets at which the log may end, according to the files beside it.
     """
 
     path: Path
@@ -100,7 +101,7 @@ class SegmentPlace:
 
 
 def is_wrapper(header: BatchHeader) -> bool:
-    """Whether a batch is a compressed message (v0, v1), whose first offset is known only to its content."""
+    """Whether a batch is a compressed message (v0, v1), whose header does not have its first offset."""
     return header.magic < 2 and header.records_count < 0
 
 
@@ -110,14 +111,14 @@ class OffsetOrder:
     Args:
         place: Where the segment lies.
         evidence: What its indexes say.
-        length_of: Returns how many offsets a wrapper (v0, v1) spans, which only its content tells; None where that is
-            not looked at. Then its first offset is not known, and its last one stands for all.
+        length_of: Returns how many offsets a wrapper (v0, v1) spans; None if its content is not looked at. Then its
+            last offset stands for all of them.
 
     Attributes:
         count: How many batches there were.
         next_offset: The offset after the last batch that was placed.
-        end_offset: The offset after all of them.
-        after_loss: Whether bytes after it could not be read, or not be placed.
+        end_offset: The offset after all batches.
+        after_loss: Whether bytes after it could not be read, or their batches not be placed.
     """
 
     def __init__(
@@ -137,14 +138,14 @@ class OffsetOrder:
         self._missing_before = expected if expected < place.base_offset and not place.after_loss else None
 
     def batches(self, items: Iterable[BatchHeader | Damage]) -> Iterator[BatchHeader | Damage | Lost | Finding]:
-        """Give batches in their places, as they come in the file.
+        """Yield the batches with their right offsets, in the order of the file.
 
         Args:
             items: The batches, and the damage between them.
 
         Returns:
-            Each batch, with the base offset that it should have; each damage, and `Lost` after it or in the place of a
-            batch that fits nowhere; and what is wrong with the offsets, before the batch that it is about.
+            Each batch, with the base offset that it should have; each damage; a `Lost` after each damage and instead of
+            each batch that fits nowhere; and a finding for each wrong offset, before the batch that it is about.
         """
         if self._missing_before is not None and self._place.is_dense:
             yield self._gap(0, self._missing_before, self._place.base_offset)
@@ -152,7 +153,7 @@ class OffsetOrder:
         queue: deque[_Span | Damage] = deque()
         held: BatchHeader | None = None
         for item in items:
-            # Most batches go on where the one before them ends, and the one after goes on where they end.
+            # Most batches begin where the previous one ends, and the next one begins where they end.
             if held is not None:
                 if (
                     isinstance(item, BatchHeader)
@@ -187,7 +188,7 @@ class OffsetOrder:
             yield from self._next(queue.popleft(), queue)
 
     def _is_settled(self, queue: deque[_Span | Damage]) -> bool:
-        """Whether the first of two batches goes on where the one before it ended, and the other goes on there."""
+        """Whether the first of two batches begins where the previous one ended, and the second where the first ends."""
         if len(queue) != 2 or not all(self._is_undoubted(span) for span in queue):
             return False
         first, second = queue
@@ -196,7 +197,7 @@ class OffsetOrder:
         return first.start == self.next_offset and first.end == second.start
 
     def _last_undoubted(self, queue: deque[_Span | Damage]) -> BatchHeader | None:
-        """Take the last batch out of the queue where nothing is in doubt any more."""
+        """Take the last batch out of the queue if nothing is in doubt any more."""
         if len(queue) != 1 or not self._is_undoubted(queue[0]):
             return None
         span = queue.pop()
@@ -274,7 +275,7 @@ class OffsetOrder:
             return
         after = following[0] if following else None
         if span.start < self.next_offset:
-            # Nothing before it was to blame: either it is, or all that follows begins again with it.
+            # No batch before it was to blame: either this one is, or all later ones start again with it.
             goes_on = after is not None and after.header is not None and after.start == span.end < self.next_offset
             span.verdict = _Verdict.GOES_BACK if goes_on else _Verdict.MISPLACED
             return
@@ -287,12 +288,12 @@ class OffsetOrder:
             if blamed is not None:
                 blamed.verdict = _Verdict.MISPLACED
             elif after.header is not None:
-                # One that is there twice, with the others going on after it, or all that follows.
+                # One batch that was written twice, with the others continuing after it, or all later ones.
                 is_alone = third is not None and third.start >= span.end
                 after.verdict = _Verdict.MISPLACED if is_alone else _Verdict.GOES_BACK
 
     def _blamed(self, first: _Span, second: _Span, third: _Span | None) -> _Span | None:
-        """Return which of two that overlap is wrong; None where no room is left for either."""
+        """Return which of two overlapping batches is wrong; None if neither can be placed elsewhere."""
         room_for_first = second.start >= self.next_offset + first.length
         room_for_second = second.header is not None and (third is None or third.start >= first.end + second.length)
         if not room_for_first or not room_for_second:
@@ -303,21 +304,21 @@ class OffsetOrder:
         return second
 
     def _arguments(self, first: _Span, second: _Span, third: _Span | None) -> Iterator[tuple[int, int]]:
-        """Give what speaks for each of two batches, the strongest first."""
-        # It goes on where the one beside it, which is not in doubt, ends or begins.
+        """Yield how strong each argument is for either batch, the strongest argument first."""
+        # It continues at a neighbour that is not in doubt.
         yield (
             first.is_exact and first.start == self.next_offset and not self.after_loss,
             third is not None and third.is_exact and second.end == third.start and not third.after_loss,
         )
         yield self._votes(first, first.start), self._votes(second, second.start)
-        # Where nothing may be missing, a gap before the first speaks against it.
+        # If no offset may be missing, a gap before the first one speaks against it.
         if self._place.is_dense and first.is_exact and not self.after_loss:
             yield first.start == self.next_offset, True
-        # In its place it would fill the room exactly.
+        # At its place it would exactly fill the gap.
         fills_first = second.is_exact and second.start == self.next_offset + first.length
         fills_second = third is not None and third.is_exact and third.start == first.end + second.length
         yield fills_second, fills_first
-        # One flipped bit would bring it there.
+        # One flipped bit would move it there.
         first_bits = self._flips(first, self.next_offset, second.start)
         second_bits = self._flips(second, first.end, None if third is None else third.start)
         yield bool(second_bits), bool(first_bits)
@@ -326,7 +327,7 @@ class OffsetOrder:
         return 0 if span.header is None else self._evidence.votes(span.header, start, start + span.length)
 
     def _flips(self, span: _Span, lower: int, upper: int | None) -> list[int]:
-        """Return the offsets between two bounds that differ from a batch's in one bit."""
+        """Return the offsets between two bounds that differ from a batch's by one bit."""
         highest = (self._place.base_offset + MAX_RELATIVE_OFFSET + 1 if upper is None else upper) - span.length
         flips = (span.start ^ (1 << bit) for bit in range(_OFFSET_BITS))
         return [offset for offset in flips if lower <= offset <= highest]
@@ -334,10 +335,10 @@ class OffsetOrder:
     # -- where it belongs
 
     def _fitting(self, span: _Span, header: BatchHeader, upper: int | None) -> int | None:
-        """Return the base offset that a misplaced batch should have; None where that cannot be told.
+        """Return the base offset that a misplaced batch should have; None if it cannot be told.
 
-        A batch may also be one that was written twice, or elsewhere. So one flipped bit must bring it to where it
-        should be, or an index must say that it is there.
+        The batch may also have been written twice, or belong elsewhere. So one flipped bit must move it to its place,
+        or an index must say that it is there.
         """
         lower, length = self.next_offset, span.length
         flips = self._flips(span, lower, upper)
@@ -356,7 +357,7 @@ class OffsetOrder:
         return near[0] if len(near) == 1 else None
 
     def _elsewhere(self, span: _Span, header: BatchHeader, upper: int | None, *, is_last: bool) -> int | None:
-        """Return the base offset that a batch should have which contradicts no other, but what is written beside it."""
+        """Return the base offset of a batch that contradicts only the files beside the segment; None if unknown."""
         if span.start == self.next_offset and (self._place.is_dense or upper == span.end):
             return None
         offset = self._evidence.indexed_offset(header)
@@ -378,7 +379,7 @@ class OffsetOrder:
         end = start + span.length
         return self._evidence.votes(header, start, end) + 2 * (is_last and end in self._place.ends)
 
-    # -- what is said
+    # -- findings
 
     def _gap(self, position: int, start: int, end: int) -> Finding:
         reason = f"offsets {start} to {end - 1} are missing, and the log was never compacted"

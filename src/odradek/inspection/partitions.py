@@ -2,8 +2,8 @@
 
     events-0    log start offset 0    log end offset 1200    3 segments    48,211 bytes
 
-The log start offset is the greater of what `log-start-offset-checkpoint` says and the first segment's base offset. What
-cannot be read of one partition keeps nothing back of the others.
+The log start offset is the greater of the entry in `log-start-offset-checkpoint` and the first segment's base offset.
+If something in one partition cannot be read, the others are listed all the same.
 
 Source in Kafka: `UnifiedLog`, `LogLoader`.
 """
@@ -29,12 +29,12 @@ class PartitionSummary:
 
     Attributes:
         topic_partition: Which one.
-        log_start_offset: The first offset that a consumer may be given; None where there is no segment.
-        log_end_offset: The next one to be written; None where the last segment cannot be read.
-        segments: How many segments it has.
-        size_bytes: How many bytes those have that can be read.
-        readable: How many of them can be read.
-        last_timestamp: The greatest timestamp of the last batch, in ms; None where there is none.
+        log_start_offset: The first offset that a consumer can get; None if there is no segment.
+        log_end_offset: The offset of the next record; None if the last segment cannot be read.
+        segments: The number of its segments.
+        size_bytes: The size of the segments that can be read.
+        readable: How many of the segments can be read.
+        last_timestamp: The greatest timestamp of the last batch, in ms; None if it has none.
         problems: What is wrong at the ends of its segments, and what cannot be read.
     """
 
@@ -49,13 +49,13 @@ class PartitionSummary:
 
 
 class TopicListing:
-    """The partitions of a log directory, looked at one after the other.
+    """The partitions of a log directory, looked at one by one.
 
     Args:
         directory: The log directory.
 
     Attributes:
-        problems: What cannot be read beside the partitions.
+        problems: What cannot be read besides the partitions.
     """
 
     def __init__(self, directory: LogDirectoryFolder) -> None:
@@ -76,7 +76,7 @@ class TopicListing:
             self.problems.append(unreadable(path, error))
 
     def partitions(self) -> Iterator[PartitionSummary]:
-        """Give each partition, by topic and number."""
+        """Yield each partition, by topic and number."""
         for folder in self._directory.partitions:
             if folder.topic_partition is not None:
                 yield self._summary(folder, folder.topic_partition)

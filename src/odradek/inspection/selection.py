@@ -1,4 +1,4 @@
-"""Which records a command is asked for, and where in a segment to begin looking for them."""
+"""Which records a command asks for, and where in a segment to start looking for them."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class Selection:
     until: int | None = None
 
     def skips_segment(self, file: LogFile) -> bool:
-        """Whether a segment cannot hold a record that is asked for, by the names of it and the one after it."""
+        """Whether a segment cannot hold a wanted record, by its name and the name of the next one."""
         if self.end_offset is not None and file.base_offset >= self.end_offset and file.is_segment:
             return True
         following = file.next_base_offset
         return following is not None and self.start_offset is not None and following <= self.start_offset
 
     def skips_batch(self, header: BatchHeader) -> bool:
-        """Whether a batch cannot hold a record that is asked for, by its header."""
+        """Whether a batch cannot hold a wanted record, by its header."""
         if self.start_offset is not None and header.last_offset < self.start_offset:
             return True
-        # A wrapper's header has the offset of its last record only.
+        # A wrapper's header has only the offset of its last record.
         if self.end_offset is not None and header.magic == 2 and header.base_offset >= self.end_offset:
             return True
         return self.since is not None and header.max_timestamp < self.since
 
     def takes(self, record: Record) -> bool:
-        """Whether a record is asked for."""
+        """Whether a record is wanted."""
         offset, timestamp = record.offset, record.timestamp
         if offset is None:
             return False
@@ -59,10 +59,10 @@ class Selection:
 
 
 def start_position(file: LogFile, data: mmap.mmap | bytes, selection: Selection) -> int:
-    """Return a batch's start, at or below the first batch that holds a selected record.
+    """Return where a batch starts that is at or before the first batch with a wanted record.
 
-    The indexes are believed only where a good batch starts at the position that they name; a segment without them is
-    read from its start.
+    An index is used only if a valid batch starts at the position that it gives; a segment without indexes is read from
+    its start.
     """
     if not file.is_segment:
         return 0

@@ -1,7 +1,7 @@
-"""What the log directory around a partition says of it: checkpoints, the clean-shutdown marker, the metadata.
+"""What the log directory around a partition says about it: checkpoints, the clean-shutdown marker, the metadata.
 
-A partition's folder may stand alone, copied from somewhere. Then nothing is known: neither whether the cleaner was ever
-at work in it, nor where its log should end.
+A partition's folder may have been copied without its log directory. Then nothing is known: neither whether the log was
+compacted, nor where it should end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OFFSET_CHECKPOINTS = (
 
 
 class Surroundings:
-    """A log directory, as far as it can be read; what is wrong with its files is told elsewhere.
+    """A log directory, as far as it can be read; what is wrong with its files is reported elsewhere.
 
     Args:
         root: The folder; it need not be a log directory.
@@ -56,13 +56,13 @@ class Surroundings:
 
     @cached_property
     def is_log_directory(self) -> bool:
-        """Whether the folder has anything that a log directory has beside the partitions."""
+        """Whether the folder has any of the files that a log directory has besides the partitions."""
         names = (META_PROPERTIES, BOOTSTRAP_CHECKPOINT, *OFFSET_CHECKPOINTS)
         return any((self.root / name).is_file() for name in names)
 
     @cached_property
     def is_closed_in_order(self) -> bool:
-        """Whether all logs were closed in order, so that what the checkpoints say of their ends is true."""
+        """Whether all logs were closed in order, so that the checkpoints are right about their ends."""
         return (self.root / CLEAN_SHUTDOWN_MARKER).is_file()
 
     @cached_property
@@ -79,16 +79,16 @@ class Surroundings:
         return found
 
     def offset(self, checkpoint: str, topic_partition: TopicPartition | None) -> int | None:
-        """Return what a checkpoint says of a partition; None where it says nothing."""
+        """Return what a checkpoint says of a partition; None if it says nothing."""
         offsets = self.checkpoints[checkpoint]
         return None if offsets is None or topic_partition is None else offsets.get(topic_partition)
 
     @cached_property
     def metadata(self) -> MetadataImage | None:
-        """The topics that are recorded; None where none are (Kafka with ZooKeeper), or they cannot be read."""
+        """The recorded topics; None if there is no record of them (Kafka with ZooKeeper), or it cannot be read."""
         files = [*(self.root / METADATA_DIRECTORY).glob("*"), *self.root.glob(BOOTSTRAP_CHECKPOINT)]
         if not any(path.name == BOOTSTRAP_CHECKPOINT or path.suffix == LOG_SUFFIX for path in files):
-            # Whoever loads metadata that are not there makes them up from what is in the partitions' folders.
+            # If there are no metadata, loading them would make them up from the partitions' folders.
             return None
         try:
             for path in files:
@@ -99,14 +99,14 @@ class Surroundings:
         return None if loaded.tail is None and loaded.bootstrap is None else loaded.image
 
     def topic_id(self, topic: str) -> UUID | None:
-        """Return the id of a topic, where the metadata can be read and know it."""
+        """Return the id of a topic, if the metadata can be read and have the topic."""
         if topic == CLUSTER_METADATA_TOPIC:
             return METADATA_TOPIC_ID
         known = None if self.metadata is None else self.metadata.topics.get(topic)
         return None if known is None else known.topic_id
 
     def knows(self, topic_partition: TopicPartition) -> bool | None:
-        """Whether the metadata know a partition; None where they cannot be read."""
+        """Whether the metadata have a partition; None if they cannot be read."""
         if self.metadata is None:
             return None
         if topic_partition.topic == CLUSTER_METADATA_TOPIC:
@@ -115,7 +115,7 @@ class Surroundings:
         return topic is not None and topic_partition.partition in topic.partitions
 
     def may_have_gaps(self, topic_partition: TopicPartition | None) -> bool:
-        """Whether the cleaner may have taken offsets out of a log: it did, it is to, or nothing is known of that."""
+        """Whether compaction may have removed offsets: it did, it is configured, or nothing is known."""
         if topic_partition is None or not self.is_log_directory:
             return True
         topic = topic_partition.topic
@@ -126,17 +126,17 @@ class Surroundings:
             return True
         if self.metadata is not None and topic in self.metadata.topics:
             return "compact" in self._setting(topic, "cleanup.policy", "log.cleanup.policy")
-        # Of a checkpoint that names what is not there, who knows what else it means.
+        # If the checkpoint names partitions that do not exist, it may be wrong about others too.
         return cleaned is None or not all((self.root / str(other)).exists() for other in cleaned)
 
     def is_tiered(self, topic: str) -> bool:
-        """Whether the head of a topic's logs may lie in remote storage, or that is not known."""
+        """Whether the head of a topic's logs may be in remote storage, or that is not known."""
         if self.metadata is None or topic not in self.metadata.topics:
             return True
         return self._setting(topic, "remote.storage.enable", "") == "true"
 
     def known_ends(self, folder: PartitionFolder) -> frozenset[int]:
-        """Return the offsets at which a log may end, by what is written beside it."""
+        """Return the offsets at which a log may end, according to the files beside it."""
         snapshots = [file.base_offset for file in folder.files if file.kind is FileKind.PRODUCER_SNAPSHOT]
         ends = {max(snapshots)} if snapshots else set()
         if self.is_closed_in_order:
@@ -146,7 +146,7 @@ class Surroundings:
         return frozenset(ends)
 
     def is_preallocated(self, topic_partition: TopicPartition | None) -> bool:
-        """Whether the active segment of a log may end with zeros, which an orderly stop cuts off."""
+        """Whether the active segment of a log may end with zeros, which a clean shutdown cuts off."""
         topic = None if topic_partition is None else topic_partition.topic
         if topic is None or self.is_closed_in_order or self.metadata is None or topic not in self.metadata.topics:
             return False

@@ -1,4 +1,4 @@
-"""Copies the files beside the segments that can be read; the others are left out, and told."""
+"""Copies the files beside the segments that can be read; the others are left out, and reported."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def copy_files(
     """Copy files from one folder to another.
 
     Args:
-        source: The folder that they are in; those that are missing there are passed over.
+        source: The folder that they are in; missing files are skipped.
         target: The folder to copy them into.
-        readers: The files by name, each with what reads it, and so tells whether it can be read.
+        readers: The files by name, each with a function that reads it, and raises if it cannot be read.
         files: The way to the disk.
 
     Returns:
-        What is wrong with those that were left out.
+        The findings for the files that were left out.
     """
     left_out = []
     for name, read in readers.items():

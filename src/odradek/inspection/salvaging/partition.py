@@ -3,8 +3,8 @@
     source   | batch | damage ...... | batch | batch again | torn        read only
     target   | batch | batch |        .index .timeindex .txnindex made again; what is between is reported as lost
 
-A base offset is outside of the checksum. Where one is wrong and it can be told what it should be, it is put right, and
-told; else the batch is lost. Producers' snapshots are left to Kafka, which makes them again when it recovers the log.
+No checksum covers a base offset. If one is wrong and the right one can be told, it is corrected and reported; otherwise
+the batch is lost. Producer snapshots are not copied: Kafka makes them again when it recovers the log.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _UnreadableError(Exception):
 
 @contextmanager
 def _readable(path: Path) -> Iterator[mmap.mmap | bytes]:
-    """Map a segment of the source; what goes wrong with the target is another thing."""
+    """Map a segment of the source; its errors are not those of the target."""
     with ExitStack() as stack:
         try:
             data = stack.enter_context(mapped(path))
@@ -68,7 +68,7 @@ class PartitionSalvage:
         folder: The partition; it is only read.
         surroundings: The log directory around it.
         directory: The folder to write into, which exists.
-        result: What becomes of it is noted here.
+        result: Receives what becomes of the partition.
         files: The way to the disk.
     """
 
@@ -134,7 +134,7 @@ class PartitionSalvage:
             self._end_at(segment.base_offset)
 
     def _end_at(self, base_offset: int) -> None:
-        """Write an empty last segment: it says where the log goes on, even when nothing is left in it."""
+        """Write an empty last segment: it says where the log continues, even if there is no batch left."""
         SalvagedSegment(self._directory, base_offset, 0, self._files).finish()
 
     def _segment(self, path: Path, base_offset: int, following: int | None) -> None:
@@ -185,7 +185,7 @@ class PartitionSalvage:
         if header.last_offset < header.base_offset or header.base_offset < max(self._next_offset, base_offset):
             reason = f"offsets {header.base_offset} to {header.last_offset} again, {self._next_offset} comes next"
         elif following is not None and header.last_offset >= following:
-            reason = f"offset {header.last_offset} belongs into the next segment"
+            reason = f"offset {header.last_offset} belongs in the next segment"
         if reason is not None:
             self._pending.append(Damage(path, header.position, header.size_bytes, reason))
         return reason is not None

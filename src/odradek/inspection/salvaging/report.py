@@ -1,4 +1,4 @@
-"""What became of what was salvaged."""
+"""The report of a salvage."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Loss:
         path: The source file.
         position: Where they start.
         size_bytes: How many they are.
-        start_offset: The first offset that they could have held.
-        end_offset: The offset after the last one; None where the log ends with them.
+        start_offset: The first offset that they may have held.
+        end_offset: The offset after the last one that they may have held; None if the log ends with them.
         reason: Why they were left out.
     """
 
@@ -43,14 +43,14 @@ class SalvagedLog:
     Attributes:
         path: Its folder in the target.
         segments: How many segments of the source could be read.
-        batches: How many batches it has.
+        batches: How many batches the target has.
         size_bytes: How many bytes they have.
         losses: What was lost.
-        mended: Batches whose base offset, which no checksum covers, was wrong, and was put right.
-        open_transactions: By producer id, where a transaction begins whose marker is missing; as long as it is open,
+        mended: Batches whose base offset, which no checksum covers, was wrong and was corrected.
+        open_transactions: By producer id, where a transaction begins whose marker is missing; while it is open,
             `read_committed` consumers stop before it.
-        left_out: What is wrong with the files beside the segments that were not copied: Kafka refuses a whole log
-            directory for one that it cannot read, and does without one that is missing.
+        left_out: The findings for files beside the segments that were not copied. Kafka refuses a whole log directory
+            for a file that it cannot read, and does without one that is missing.
     """
 
     path: Path

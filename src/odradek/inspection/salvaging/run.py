@@ -4,9 +4,9 @@
     rescued.incomplete/         being written: without meta.properties, which Kafka demands
     rescued/                    complete: renamed from it, when all of it is on the disk
 
-The target is written as Kafka writes: the same segments, indexes made by its rules. It has no clean-shutdown marker and
-no recovery points, so that Kafka looks at all of it before it serves it. What was interrupted is not whole, and bears a
-name that says so; it is for whoever interrupted it to remove.
+The target is written as Kafka writes: the same segments, with indexes made by its rules. It has no clean-shutdown
+marker and no recovery points, so Kafka checks all of it before it serves it. An interrupted salvage leaves an
+incomplete folder, whose name says so; remove it before the next attempt.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ROOT_READERS: dict[str, Callable[[Path], object]] = {
 
 
 def incomplete_path(target: Path) -> Path:
-    """Return where a target is written before it is complete."""
+    """Return the folder that a target is written to before it is complete."""
     path = Path(os.path.realpath(target))
     return path.with_name(path.name + INCOMPLETE_SUFFIX)
 
@@ -56,14 +56,14 @@ def salvage(
 ) -> SalvageReport:
     """Write what is sound in a log directory, or in the folder of a partition, into a new log directory.
 
-    What cannot be read is left out and told. Whatever ends this before it is complete leaves nothing under the target's
-    name; what was written so far is in the folder `incomplete_path` names.
+    What cannot be read is left out and reported. If the salvage fails or is interrupted, nothing has the target's name;
+    the part written so far is in the folder that `incomplete_path` names.
 
     Args:
-        source: It is only read.
-        target: It does not exist, or is empty.
+        source: The log directory or partition's folder; it is only read.
+        target: The new log directory: it must not exist, or be empty.
         files: The way to the disk.
-        watch: Is given what becomes of each partition as the work on it begins; its counts grow from then on.
+        watch: Called with the report of each partition when the work on it begins; its counts grow from then on.
 
     Raises:
         UnknownPathError: The source is neither a log directory nor the folder of a partition.
@@ -124,10 +124,10 @@ def _salvage_partition(
 
 
 def _check_target(source: Path, target: Path, partitions: Iterable[PartitionFolder]) -> Path:
-    """Return where to write first; nothing is written yet.
+    """Return the folder to write to first; nothing is written yet.
 
     Raises:
-        LogError: That would be within the source, or over something.
+        LogError: That folder would be within the source, or exists.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise LogError(f"{target} is not empty")
@@ -136,7 +136,7 @@ def _check_target(source: Path, target: Path, partitions: Iterable[PartitionFold
     work = incomplete_path(target)
     if os.path.lexists(work):
         raise LogError(f"{work} is there already: a salvage that was interrupted, or one that goes on; remove it first")
-    # By what the folders are, not by how they are called: links and mounts lead to one folder under several names.
+    # Compare identities, not paths: links and mounts give one folder several names.
     read = [source, *(partition.path for partition in partitions)]
     written = {_identity(folder) for folder in (target, *work.parents) if folder.exists()}
     for folder in read:
@@ -147,13 +147,13 @@ def _check_target(source: Path, target: Path, partitions: Iterable[PartitionFold
             raise LogError(f"{folder} is within {target}, which is to be written")
     for folder in {Path(os.path.realpath(partition.path)).parent for partition in partitions}:
         if _identity(folder) in written and (folder / META_PROPERTIES).exists():
-            # Kafka does not start on a log directory that holds a folder of another kind.
+            # Kafka does not start on a log directory that contains a folder of another kind.
             raise LogError(f"{target} is within the log directory {folder}")
     return work
 
 
 def _remove(folder: Path, files: FileSystem) -> None:
-    """Remove a folder that was made here, in which nothing was salvaged."""
+    """Remove a folder that was made here, if nothing was salvaged into it."""
     for path in folder.iterdir():
         if path.is_dir():
             _remove(path, files)

@@ -23,11 +23,11 @@ _INDEX_INTERVAL_BYTES = TopicConfig().index_interval_bytes
 
 
 class SalvagedSegment:
-    """A segment that is made again.
+    """A new segment with the batches of a damaged one.
 
     Args:
         directory: The folder of the partition.
-        base_offset: The segment's.
+        base_offset: The segment's base offset.
         size_bytes: About how many bytes it will have.
         files: The way to the disk.
     """
@@ -49,11 +49,11 @@ class SalvagedSegment:
         self._log.write(batch)
 
     def aborted(self, transaction: AbortedTransaction) -> None:
-        """Add a transaction that the last batch aborted."""
+        """Add a transaction that was aborted by the last batch."""
         self._transactions.append(transaction)
 
     def finish(self) -> None:
-        """Bring all of it to the disk, and close the files."""
+        """Bring all files to the disk, and close them."""
         self._builder.finish()
         for file in (self._log, self._index, self._time_index, self._transactions):
             file.sync()

@@ -1,1 +1,1 @@
-"""Whether the files of a log can be believed: held against themselves, and against each other."""
+"""Checks the files of a log against themselves and against each other."""

@@ -1,14 +1,14 @@
-"""Holds the leader epochs of the batches against each other, and against `leader-epoch-checkpoint`.
+"""Checks the leader epochs of the batches against each other, and against `leader-epoch-checkpoint`.
 
     checkpoint   0 from offset 0, 2 from offset 50
-    batches      0 0 0 0 | 2 2 66 2 2                     never falling within a log; 66: one flipped bit
+        batches      0 0 0 0 | 2 2 66 2 2                     never decreasing within a log; 66: one flipped bit
                  ^0      ^50
 
-The epoch of a batch is outside of its checksum. One batch whose epoch neither the one before it has nor the one after
-is wrong itself; where several do not fit, or a batch goes with one beside it, the checkpoint is.
+No checksum covers the epoch of a batch. If a single batch has an epoch that neither of its neighbours has, the batch is
+wrong. If several batches do not fit, or a batch agrees with a neighbour, the checkpoint is wrong.
 
-Messages of v0 and v1 have no epoch, and nothing is known of what lies before the first entry: deleting records moves
-it, and a checkpoint that was lost begins again with the next leader.
+Messages of v0 and v1 have no epoch. Nothing is known about offsets before the first entry: deleting records moves it,
+and a lost checkpoint starts again with the next leader.
 
 Source in Kafka: `LeaderEpochFileCache` (KIP-101), `UnifiedLog.append`.
 """
@@ -32,7 +32,7 @@ _NO_EPOCH = -1
 
 @dataclass(slots=True)
 class _Run:
-    """Batches one after the other that have the same epoch, and should have the same."""
+    """Consecutive batches that have the same epoch, and that should have the same."""
 
     epoch: int
     expected: int | None
@@ -48,7 +48,7 @@ class _Run:
 
 
 class LeaderEpochCheck:
-    """Is shown the batches of a log, then asked what is wrong.
+    """Is given the batches of a log, then asked what is wrong.
 
     Args:
         directory: The folder of the partition.
@@ -62,12 +62,12 @@ class LeaderEpochCheck:
         if self._disorder is not None:
             self._entries, self._starts = [], []
         self._runs: list[_Run] = []
-        # From where to where the entry that was looked up last holds.
+        # The offsets for which the entry that was looked up last is valid.
         self._valid = range(0)
         self._expected: int | None = None
 
     def _read(self) -> list[EpochEntry]:
-        # What is wrong with the file itself is told where it is looked at as a file.
+        # What is wrong with the file itself is reported by the check of that file.
         try:
             file_size(self._path)
             return read_leader_epochs(self._path)
@@ -93,7 +93,7 @@ class LeaderEpochCheck:
             self._runs.append(_Run(epoch, self._expected, 1, offset, header.last_offset, path, header.position))
 
     def findings(self) -> Iterator[Finding]:
-        """Give what is wrong, after the last batch."""
+        """Yield what is wrong, after the last batch."""
         if self._disorder is not None:
             yield Finding(self._path, None, FindingKind.CONTRADICTION, self._disorder)
         runs = self._still_wrong()
@@ -117,7 +117,7 @@ class LeaderEpochCheck:
             yield Finding(self._path, None, FindingKind.CONTRADICTION, reason)
 
     def _still_wrong(self) -> list[_Run]:
-        """Return the runs, with what the checkpoint says now of those that did not fit: a writer adds to it."""
+        """Return the runs that do not fit the checkpoint as it is now either: a writer may have added to it."""
         if any(run.is_wrong for run in self._runs):
             entries = self._read()
             if entries != self._entries and _disorder(entries) is None:
@@ -129,7 +129,7 @@ class LeaderEpochCheck:
 
     @staticmethod
     def _is_outlier(before: _Run | None, run: _Run, following: Sequence[_Run]) -> bool:
-        """Whether a single batch has an epoch that neither the one before it has nor the one after."""
+        """Whether a single batch has an epoch that neither the previous one has nor the next one."""
         after = following[0] if following else None
         beside = [other.epoch for other in (before, after) if other is not None]
         if run.batches > 1 or run.epoch in beside:
@@ -139,11 +139,11 @@ class LeaderEpochCheck:
                 return after is None or after.epoch >= before.epoch
             if after is None or after.epoch >= run.epoch:
                 return False
-            # It or the one after is wrong: without the wrong one the epochs do not fall.
+            # This one or the next is wrong: without the wrong one, the epochs do not decrease.
             if after.batches == 1 and len(following) > 1 and following[1].epoch >= run.epoch:
                 return False
             return before is None or before.epoch <= after.epoch
-        # The only batch of a log: is it wrong, or the checkpoint? One flipped bit is the likelier thing.
+        # The only batch of a log: is it wrong, or the checkpoint? One flipped bit is the likelier cause.
         return run.is_wrong and (bool(beside) or (run.epoch ^ run.expected).bit_count() == 1)
 
     def _of_batch(self, run: _Run, before: _Run | None) -> Finding:
@@ -157,7 +157,7 @@ class LeaderEpochCheck:
 
 
 def _disorder(entries: Sequence[EpochEntry]) -> str | None:
-    """Return what is wrong with the entries among themselves."""
+    """Return how the entries contradict each other."""
     for before, entry in itertools.pairwise(entries):
         if entry.epoch <= before.epoch or entry.start_offset <= before.start_offset:
             return f"epoch {entry.epoch} at offset {entry.start_offset} follows {before.epoch} at {before.start_offset}"

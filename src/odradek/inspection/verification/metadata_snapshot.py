@@ -1,8 +1,8 @@
-"""Holds a snapshot of the metadata log, or `bootstrap.checkpoint`, against its form.
+"""Checks the form of a snapshot of the metadata log, or of `bootstrap.checkpoint`.
 
     control batch: header | records | control batch: footer      offsets from 0 on without a gap, one leader epoch
 
-Without the footer it is not whole; the epoch is that in its name, and 0 in `bootstrap.checkpoint`.
+Without the footer it is incomplete. The epoch is the one in its name, and 0 in `bootstrap.checkpoint`.
 
 Source in Kafka: `RecordsSnapshotWriter`, `RecordsSnapshotReader`, `BatchFileWriter`.
 """
@@ -29,7 +29,8 @@ class MetadataSnapshotCheck:
 
     Args:
         file: The snapshot.
-        decode: Whether every record is decoded where the file is damaged, too; in a sound one every record is.
+        decode: Whether to decode every record even if the file is damaged; in a sound file every record is decoded
+            anyway.
 
     Attributes:
         batches: How many batches were read.
@@ -43,10 +44,10 @@ class MetadataSnapshotCheck:
         self.batches = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Give what is wrong.
+        """Yield what is wrong.
 
         Raises:
-            FormatError: It is no file, is not whole, or a record of it cannot be read.
+            FormatError: It is not a regular file, is incomplete, or a record of it cannot be read.
             OSError: It cannot be read.
         """
         is_damaged = False
@@ -59,7 +60,7 @@ class MetadataSnapshotCheck:
             try:
                 decode_metadata_record(value)
             except FormatError as error:
-                # The place within the record is of no use to who looks at the file.
+                # A position within the record is of no use to a reader of the file.
                 raise FormatError(error.reason, path=self._file.path) from error
 
     def _batches(self) -> Iterator[Finding]:

@@ -1,11 +1,12 @@
-"""Holds the offset checkpoints of a log directory against the logs that they speak of.
+"""Checks the offset checkpoints of a log directory against the logs that they name.
 
-    log-start-offset-checkpoint        orders 0 777     within the log; a start beyond its end hides every record, and
-                                                        whoever opens the log next deletes them
+        log-start-offset-checkpoint        orders 0 777     within the log; a start after its end hides every record,
+        and
+                                                            the next program to open the log deletes them
     recovery-point-offset-checkpoint   orders 0 1200    up to the end of a log that was closed in order
     replication-offset-checkpoint      orders 0 1200    likewise: the high watermark
 
-What a crash may leave is nothing wrong: checkpoints are written some seconds after what they speak of, or before.
+What a crash may leave is not wrong: checkpoints are written some seconds before or after the logs that they describe.
 
 Source in Kafka: `LogManager`, `LogLoader`, `ReplicaManager`.
 """
@@ -29,12 +30,12 @@ _ENDS = {RECOVERY_POINT_CHECKPOINT: "the recovery point", REPLICATION_OFFSET_CHE
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """What of a log there is.
+    """The range of offsets that a log has.
 
     Attributes:
-        topic_partition: Whose log it is.
-        base_offset: The base offset of the first segment; None where there is no segment.
-        end_offset: The offset after the last batch; None where it is not known, for the end is damaged.
+        topic_partition: The log's partition.
+        base_offset: The base offset of the first segment; None if there is no segment.
+        end_offset: The offset after the last batch; None if it is not known because the end is damaged.
     """
 
     topic_partition: TopicPartition
@@ -43,7 +44,7 @@ class LogExtent:
 
 
 def check_extents(surroundings: Surroundings, extents: Iterable[LogExtent]) -> Iterator[Finding]:
-    """Give what is wrong with what the checkpoints say of logs."""
+    """Yield what the checkpoints say wrongly about logs."""
     for extent in extents:
         yield from _check_start(surroundings, extent)
         if surroundings.is_closed_in_order and extent.end_offset is not None:
@@ -61,7 +62,7 @@ def _check_start(surroundings: Surroundings, extent: LogExtent) -> Iterator[Find
     if extent.end_offset is not None and start > extent.end_offset:
         reason = f"{extent.topic_partition} starts at offset {start}, beyond its end at {extent.end_offset}"
         yield _finding(surroundings, LOG_START_OFFSET_CHECKPOINT, reason)
-    # Retention may pass by what the checkpoint says; at an orderly stop only starts within a segment are written.
+    # Retention may pass the checkpoint's offset; a clean shutdown writes only starts within a segment.
     elif (
         start < extent.base_offset
         and surroundings.is_closed_in_order
@@ -78,23 +79,23 @@ def _check_end(surroundings: Surroundings, extent: LogExtent, end_offset: int) -
         if offset is not None and offset > end_offset:
             beyond[name] = f"{what} {offset}"
     if beyond:
-        # Where both are beyond it, it is the log that has lost its end: that is one thing.
+        # If both are after the end, the log has lost its end, which is one finding.
         reason = f"{extent.topic_partition} ends at offset {end_offset}, before {' and '.join(beyond.values())}"
         yield _finding(surroundings, next(iter(beyond)), f"{reason}, though it was closed in order")
 
 
 def check_names(surroundings: Surroundings) -> Iterator[Finding]:
-    """Give the entries of partitions that do not exist.
+    """Yield the entries of partitions that do not exist.
 
     Raises:
         OSError: The log directory cannot be listed.
     """
-    # One that is deleted, stray or moved still has its entries for some time.
+    # A partition that is deleted, stray or moved keeps its entries for some time.
     parsed = (parse_partition_directory(path.name) for path in surroundings.root.iterdir())
     present = {name.topic_partition for name in parsed if name is not None}
     for name in (LOG_START_OFFSET_CHECKPOINT, *_ENDS):
         if name != LOG_START_OFFSET_CHECKPOINT and not surroundings.is_closed_in_order:
-            # They are written every few seconds, and a crash may come between a deletion and that.
+            # Checkpoints are written every few seconds, and a crash may come between a deletion and that.
             continue
         absent = sorted((surroundings.checkpoints[name] or {}).keys() - present)
         if absent:

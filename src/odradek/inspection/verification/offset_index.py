@@ -1,8 +1,8 @@
-"""Holds an offset index against its segment: every entry names the start of a batch and the last offset of one.
+"""Checks an offset index against its segment: every entry has the start of a batch and the last offset of one.
 
     .index   (27 at 512) (54 at 1024)         .log   | ... | 512: [20, 28) | ... | 1024: [48, 55) | ...
 
-Before Kafka 4 an entry's position is that of the append whose last batch holds the offset.
+Before Kafka 4 an entry has the position of the append whose last batch holds the offset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek.storage.formats.offset_index import OffsetIndex
 
 
 class _Passed(NamedTuple):
-    """An entry whose position was passed, and whose offset was not yet."""
+    """An entry whose position the check has passed, but not yet its offset."""
 
     number: int
     offset: int
@@ -30,12 +30,12 @@ class _Passed(NamedTuple):
 
 
 class OffsetIndexCheck:
-    """Is shown the batches of a segment, and what was lost between them, then asked what is wrong.
+    """Is given the batches of a segment, and what was lost between them, then asked what is wrong.
 
     Args:
         file: The segment.
-        is_dense: Whether the cleaner was never at work: before Kafka 4 it took the offset of the last record that it
-            kept for that of the batch.
+        is_dense: Whether the log was never compacted: before Kafka 4 the cleaner wrote the offset of the last record
+            that it kept, not the last offset of the batch.
     """
 
     def __init__(self, file: LogFile, *, is_dense: bool) -> None:
@@ -54,7 +54,7 @@ class OffsetIndexCheck:
         if index is None or not (self._passed or self._next < index.count):
             self._end, self._after_loss = header.next_offset, False
             return
-        # The first offset of a wrapper (v0, v1) is known only to its content: it is after the batch before it.
+        # A wrapper's header (v0, v1) does not have its first offset, which is after the previous batch.
         start = header.base_offset if header.magic == 2 else self._end
         while self._next < index.count:
             offset, position = index.entry(self._next)
@@ -74,7 +74,7 @@ class OffsetIndexCheck:
         self._after_loss = False
 
     def lost(self, lost: Lost) -> None:
-        """Take note of bytes of which nothing is known; entries for them are not looked at."""
+        """Note bytes that may have held any batches; entries for them are not checked."""
         index = self._index
         while index is not None and self._next < index.count and index.entry(self._next).position < lost.end_position:
             entry = index.entry(self._next)
@@ -84,11 +84,11 @@ class OffsetIndexCheck:
         self._after_loss = True
 
     def findings(self) -> Iterator[Finding]:
-        """Give what is wrong, after the last batch."""
+        """Yield what is wrong, after the last batch."""
         yield from together(self._found)
 
     def beyond(self) -> list[Finding]:
-        """Return the entries for what comes after the last batch: either they are wrong, or the segment is short."""
+        """Return the entries for offsets after the last batch: they are wrong, or the segment has lost its end."""
         index = self._index
         if index is None or self._after_loss:
             return []

@@ -1,4 +1,4 @@
-"""Verifies one partition: its segments one after the other, and all that lies beside them against their batches."""
+"""Verifies one partition: its segments in order, and all files beside them against their batches."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class PartitionCheck:
     Args:
         folder: The partition; its files are those that are verified.
         surroundings: The log directory around it.
-        decode: Whether every record is decoded too, not only its batch's checksum verified.
-        is_whole: Whether what is missing among the files is missing in the folder.
+        decode: Whether to decode every record too, not only verify the checksum of its batch.
+        is_whole: Whether `folder` has all files of the partition, so that a file that is not in it is missing.
 
     Attributes:
-        extent: What of the log there is, after the run; None where whose it is is not known.
+        extent: The range of offsets of the log, after the run; None if its partition is not known.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PartitionCheck:
         return self._log.read_bytes
 
     def run(self) -> Iterator[Finding]:
-        """Give what is wrong."""
+        """Yield what is wrong."""
         if self._is_whole:
             yield from self._names()
             yield from self._missing_topic_id()
@@ -93,13 +93,13 @@ class PartitionCheck:
 
     def _names(self) -> Iterator[Finding]:
         for path in self._folder.misnamed:
-            reason = "its name is no offset of 20 digits: Kafka does not start on it"
+            reason = "its name is not an offset of 20 digits: Kafka does not start on it"
             yield Finding(path, None, FindingKind.FILE, reason)
         if not self._segments and self._had_segments():
             yield Finding(self._folder.path, None, FindingKind.FILE, "there is no segment in the folder of a partition")
 
     def _had_segments(self) -> bool:
-        """Whether a partition must have a segment: Kafka makes one at once, Odradek when a log is first opened."""
+        """Whether a partition must have a segment: Kafka makes one at once, Odradek when it first opens the log."""
         surroundings, topic_partition = self._surroundings, self._folder.topic_partition
         if {file.kind for file in self._folder.files} - {FileKind.PARTITION_METADATA}:
             return True
@@ -131,7 +131,7 @@ class PartitionCheck:
         topic_partition, surroundings = self._folder.topic_partition, self._surroundings
         if topic_partition is None or topic_partition.topic == CLUSTER_METADATA_TOPIC:
             return
-        # Kafka writes the file when the log is first written to, or closed.
+        # Kafka writes the file when it first writes to the log, or closes it.
         if not surroundings.is_closed_in_order or surroundings.topic_id(topic_partition.topic) is None:
             return
         if not any(file.kind is FileKind.PARTITION_METADATA for file in self._folder.files):
@@ -148,9 +148,9 @@ class PartitionCheck:
             yield Finding(file.path, None, FindingKind.CONTRADICTION, reason)
 
     def _orphans(self, gaps: list[range]) -> Iterator[Finding]:
-        """Give the segments of which only indexes are left, and that no gap has told of already."""
+        """Yield the indexes whose segment is gone, unless a gap has been reported there already."""
         if not self._segments:
-            # That there is none at all is told.
+            # That there is no segment at all is reported already.
             return
         known = {segment.base_offset for segment in self._segments}
         for file in self._folder.files:

@@ -1,9 +1,9 @@
-"""What the batches of a log say of its producers: their last batches, and which of their transactions are open.
+"""What the batches of a log say about its producers: their last batches, and which of their transactions are open.
 
     | data of 7 | data of 9 | ABORT of 7 | ...        7: closed    9: open since its first batch
 
-Only headers and markers are looked at. What is known begins where the batches do without a gap: before it a producer
-may have written what retention, compaction or damage has taken away, and whoever compares must allow for that.
+Only headers and markers are looked at. The knowledge starts at the last gap: before it, producers may have written
+batches that retention, compaction or damage has removed, and a comparison must allow for that.
 
 Source in Kafka: `ProducerStateManager`, `ProducerAppendInfo`.
 """
@@ -19,7 +19,7 @@ from odradek.storage.producers.open_transactions import OpenTransactions
 
 
 class DataBatch(NamedTuple):
-    """The last batch of a producer that is no marker."""
+    """The last batch of a producer that is not a marker."""
 
     last_offset: int
     last_sequence: int
@@ -44,7 +44,7 @@ class Producer:
     Attributes:
         data: Its last batch.
         marker: Its last marker.
-        open_since: The first batch of its open transaction, of what was seen; None where none is open.
+        open_since: The first batch that was seen of its open transaction; None if none is open.
         has_records: Whether a batch of the open transaction holds records; the cleaner empties batches.
     """
 
@@ -55,22 +55,22 @@ class Producer:
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last thing that was seen of it."""
+        """The offset of the last batch or marker that was seen of it."""
         return max(
             -1 if self.data is None else self.data.last_offset, -1 if self.marker is None else self.marker.offset
         )
 
 
 class EndedTransaction(NamedTuple):
-    """A marker, and what it ends.
+    """A marker, and the transaction that it ends.
 
     Attributes:
-        producer_id: Whose.
-        marker_offset: The marker's.
+        producer_id: The producer.
+        marker_offset: The offset of the marker.
         is_abort: Whether it aborts.
-        first_offset: The first batch that was seen of it; None where none was.
+        first_offset: The first batch that was seen of the transaction; None if none was.
         has_records: Whether a batch of it holds records.
-        open_since: Where the oldest open transaction of another producer begins; None where there is none.
+        open_since: Where the oldest open transaction of another producer begins; None if there is none.
     """
 
     producer_id: int
@@ -85,8 +85,8 @@ class ProducerLedger:
     """Follows the producers of a log, batch by batch.
 
     Attributes:
-        producers: By id.
-        known_from: From here on every batch was seen, up to the last one.
+        producers: The producers by id.
+        known_from: From this offset on every batch was seen, up to the last one.
         next_offset: The offset after the last batch.
         is_after_loss: Whether batches after it may have been lost.
     """
@@ -99,33 +99,33 @@ class ProducerLedger:
         self.is_after_loss = False
 
     def lost(self) -> None:
-        """Take note that batches may have been lost."""
+        """Note that batches may have been lost."""
         self.is_after_loss = True
 
     def reach(self, offset: int, *, is_exact: bool = True) -> None:
-        """Take note of where the next batch begins.
+        """Note where the next batch begins.
 
         Args:
             offset: Its base offset.
-            is_exact: Whether that is its first offset; that of a wrapper (v0, v1) is known only to its content.
+            is_exact: Whether that is its first offset; the header of a wrapper (v0, v1) does not have it.
         """
         if self.is_after_loss or (is_exact and offset > self.next_offset):
             self.known_from = max(offset, self.next_offset)
-            # The markers of transactions that were open may be among what is missing.
+            # The missing batches may have held the markers of open transactions.
             for producer_id in self._open.first_offsets:
                 self.producers[producer_id].open_since = None
             self._open = OpenTransactions()
         self.is_after_loss = False
 
     def batch(self, header: BatchHeader, marker: EndTransactionMarker | None) -> EndedTransaction | None:
-        """Take the next batch, which `reach` was told of.
+        """Add the next batch; call `reach` with its offset first.
 
         Args:
             header: Its header.
-            marker: What it holds if it is a transaction's control batch; None for one that the cleaner has emptied.
+            marker: The marker of a transaction's control batch; None for one that the cleaner has emptied.
 
         Returns:
-            What it ends, if it is a marker.
+            The transaction that it ends, if it is a marker.
         """
         self.next_offset = header.next_offset
         if not header.has_producer_id:

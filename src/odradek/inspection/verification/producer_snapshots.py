@@ -1,11 +1,11 @@
-"""Holds the producer snapshots of a log against what its batches give: the state of the producers at their offset.
+"""Checks the producer snapshots of a log against the state of the producers that its batches give.
 
     .log           | ... | 90: data of 7 | 95: data of 7 | ...
     100.snapshot   producer 7: last offset 95, last sequence 12, open since 90
 
-Of a snapshot only that is said to be wrong which cannot have been right when it was taken. A producer that is not in it
-may have expired; one of which nothing is seen may have written what is deleted or compacted now; one that expired and
-came again has no coordinator epoch.
+Only what cannot have been right when the snapshot was taken is wrong. A producer that is missing from it may have
+expired. A producer without batches in the log may have written batches that were deleted or compacted since. One that
+expired and came back has no coordinator epoch.
 
 Source in Kafka: `ProducerStateManager`, `ProducerStateEntry`.
 """
@@ -26,7 +26,7 @@ _NEVER = 1 << 63
 
 
 class ProducerSnapshotCheck:
-    """Compares each snapshot when the batches up to its offset were seen.
+    """Compares each snapshot once the batches up to its offset have been seen.
 
     Args:
         files: The snapshots of the log, by their offsets.
@@ -42,14 +42,14 @@ class ProducerSnapshotCheck:
         self.next_offset = self._files[-1].base_offset if self._files else _NEVER
 
     def reach(self, offset: int | None) -> Iterator[Finding]:
-        """Compare the snapshots up to the offset where the next batch begins; None at the end of the log."""
+        """Yield what is wrong with the snapshots up to an offset, where the next batch begins; None: up to the end."""
         while self._files and (offset is None or self._files[-1].base_offset <= offset):
             file = self._files.pop()
             self.next_offset = self._files[-1].base_offset if self._files else _NEVER
             try:
                 entries = read_producer_snapshot(file)
             except FileNotFoundError:
-                # Kafka deletes those that are no longer needed while the log is read.
+                # Kafka may delete snapshots that it no longer needs while the log is read.
                 yield from dangling(file.path)
                 continue
             except FormatError as error:
@@ -58,7 +58,7 @@ class ProducerSnapshotCheck:
             except OSError as error:
                 yield unreadable(file.path, error)
                 continue
-            # One beyond the batches that were seen, or in the midst of one, cannot be compared.
+            # A snapshot after the last batch that was seen, or within a batch, cannot be compared.
             if file.base_offset == self._ledger.next_offset or (
                 offset is not None and self._ledger.next_offset < file.base_offset
             ):
@@ -68,7 +68,7 @@ class ProducerSnapshotCheck:
         for number, entry in enumerate(entries):
             reason = self._contradiction(entry, file.base_offset)
             if reason is not None:
-                # Of a snapshot of another log every entry is wrong: that is one thing to tell.
+                # In a snapshot of another log every entry is wrong, which is one finding.
                 position = 10 + 46 * number
                 yield Finding(file.path, position, FindingKind.CONTRADICTION, f"producer {entry.producer_id}: {reason}")
                 return
@@ -87,7 +87,7 @@ class ProducerSnapshotCheck:
                 return f"no transaction of it begins at offset {first_offset}"
             return "the log holds nothing of it" if ledger.known_from == 0 else None
         if producer.last_offset < ledger.known_from:
-            # What it wrote last may be among what is not there any more.
+            # What it wrote last may have been removed.
             if max(entry.last_offset, first_offset) >= ledger.known_from:
                 return f"it wrote nothing at offset {max(entry.last_offset, first_offset)}"
             return None
@@ -104,7 +104,7 @@ class ProducerSnapshotCheck:
                 return f"no batch of it ends at offset {entry.last_offset}"
             return None
         if entry.last_offset == NONE:
-            # A marker of a new epoch makes its batches forgotten, and so does its expiry.
+            # A marker of a new epoch makes Kafka forget the producer's batches, and so does its expiry.
             is_forgotten = marker is not None and marker.offset > data.last_offset
             return None if is_forgotten else f"its last batch ends at offset {data.last_offset}, none is named"
         if entry.last_offset != data.last_offset:
@@ -123,7 +123,8 @@ class ProducerSnapshotCheck:
         else:
             assert data is not None
             epoch, timestamp = data.epoch, data.timestamp
-            # Between its last marker and its last batch it may have expired, and begun again without one.
+            # Between its last marker and its last batch it may have expired, and started again without a coordinator
+            # epoch.
             coordinator_epochs = {NONE}
             if marker is None or marker.offset < self._ledger.known_from:
                 coordinator_epochs.add(entry.coordinator_epoch)

@@ -1,17 +1,17 @@
 """Verifies what paths stand for: log directories, partitions, single files.
 
 .log                       checksums, offsets that ascend and stay within the segment, gaps, leader epochs
-.index                     every entry names the start of a batch and the last offset of one
-.timeindex                 every entry is the greatest timestamp so far, and where it was
+.index                     every entry has the start of a batch and the last offset of one
+.timeindex                 every entry has the greatest timestamp so far, and where it was
 .txnindex                  the aborted transactions that the batches give
-.snapshot                  no producer whose state the batches contradict
+.snapshot                  no producer state that contradicts the batches
 leader-epoch-checkpoint    the epochs of the batches
 *-offset-checkpoint        starts and ends within the logs, of partitions that exist
 partition.metadata         the topic's id
-the others                 are what their names say
+other files                are what their names say
 
-Each of these has a module here. Of a partition that is verified as a whole its files are held against each other; a
-file that is named alone is held against itself, and an index against its segment.
+Each of these has a module here. If a partition is verified as a whole, its files are checked against each other. A file
+that is named alone is checked by itself, and an index against its segment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Verification:
     """One run over any number of paths.
 
     Args:
-        decode: Whether every record is decoded too, not only its batch's checksum verified.
+        decode: Whether to decode every record too, not only verify the checksum of its batch.
 
     Attributes:
         files: How many files were looked at.
@@ -71,7 +71,7 @@ class Verification:
         return self._read_bytes + (0 if check is None else check.read_bytes)
 
     def findings(self, located: Located) -> Iterator[Finding]:
-        """Give what is wrong with what a path stands for."""
+        """Yield what is wrong with the files that a path stands for."""
         match located:
             case LogDirectoryFolder():
                 yield from self._log_directory(located)
@@ -86,7 +86,7 @@ class Verification:
 
     def _log_directory(self, directory: LogDirectoryFolder) -> Iterator[Finding]:
         surroundings = Surroundings(directory.path)
-        # What the checkpoints say is older than what the logs are found to be: a writer may be at work.
+        # Read the checkpoints before the logs: a writer may be at work, and checkpoints may be older than logs.
         _ = surroundings.checkpoints
         told: set[Path] = set()
         for file in directory.files:
@@ -143,7 +143,7 @@ class Verification:
             yield from self._file(file)
 
     def _named_segment(self, file: LogFile) -> Iterator[Finding]:
-        # It may be named along with its indexes.
+        # The path may have been named along with its indexes.
         if file.path in self._segments:
             return
         self._segments.add(file.path)
@@ -162,7 +162,7 @@ class Verification:
         self.batches += check.batches
 
     def _file(self, file: LogFile) -> Iterator[Finding]:
-        """Verify a file for itself."""
+        """Verify a file by itself."""
         try:
             yield from self._check_of(file)(file)
         except FormatError as error:
@@ -191,7 +191,7 @@ def _entries(file: LogFile) -> Iterator[Finding]:
 def _surroundings_of(folder: Path) -> Surroundings:
     path = Path(os.path.realpath(folder))
     parsed = parse_partition_directory(path.name)
-    # Of a folder that is deleted, stray or moved the log directory says nothing: it speaks of the one in its place.
+    # The log directory says nothing about a folder that is deleted, stray or moved, only about the one in its place.
     return Surroundings(path if parsed is not None and parsed.suffix else path.parent)
 
 

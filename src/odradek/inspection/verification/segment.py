@@ -1,4 +1,4 @@
-"""Verifies one segment: its batches one after the other, and its indexes against them."""
+"""Verifies one segment: its batches in order, and its indexes against them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from odradek.storage.segment.batch_reader import damage_of, mapped
 
 @dataclass(slots=True)
 class LogProgress:
-    """What is followed from one segment of a log to the next.
+    """What is carried from one segment of a log to the next.
 
     Attributes:
         ledger: What the batches say of producers.
-        snapshots: The producer snapshots, which are held against that.
+        snapshots: The producer snapshots, which are checked against the ledger.
         doubts: Entries of transaction indexes that a later batch may explain.
         epochs: The leader epochs.
         is_dense: Whether no offset may be missing.
-        ends: The offsets at which the log may end, by what is written beside it.
-        decode: Whether every record is decoded too.
-        is_preallocated: Whether the last segment may end with zeros, room for what is to come.
+        ends: The offsets at which the log may end, according to the files beside it.
+        decode: Whether to decode every record too.
+        is_preallocated: Whether the last segment may end with zeros: preallocated space.
         next_offset: The offset after the last batch; None before the first segment.
         after_loss: Whether bytes after it could not be read.
         batches: How many batches were read.
@@ -65,7 +65,7 @@ class SegmentCheck:
 
     Args:
         file: The segment.
-        log: What was found out of those before it; it is carried on.
+        log: The state after the previous segments; it is updated.
     """
 
     def __init__(self, file: LogFile, log: LogProgress) -> None:
@@ -75,7 +75,7 @@ class SegmentCheck:
         self._transactions = TransactionIndexCheck(file, log.ledger, log.doubts)
 
     def findings(self) -> Iterator[Finding]:
-        """Give what is wrong."""
+        """Yield what is wrong."""
         try:
             with mapped(self._file.path) as data:
                 yield from self._batches(data)
@@ -88,7 +88,7 @@ class SegmentCheck:
             self._lose()
 
     def _lose(self) -> None:
-        """Take note that nothing of the segment could be read."""
+        """Note that nothing of the segment could be read."""
         following = self._file.next_base_offset
         self._log.ledger.lost()
         self._log.next_offset = self._file.base_offset if following is None else following
@@ -135,7 +135,7 @@ class SegmentCheck:
         self._transactions.lost()
 
     def _contents(self, data: Buffer, header: BatchHeader) -> Iterator[Finding]:
-        """Look into a batch: a marker, where it is one, and every record, where that is asked for."""
+        """Look into a batch: at the marker if it is one, and at every record if `decode` is set."""
         log, marker = self._log, None
         try:
             if log.decode:
@@ -157,7 +157,7 @@ class SegmentCheck:
             yield from check.findings()
         beyond = [finding for check in checks for finding in check.beyond()]
         if len(beyond) > 1 or (beyond and self._ends_too_early()):
-            # One entry may be wrong; where more is written of what is not there, the segment has lost its end.
+            # A single entry may be wrong; if more entries are after the last batch, the segment has lost its end.
             reason = f"the segment ends before offset {log.next_offset}, while its indexes go on"
             yield Finding(self._file.path, size_bytes, FindingKind.DAMAGE, reason)
             log.ledger.lost()
@@ -166,7 +166,7 @@ class SegmentCheck:
             yield from beyond
 
     def _ends_too_early(self) -> bool:
-        """Whether something beside the indexes says that the segment goes on after its last batch."""
+        """Whether something besides the indexes says that the segment continues after its last batch."""
         log, following = self._log, self._file.next_base_offset
         end = log.next_offset or 0
         if following is not None:
@@ -175,7 +175,7 @@ class SegmentCheck:
 
 
 def _wrapper_length(data: Buffer, header: BatchHeader) -> int | None:
-    """Return how many offsets a wrapper spans; None where it cannot be read, or says nothing."""
+    """Return how many offsets a wrapper spans; None if it cannot be read, or does not say."""
     try:
         records = read_records(data, header)
     except FormatError:

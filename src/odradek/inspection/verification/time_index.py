@@ -1,4 +1,4 @@
-"""Holds a time index against its segment: every entry is the greatest timestamp so far, and the batch that has it.
+"""Checks a time index against its segment: every entry has the greatest timestamp so far, and the batch with it.
 
 .timeindex   (1700 at 27) (1712 at 54)    .log   | ... | [20, 28) 1700 | [28, 48) 1699 | [48, 55) 1712 | ...
 """
@@ -17,7 +17,7 @@ from odradek.storage.formats.time_index import TimeIndex, TimestampOffset
 
 
 class TimeIndexCheck:
-    """Is shown the batches of a segment, and what was lost between them, then asked what is wrong."""
+    """Is given the batches of a segment, and what was lost between them, then asked what is wrong."""
 
     def __init__(self, file: LogFile) -> None:
         self._path = file.sibling(names.TIME_INDEX_SUFFIX)
@@ -33,8 +33,8 @@ class TimeIndexCheck:
         index = self._index
         if index is None or self._next >= index.count:
             return
-        # The first of a wrapper (v0, v1) is known only to its content: it is after the batch before it, which
-        # may be lost.
+        # A wrapper's header (v0, v1) does not have its first offset, which is after the previous batch, if that is not
+        # lost.
         start = header.base_offset if header.magic == 2 or self._after_loss else self._end
         greatest = max(self._greatest, header.max_timestamp)
         while index is not None and self._next < index.count and index.entry(self._next).offset <= header.last_offset:
@@ -42,7 +42,7 @@ class TimeIndexCheck:
             if entry.offset >= start:
                 is_right = header.max_timestamp == entry.timestamp == greatest
             else:
-                # Of an offset that no batch holds any more only the timestamp can be said to be known.
+                # If no batch holds the offset any more, only the timestamp can be checked.
                 is_right = self._after_loss or entry.timestamp in {self._greatest, greatest}
             if not is_right:
                 self._found.append(
@@ -54,15 +54,15 @@ class TimeIndexCheck:
         self._after_loss = False
 
     def lost(self, lost: Lost) -> None:
-        """Take note of bytes of which nothing is known; entries for them are not looked at."""
+        """Note bytes that may have held any batches; entries for them are not checked."""
         self._after_loss = True
 
     def findings(self) -> Iterator[Finding]:
-        """Give what is wrong, after the last batch."""
+        """Yield what is wrong, after the last batch."""
         yield from together(self._found)
 
     def beyond(self) -> list[Finding]:
-        """Return the entries for what comes after the last batch: either they are wrong, or the segment is short."""
+        """Return the entries for offsets after the last batch: they are wrong, or the segment has lost its end."""
         index = self._index
         if index is None or self._after_loss:
             return []

@@ -1,11 +1,11 @@
-"""Holds a transaction index against the transactions that the batches of the log give, field by field.
+"""Checks a transaction index against the transactions that the batches of the log give, field by field.
 
     .log        | 90: data of 7 | 95: data of 9 | 100: ABORT of 7 | ...
     .txnindex   producer 7, first offset 90, last offset 100, last stable offset 95
 
-Every ABORT marker that ends a transaction with records must have its entry, or aborted records are given to readers.
-Where batches of a transaction are gone (the head of the log was deleted, the cleaner was at work, bytes are damaged),
-an entry may name what was not seen.
+Every ABORT marker that ends a transaction with records must have an entry, or readers are given aborted records. If
+batches of a transaction are gone (the head of the log was deleted, the log was compacted, bytes are damaged), an entry
+may name offsets that were not seen.
 
 Source in Kafka: `TransactionIndex`, `UnifiedLog.append`, `CleanedTransactionMetadata`.
 """
@@ -27,17 +27,17 @@ _ENTRY_BYTES = 34
 
 
 class StableOffsetDoubts:
-    """Entries whose last stable offset is that of a transaction that begins only after their marker.
+    """Entries whose last stable offset is where a transaction begins that is first seen after their marker.
 
-    A replica takes many batches at a time. Then a transaction that begins in the same append is open already when the
-    marker is looked at; no other may be named so.
+    A replica appends many batches at a time. A transaction that begins in the same append is already open when Kafka
+    looks at the marker. No later transaction may be named.
     """
 
     def __init__(self) -> None:
         self._open: dict[int, list[tuple[int, Finding]]] = {}
 
     def add(self, entry: AbortedTransaction, finding: Finding) -> None:
-        """Keep a finding until the batch at the entry's last stable offset was seen."""
+        """Keep a finding until the batch at the entry's last stable offset has been seen."""
         self._open.setdefault(entry.last_stable_offset, []).append((entry.producer_id, finding))
 
     def batch(self, header: BatchHeader) -> None:
@@ -48,14 +48,14 @@ class StableOffsetDoubts:
                 self._open[header.base_offset] = kept
 
     def findings(self) -> Iterator[Finding]:
-        """Give what was not explained by the end of the log."""
+        """Yield the findings that were not explained by the end of the log."""
         for found in self._open.values():
             for _, finding in found:
                 yield finding
 
 
 class TransactionIndexCheck:
-    """Is shown the markers of a segment, and what was lost between its batches, then asked what is wrong."""
+    """Is given the markers of a segment, and what was lost between its batches, then asked what is wrong."""
 
     def __init__(self, file: LogFile, ledger: ProducerLedger, doubts: StableOffsetDoubts) -> None:
         self._file = LogFile(file.sibling(names.TRANSACTION_INDEX_SUFFIX), FileKind.TRANSACTION_INDEX, file.base_offset)
@@ -83,7 +83,7 @@ class TransactionIndexCheck:
             data = read_transaction_index(self._file)
             entries = parse_transaction_index(data, path=self._file.path)
             for number in range(len(entries)):
-                # Kafka looks at the first byte only, but writes none but this.
+                # Kafka looks only at the first byte, but always writes version 0.
                 if any(data[number * _ENTRY_BYTES : number * _ENTRY_BYTES + 2]):
                     self._add(number, "its version is not 0")
             self._odd_bytes = len(data) % _ENTRY_BYTES
@@ -101,7 +101,7 @@ class TransactionIndexCheck:
         return []
 
     def _add(self, number: int, reason: str) -> None:
-        # One thing is told of an entry, however much of it is wrong.
+        # Each entry gets one finding, however much of it is wrong.
         if number not in self._wrong:
             self._wrong.add(number)
             self._found.append(self._finding(number, reason))
@@ -110,13 +110,13 @@ class TransactionIndexCheck:
         return Finding(self._file.path, number * _ENTRY_BYTES, FindingKind.INDEX, f"entry {number}: {reason}")
 
     def reach(self, offset: int) -> None:
-        """Take note of where the next batch begins."""
+        """Note where the next batch begins."""
         if self._lost_from is not None:
             self._lost.append(range(self._lost_from, max(offset, self._lost_from)))
             self._lost_from = None
 
     def lost(self) -> None:
-        """Take note of bytes of which nothing is known."""
+        """Note bytes that may have held any batches."""
         if self._lost_from is None:
             self._lost_from = self._ledger.next_offset
 
@@ -157,7 +157,7 @@ class TransactionIndexCheck:
         return f"the transaction begins at offset {ended.first_offset}, not at {entry.first_offset}"
 
     def findings(self) -> Iterator[Finding]:
-        """Give what is wrong, after the last batch."""
+        """Yield what is wrong, after the last batch."""
         unmatched = 0
         for offset, (number, entry) in self._entries.items():
             if any(offset in lost for lost in self._lost):
@@ -165,7 +165,7 @@ class TransactionIndexCheck:
             unmatched += 1
             if offset < self._ledger.next_offset:
                 self._add(number, _without_marker(entry))
-        # An entry that names a marker wrongly is that of one which seems to have none.
+        # An entry with a wrong marker belongs to one of the markers that seem to have none.
         missing = self._still_missing()[unmatched:]
         if missing:
             first = missing[0]
@@ -181,7 +181,7 @@ class TransactionIndexCheck:
         yield from self._found
 
     def beyond(self) -> list[Finding]:
-        """Return the entries for what comes after the last batch: either they are wrong, or the segment is short."""
+        """Return the entries for offsets after the last batch: they are wrong, or the segment has lost its end."""
         if self._lost_from is not None:
             return []
         return [
@@ -191,7 +191,7 @@ class TransactionIndexCheck:
         ]
 
     def _still_missing(self) -> list[EndedTransaction]:
-        """Return the transactions without an entry, also now: a writer adds it after the marker."""
+        """Return the transactions that still have no entry: a writer adds it after the marker."""
         if not self._missing:
             return []
         try:

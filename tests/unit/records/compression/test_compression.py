@@ -66,9 +66,9 @@ def test_a_codec_without_levels_takes_none(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [-1, 5, 6, 7])
 def test_a_codec_that_kafka_does_not_have(codec: int) -> None:
-    with pytest.raises(CompressionError, match=f"codec {codec} is none"):
+    with pytest.raises(CompressionError, match=f"codec {codec} is unknown"):
         decompress(codec, b"x")
-    with pytest.raises(ValueError, match=f"codec {codec} is none"):
+    with pytest.raises(ValueError, match=f"codec {codec} is unknown"):
         compress(codec, b"x")
 
 
