@@ -183,7 +183,9 @@ def test_the_settings_that_open_tells_of_have_the_defaults_that_it_tells(tmp_pat
     ids=lambda options: next(iter(options)),
 )
 def test_options_for_writing_are_refused_for_reading(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=f'{next(iter(options))} is for a log directory that is written to.*mode="r"'):
+    with pytest.raises(
+        OptionError, match=f'{next(iter(options))} applies only to a log directory that is open for appending.*mode="r"'
+    ):
         odradek.open(tmp_path, mode="r", **options)
     with pytest.raises(odradek.LogError, match="mode 'a' or 'r', not 'w'"):
         odradek.open(tmp_path, mode="w")  # type: ignore[call-overload]

@@ -1,17 +1,16 @@
 """Checks the offsets of a segment's batches against each other, and finds out which batch has the wrong one.
 
     batch       [10, 20)   [148, 158)   [30, 40)   [40, 50)
-                                                      ^ no checksum covers the base offset: one flipped bit, and 20 is
-                                                      148
+                           ^ no checksum covers the base offset: one flipped bit, and 20 is 148
 
 If two neighbours contradict each other, one of them is wrong. Both sides are evidence of which one: the batch before
 and the batch after, the next segment's base offset, and the entries of the indexes. A batch that would fit into the gap
 that its neighbours leave is taken to belong there. So one wrong offset is one finding, and the batches after it are
 checked against the right offset.
 
-        gap         offsets that are missing: normal in a compacted log, a loss in any other
-        misplaced   a batch between two that leave room for it elsewhere: given with its right base offset, if one fits
-        going back  batches that start again below offsets that were there: the next ones are checked against these
+    gap         offsets that are missing: normal in a compacted log, a loss in any other
+    misplaced   a batch between two that leave room for it elsewhere: given with its right base offset, if one fits
+    going back  batches that start again below offsets that were there: the next ones are checked against these
 
 Source in Kafka: `DefaultRecordBatch`, `UnifiedLog.append`, `LogSegment`.
 """

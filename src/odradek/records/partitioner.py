@@ -1,7 +1,7 @@
 """The partition that a record goes to: chosen as Kafka's producer does it, so that both agree on every key.
 
     a key       murmur2 of its bytes, without the sign, modulo the number of partitions
-        no key      any partition, but the same one for all records of a call: they fill one batch instead of many
+    no key      any partition, but the same one for all records of a call: they fill one batch instead of many
 
 Source in Kafka: `BuiltInPartitioner`.
 """

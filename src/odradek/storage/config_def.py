@@ -1,4 +1,4 @@
-"""Reads the values of settings, which are text: a whole number within bounds, a ratio, one of some words, a list.
+"""Parses the values of settings, which are text: a whole number within bounds, a ratio, a word, a list.
 
 A `Parser` takes a text and returns its value; a ValueError says what is wrong with it.
 
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", r
 _LIST_SEPARATOR = re.compile(r"\s*,\s*", re.ASCII)
 
 Parser = Callable[[str], Any]
-"""Reads a value's text; a ValueError says what is wrong with it."""
+"""Parses a value's text; a ValueError says what is wrong with it."""
 
 ConfigValue: TypeAlias = str | int | float | bool
 """The value of a setting as a caller gives it; Kafka keeps all of them as text."""
@@ -57,17 +57,17 @@ def _integer(low: int | None, high: int) -> Parser:
 
 
 def int32(low: int | None, high: int = MAX_INT32) -> Parser:
-    """Return what reads a whole number of 32 bits, from `low` to `high`."""
+    """Return a parser for a whole number of 32 bits, from `low` to `high`."""
     return _integer(low, high)
 
 
 def int64(low: int | None) -> Parser:
-    """Return what reads a whole number of 64 bits, from `low` on."""
+    """Return a parser for a whole number of 64 bits, at least `low`."""
     return _integer(low, MAX_INT64)
 
 
 def number(low: float, high: float) -> Parser:
-    """Return what reads a number from `low` to `high`."""
+    """Return a parser for a number from `low` to `high`."""
 
     def parse(text: str) -> float:
         if _NUMBER.fullmatch(text.strip()) is None:
@@ -81,7 +81,7 @@ def number(low: float, high: float) -> Parser:
 
 
 def boolean(text: str) -> bool:
-    """Read `true` or `false`."""
+    """Parse `true` or `false`."""
     value = {"true": True, "false": False}.get(text.strip().lower())
     if value is None:
         raise ValueError("is neither true nor false")
@@ -89,7 +89,7 @@ def boolean(text: str) -> bool:
 
 
 def one_of(*choices: str) -> Parser:
-    """Return what reads one of some words."""
+    """Return a parser for one of some words."""
 
     def parse(text: str) -> str:
         if text.strip() not in choices:
@@ -100,7 +100,7 @@ def one_of(*choices: str) -> Parser:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Read words that are separated by commas; there may be none."""
+    """Parse words that are separated by commas; the list may be empty."""
     found = tuple(_LIST_SEPARATOR.split(text.strip())) if text.strip() else ()
     if "" in found:
         raise ValueError("has an empty entry")

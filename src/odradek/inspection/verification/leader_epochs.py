@@ -1,7 +1,7 @@
 """Checks the leader epochs of the batches against each other, and against `leader-epoch-checkpoint`.
 
     checkpoint   0 from offset 0, 2 from offset 50
-        batches      0 0 0 0 | 2 2 66 2 2                     never decreasing within a log; 66: one flipped bit
+    batches      0 0 0 0 | 2 2 66 2 2                     never decreasing within a log; 66: one flipped bit
                  ^0      ^50
 
 No checksum covers the epoch of a batch. If a single batch has an epoch that neither of its neighbours has, the batch is

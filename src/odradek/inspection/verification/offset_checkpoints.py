@@ -1,8 +1,7 @@
 """Checks the offset checkpoints of a log directory against the logs that they name.
 
-        log-start-offset-checkpoint        orders 0 777     within the log; a start after its end hides every record,
-        and
-                                                            the next program to open the log deletes them
+    log-start-offset-checkpoint        orders 0 777     within the log; a start after its end hides every record,
+                                                        and the next program to open the log deletes them
     recovery-point-offset-checkpoint   orders 0 1200    up to the end of a log that was closed in order
     replication-offset-checkpoint      orders 0 1200    likewise: the high watermark
 

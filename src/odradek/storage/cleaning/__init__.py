@@ -1,1 +1,1 @@
-"""What takes records out of a log again: the cleaner (compaction) and retention."""
+"""The log cleaner (compaction): it removes the records that newer ones of the same key replace."""

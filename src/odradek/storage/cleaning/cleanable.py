@@ -1,4 +1,4 @@
-"""What the cleaner goes by: a log as it sees it, its configs, what is to be cleaned, and what came of it.
+"""What the cleaner works with: a log as it sees it, its configs, the range to clean, and the result.
 
     | segment | segment | segment | active segment |
     0         ^ first dirty offset ^ first uncleanable offset
@@ -24,7 +24,7 @@ from odradek.storage.topic_config import TopicConfig
 
 
 class CleanableLog(Protocol):
-    """A log as the cleaner needs it; it goes on being appended to.
+    """A log as the cleaner needs it; appends to it go on.
 
     Attributes:
         topic_partition: Whose log it is.
@@ -41,12 +41,12 @@ class CleanableLog(Protocol):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers are given."""
+        """The first offset that readers can get."""
         ...
 
     @property
     def log_end_offset(self) -> int:
-        """The offset after the last one."""
+        """The offset after the last record."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class CleanableLog(Protocol):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All segments in order, the active one last; a list that does not change under its reader."""
+        """All segments in order, the active one last. The list does not change while it is read."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class CleanableLog(Protocol):
         ...
 
     def replace_segments(self, new_base_offset: int, old: Sequence[Segment]) -> None:
-        """Put the segment whose `.cleaned` files are complete in the place of others (see `SegmentSwap`)."""
+        """Replace segments with the one whose `.cleaned` files are complete (see `SegmentSwap`)."""
         ...
 
 
@@ -82,10 +82,10 @@ class CleanerConfig:
     """The broker configs `log.cleaner.*`, with Kafka's defaults.
 
     Attributes:
-        dedupe_buffer_size: The bytes of the offset map, at most.
-        io_buffer_load_factor: How full the map may get.
-        io_max_bytes_per_second: How much is read and written, on average.
-        backoff_ms: How long the cleaner rests where there is nothing to do.
+        dedupe_buffer_size: The size of the offset map in bytes, at most.
+        io_buffer_load_factor: How full the map may get, from 0 to 1.
+        io_max_bytes_per_second: How many bytes are read and written per second, on average.
+        backoff_ms: How long the cleaner sleeps if there is nothing to do, in ms.
     """
 
     dedupe_buffer_size: int = 128 << 20
@@ -96,11 +96,11 @@ class CleanerConfig:
 
 @dataclass(frozen=True, slots=True)
 class CleaningRange:
-    """What of a log is to be cleaned.
+    """The range of a log to clean.
 
     Attributes:
-        first_dirty_offset: Where the part begins that was not cleaned before.
-        first_uncleanable_offset: Where the part begins that is not to be touched: a segment's base offset.
+        first_dirty_offset: The offset up to which the log was cleaned before.
+        first_uncleanable_offset: The offset from which on the log must not be cleaned: a segment's base offset.
     """
 
     first_dirty_offset: int
@@ -109,19 +109,19 @@ class CleaningRange:
 
 @dataclass(slots=True)
 class CleaningStats:
-    """What one round did.
+    """The result of one round.
 
     Attributes:
-        end_offset: The first offset that is still dirty: what the checkpoint is to say.
+        end_offset: The first offset that is still dirty, for the checkpoint.
         map_bytes_read: The bytes that the offset map was built from.
-        keys: How many keys it held.
-        bytes_read: The bytes of all segments that were copied.
-        bytes_written: The bytes of those that took their place.
-        records_read: How many records were looked at.
-        records_kept: How many of them stayed.
-        records_without_key: How many were dropped for want of a key.
-        index_seconds: How long the map took.
-        seconds: How long all took.
+        keys: The number of keys in the map.
+        bytes_read: The size of all segments that were copied.
+        bytes_written: The size of the segments that replaced them.
+        records_read: The number of records that were read.
+        records_kept: The number of records that were kept.
+        records_without_key: The number of records that were dropped because they have no key.
+        index_seconds: How long building the map took.
+        seconds: How long the round took.
     """
 
     end_offset: int = 0
@@ -137,14 +137,14 @@ class CleaningStats:
 
 
 def segments_between(segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[Segment]:
-    """Return the segments from the one that holds an offset up to an offset; an earlier one if none holds it."""
+    """Return the segments from the one that holds an offset (or the one before it) up to another offset."""
     first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
     last = bisect_left(segments, end_offset, key=lambda segment: segment.base_offset)
     return list(segments[first:last])
 
 
 class Throttle:
-    """Makes a stream of bytes keep to a rate on average."""
+    """Limits the average rate of a stream of bytes."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
@@ -152,7 +152,7 @@ class Throttle:
         self._bytes = 0
 
     def wait(self, size: int) -> None:
-        """Note bytes, and sleep where they came too soon."""
+        """Count bytes, and sleep if they came too fast."""
         self._bytes += size
         ahead = self._bytes / self._rate - (time.monotonic() - self._started)
         if ahead > 0:

@@ -1,4 +1,4 @@
-"""Writes a compacted segment, under names that say that it does not count yet.
+"""Writes a compacted segment, under names that mark it as not yet part of the log.
 
     0.log.cleaned 0.index.cleaned 0.timeindex.cleaned 0.txnindex.cleaned      synced; then see `SegmentSwap`
 
@@ -59,12 +59,12 @@ class CleanedSegment:
         self._log.write(batches)
 
     def finish(self, batches: BatchFilter, aborted: Sequence[AbortedTransaction], modified_ms: int) -> None:
-        """Write the indexes and bring all to the disk.
+        """Write the indexes and bring all files to the disk.
 
         Args:
-            batches: The filter that the batches came from; it knows the entries of the indexes.
-            aborted: The entries of the transaction index; without any there is no file.
-            modified_ms: The time that the files are to carry: retention falls back on it.
+            batches: The filter that the batches came from; it has the entries of the indexes.
+            aborted: The entries of the transaction index; if there are none, no file is made.
+            modified_ms: The modification time of the files, in ms: retention uses it if there are no timestamps.
         """
         offset_index, time_index = batches.finish()
         self._log.sync()

@@ -1,7 +1,7 @@
-"""What the cleaner knows of transactions while it goes through a log: which data is aborted, which markers are of use.
+"""What the cleaner knows about transactions while it reads a log: which data is aborted, which markers are needed.
 
-    data of an aborted transaction    goes at once
-    ABORT, COMMIT                     stays while data of its transaction was met before it; without any it may go
+    data of an aborted transaction    is removed at once
+    ABORT, COMMIT                     is kept if data of its transaction was met before it, else it may be removed
 
 Source in Kafka: `CleanedTransactionMetadata`.
 """
@@ -20,11 +20,11 @@ from odradek.storage.formats.transaction_index import AbortedTransaction
 
 
 class CleanedTransactions:
-    """The transactions that the batches met so far belong to.
+    """The transactions of the batches that were met so far.
 
     Attributes:
-        retained: The aborted transactions whose markers were met after data of theirs: what the transaction index of
-            the new segment holds. The caller takes and clears it segment by segment.
+        retained: The aborted transactions whose markers were met after their data: the entries for the transaction
+            index of the new segment. The caller takes and clears them for each segment.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class CleanedTransactions:
         self._upcoming: list[tuple[int, AbortedTransaction]] = []
 
     def add_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Note aborted transactions that the batches to come may belong to; known ones do no harm."""
+        """Add aborted transactions that later batches may belong to; adding one again has no effect."""
         for transaction in transactions:
             heapq.heappush(self._upcoming, (transaction.first_offset, transaction))
 
@@ -45,7 +45,7 @@ class CleanedTransactions:
             self._aborted.setdefault(transaction.producer_id, transaction)
 
     def on_data_batch(self, header: BatchHeader) -> bool:
-        """Note a batch of data; True where it belongs to an aborted transaction and so may go."""
+        """Note a batch of data; return True if it belongs to an aborted transaction, so that it can be removed."""
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
@@ -56,7 +56,7 @@ class CleanedTransactions:
         return False
 
     def on_control_batch(self, data: Buffer, header: BatchHeader) -> bool:
-        """Note a control batch; True where no data of its transaction was met, so that it may go.
+        """Note a control batch; return True if no data of its transaction was met, so that it can be removed.
 
         Raises:
             CorruptRecordError: Its record cannot be read.
@@ -64,7 +64,7 @@ class CleanedTransactions:
         self._advance(header.last_offset)
         records = read_records(data, header)
         if not records:
-            # Emptied by an earlier round.
+            # An earlier round emptied it.
             return True
         kind = parse_control_key(records[0].key)
         if kind == ControlRecordType.ABORT:

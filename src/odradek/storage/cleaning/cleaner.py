@@ -1,12 +1,12 @@
-"""The log cleaner: keeps the newest record of each key, so that a log without an end takes a bounded place.
+"""The log cleaner: keeps the newest record of each key, so that an endless log takes a bounded amount of space.
 
     |  clean: one record a key  |  dirty: as it was appended  |  not yet: active segment, open transactions, lag  |
     ^ log start                 ^ first dirty offset          ^ first uncleanable offset
 
-One round reads the dirty part into an offset map, then copies every segment up to the map's end, group by group, into a
-new segment each, without the records that the map knows newer ones of, and swaps it in. Tombstones stay until a delete
-horizon that the first round to meet them writes into their batch; transactions see `CleanedTransactions`. Appends go
-on meanwhile: they touch the active segment only.
+One round reads the dirty part into an offset map. Then it copies all segments up to the map's end, group by group, into
+one new segment for each group, without the records for which the map has newer ones, and swaps that segment in.
+Tombstones stay until a delete horizon, which the first round that meets them writes into their batch. For transactions
+see `CleanedTransactions`. Appends go on meanwhile: they change only the active segment.
 
 Source in Kafka: `Cleaner`, `LogCleaner`.
 """
@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
 def group_segments(
     segments: Sequence[Segment], max_bytes: int, max_index_bytes: int, first_uncleanable_offset: int
 ) -> list[list[Segment]]:
-    """Group consecutive segments that are to become one: their sizes and offsets must fit one segment together."""
+    """Group consecutive segments to merge: the sizes and offsets of a group must fit into one segment."""
     groups: list[list[Segment]] = []
     sizes = (0, 0, 0)
     for number, segment in enumerate(segments):
@@ -61,15 +61,15 @@ def group_segments(
 def aborted_transactions(
     log: CleanableLog, segments: Sequence[Segment], work: CleaningRange
 ) -> list[AbortedTransaction]:
-    """Return the aborted transactions that a round may meet: by the batches, not by indexes that may lack some.
+    """Return the aborted transactions that a round may meet: by the batches, since an index may lack some.
 
-    In the part that was cleaned before, the data that a transaction began with may be gone: what its segment's index
-    says of it stays, where it does not contradict the batches.
+    In the part that was cleaned before, the first data of a transaction may be gone. There the entries of the segment's
+    index are used, unless they contradict the batches.
 
     Args:
         log: The log.
         segments: Its segments.
-        work: What of it is cleaned.
+        work: The range to clean.
     """
     found = log.aborted_transactions(segments[0].base_offset, work.first_uncleanable_offset)
     noted = {}
@@ -86,13 +86,13 @@ def aborted_transactions(
 
 
 class Cleaner:
-    """Cleans one log after the other. Of one thread at a time.
+    """Cleans logs, one at a time. Only one thread may use it at a time.
 
     Args:
         config: The cleaner's configs.
         files: The way to the disk.
-        throttle: What holds reading and writing back; one of its own if None.
-        check_done: Called now and then; it raises where the work is to be dropped.
+        throttle: Limits the rate of reading and writing; one of its own if None.
+        check_done: Called now and then; it raises to stop the work.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class Cleaner:
 
         Args:
             log: The log.
-            work: What of it.
-            now_ms: The time that tombstones are judged by.
+            work: The range to clean.
+            now_ms: The time that tombstones are compared with, in ms.
 
         Returns:
-            What was done; nothing where the range is empty.
+            What was done; nothing if the range is empty.
 
         Raises:
             CorruptRecordError: A batch is damaged. Segments cleaned before it stay cleaned.

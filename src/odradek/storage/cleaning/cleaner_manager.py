@@ -1,9 +1,9 @@
-"""Chooses the log that needs cleaning most, cleans it, and remembers how far each one is clean.
+"""Chooses the log that needs cleaning most, cleans it, and records up to where each log is clean.
 
     cleaner-offset-checkpoint      topic partition first-dirty-offset, one file in each log directory
 
-    dirty ratio = dirty bytes / (clean + dirty bytes), over `min.cleanable.dirty.ratio`: the highest is cleaned first;
-    also taken is a log whose oldest dirty segment is older than `max.compaction.lag.ms`.
+    dirty ratio = dirty bytes / (clean + dirty bytes); of the logs above `min.cleanable.dirty.ratio` the highest is
+    cleaned first. A log whose oldest dirty segment is older than `max.compaction.lag.ms` is cleaned too.
 
 Source in Kafka: `LogCleanerManager`, `LogCleaner`, `LogToClean`.
 """
@@ -48,7 +48,7 @@ class LogToClean:
 
     Attributes:
         log: The log.
-        range: What of it can be cleaned.
+        range: The range that can be cleaned.
         clean_bytes: The bytes of the segments before the first dirty offset.
         cleanable_bytes: The bytes of the dirty segments that can be cleaned.
         needs_compaction_now: Whether `max.compaction.lag.ms` has passed.
@@ -62,20 +62,20 @@ class LogToClean:
 
     @property
     def dirty_ratio(self) -> float:
-        """The part of the bytes that is dirty; 0 where there are none."""
+        """The fraction of the bytes that is dirty; 0 if there are no bytes."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     @property
     def is_due(self) -> bool:
-        """Whether it is to be cleaned."""
+        """Whether it should be cleaned."""
         if self.needs_compaction_now and self.cleanable_bytes > 0:
             return True
         return self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
 
 def first_dirty_offset(log: CleanableLog, checkpoint: int | None) -> int:
-    """Return where the dirty part begins: at the checkpoint, or at the log's start where that cannot be."""
+    """Return where the dirty part begins: at the checkpoint, or at the log start offset if that is invalid."""
     if checkpoint is None or not log.log_start_offset <= checkpoint <= log.log_end_offset:
         return log.log_start_offset
     return checkpoint
@@ -87,12 +87,12 @@ def _first_batch_timestamp(segment: Segment) -> int:
 
 
 def examine(log: CleanableLog, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """Say what of a log can be cleaned.
+    """Return what of a log can be cleaned.
 
     Args:
         log: The log.
         checkpoint: Its entry in the checkpoint, or None.
-        now_ms: The time that lags are counted to.
+        now_ms: The time that lags are compared with, in ms.
     """
     segments = list(log.segments)
     active_base = segments[-1].base_offset
@@ -118,19 +118,19 @@ def examine(log: CleanableLog, checkpoint: int | None, now_ms: int) -> LogToClea
 
 
 class _CleaningAborted(Exception):
-    """The log is to be left alone, or the cleaner stops."""
+    """The log must not be cleaned now, or the cleaner is stopping."""
 
 
 class LogCleaner:
-    """Cleans the compacted logs of some log directories, one after the other. Any thread may use it.
+    """Cleans the compacted logs of some log directories, one at a time. Any thread may use it.
 
-    One round at a time happens to a log (see `CleaningTurn`); two threads may clean two logs.
+    A log is cleaned by one thread at a time (see `CleaningTurn`); two threads may clean two logs.
 
     Args:
-        logs: Gives the logs that there are, each time it is called.
+        logs: Returns the current logs.
         config: The cleaner's configs.
         files: The way to the disk.
-        clock: Gives the time in ms.
+        clock: Returns the time in ms.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class LogCleaner:
             write_offset_checkpoint(path, kept, self._files)
 
     def forget(self, directory: Path, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what is known of logs that a log directory held, lest others of the same names be taken for them."""
+        """Remove the logs of a log directory from the checkpoint, so that later logs of the same names start afresh."""
         known = set(partitions) & self.checkpoints(directory).keys()
         if known:
             self._update_checkpoint(directory, dict.fromkeys(known))
@@ -176,11 +176,11 @@ class LogCleaner:
     # -- rounds
 
     def uncleanable(self) -> dict[TopicPartition, Exception]:
-        """Return the logs that could not be cleaned, and why; they are left alone until they are opened again."""
+        """Return the logs that could not be cleaned, and why; they are not tried again until they are opened again."""
         return {log.topic_partition: log.cleaning.failure for log in self._logs() if log.cleaning.failure is not None}
 
     def dirtiest(self, now_ms: int) -> LogToClean | None:
-        """Return the log that is to be cleaned next, if there is one."""
+        """Return the log that should be cleaned next, if there is one."""
         best: LogToClean | None = None
         checkpoints: dict[Path, dict[TopicPartition, int]] = {}
         for log in self._logs():
@@ -206,15 +206,15 @@ class LogCleaner:
             return None
         except (OdradekError, OSError) as error:
             raise_unless_of_system(error)
-            # The others are to be cleaned all the same.
+            # The other logs must be cleaned nevertheless.
             _logger.exception("%s cannot be cleaned", log.topic_partition)
             log.cleaning.failure = None if is_out_of_descriptors(error) else error
             return None
 
     def clean_once(self) -> CleaningStats | None:
-        """Clean the dirtiest log; None where no log needs it, or the one that did could not be cleaned.
+        """Clean the dirtiest log; return None if no log needs it, or if cleaning it failed.
 
-        What stands in the way of cleaning a log is kept in its `cleaning.failure`.
+        Why a log could not be cleaned is in its `cleaning.failure`.
         """
         now_ms = self._clock()
         best = self.dirtiest(now_ms)
@@ -222,10 +222,10 @@ class LogCleaner:
             return None
         log, partition = best.log, best.log.topic_partition
         if log.cleaning.lock._is_owned():
-            # In a signal's handler, which came in the middle of this log's turn.
+            # This is a signal handler that interrupted this log's cleaning.
             return None
         with log.cleaning.lock:
-            # Whoever had the turn meanwhile may have cleaned the log, or deleted it.
+            # The log may have been cleaned or deleted before this thread got its turn.
             checkpoint = self.checkpoints(log.path.parent).get(partition)
             work = None if log.cleaning.give_way() else self._examine(log, checkpoint, now_ms)
             if work is None or not work.is_due:
@@ -254,5 +254,5 @@ class LogCleaner:
             raise _CleaningAborted
 
     def stop(self) -> None:
-        """Drop the rounds that are under way, and clean nothing any more."""
+        """Stop the rounds that are in progress, and clean nothing any more."""
         self._is_stopping = True

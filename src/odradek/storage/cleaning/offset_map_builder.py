@@ -2,7 +2,7 @@
 
     dirty segments -> every keyed record, save those of aborted transactions -> key -> offset, in bounded memory
 
-Where the map is full the round ends at the offset that it got to; the rest stays dirty.
+If the map is full, the round ends at the offset that it has reached; the rest stays dirty.
 
 Source in Kafka: `Cleaner.buildOffsetMap`.
 """
@@ -36,8 +36,8 @@ class OffsetMapBuilder:
 
     Args:
         config: How large they may be.
-        throttle: What holds the reading back.
-        check_done: Called now and then; it raises where the work is to be dropped.
+        throttle: Limits the rate of reading.
+        check_done: Called now and then; it raises to stop the work.
 
     Raises:
         ValueError: Not even one key would fit.
@@ -63,12 +63,12 @@ class OffsetMapBuilder:
 
         Args:
             segments: All segments of the log.
-            work: What part of it.
-            aborted: The aborted transactions of the log up to there.
-            stats: Where the bytes read are counted.
+            work: The range to clean.
+            aborted: The aborted transactions of the log up to its end.
+            stats: Counts the bytes read.
 
         Returns:
-            The map; its `latest_offset` says how far it goes.
+            The map; its `latest_offset` says how far it reaches.
 
         Raises:
             FormatError: A batch is damaged.
@@ -88,7 +88,7 @@ class OffsetMapBuilder:
         return offsets
 
     def _new_map(self, dirty: Sequence[Segment]) -> OffsetMap:
-        # No larger than can be needed: a small table stays in the processor's caches.
+        # No larger than necessary: a small table stays in the processor's caches.
         keys = 0
         for segment in dirty:
             keys += count_records(segment.data, self._max_keys) if segment.size_bytes else 0
@@ -98,13 +98,13 @@ class OffsetMapBuilder:
         memory = mmap.mmap(-1, slots * SLOT_BYTES)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
-        # The key keeps anyone from making record keys that the map would take for one another.
+        # The random key keeps anyone from making record keys whose hashes collide.
         return OffsetMap(memory, os.urandom(16), limit)
 
     def _add_segment(
         self, segment: Segment, offsets: OffsetMap, start_offset: int, transactions: CleanedTransactions
     ) -> bool:
-        """Put the keys of a segment; False where the map is full."""
+        """Add the keys of a segment; return False if the map is full."""
         data, position, end = segment.data, 0, segment.size_bytes
         while True:
             self._check_done()

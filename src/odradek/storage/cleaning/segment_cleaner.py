@@ -1,9 +1,9 @@
-"""Copies a group of segments into one, without what the offset map and the transactions say may go.
+"""Copies a group of segments into one, without the records that the offset map and the transactions make obsolete.
 
     batch -> plain v2 data            compiled code decides, record by record
-             compressed               decompressed, filtered, compressed again where it changed
-             transactional, control   first the transactions decide
-             v0, v1                   written again as v2, as Apache Kafka 4 does
+             compressed               decompressed, filtered, compressed again if it changed
+             transactional, control   the transactions decide first
+             v0, v1                   rewritten as v2, as Apache Kafka 4 does
 
 Source in Kafka: `Cleaner.cleanSegments`, `Cleaner.cleanInto`.
 """
@@ -31,7 +31,7 @@ from odradek.storage.producers.producer_state_manager import LastRecord
 from odradek.storage.segment.segment import Segment
 
 OUTPUT_BYTES = 1 << 20
-"""After how many bytes of a new segment they are written."""
+"""The number of bytes of a new segment after which they are written."""
 
 
 def modified_ms(segment: Segment) -> int:
@@ -46,13 +46,13 @@ class SegmentCleaner:
         log: The log.
         offsets: The newest offset of each key.
         aborted: The aborted transactions of the log, up to the end of the round.
-        now_ms: The time that delete horizons are judged by.
-        legacy_horizon_ms: Tombstones of v0 and v1 go from segments that were not modified after it.
-        end_of_round: The first uncleanable offset: the batch before it leaves at least its header.
+        now_ms: The time that delete horizons are compared with, in ms.
+        legacy_horizon_ms: Tombstones of v0 and v1 are removed from segments that were not modified after it, in ms.
+        end_of_round: The first uncleanable offset: of the batch before it, at least the header is kept.
         files: The way to the disk.
-        throttle: What holds reading and writing back.
-        check_done: Called now and then; it raises where the work is to be dropped.
-        stats: Where it is counted what was done.
+        throttle: Limits the rate of reading and writing.
+        check_done: Called now and then; it raises to stop the work.
+        stats: Counts what is done.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class SegmentCleaner:
         self._decompressor = Decompressor()
 
     def clean_group(self, group: Sequence[Segment]) -> None:
-        """Write one segment in the place of some, and swap it in.
+        """Write one segment that replaces a group, and swap it in.
 
         Args:
-            group: Those that become one.
+            group: The segments to replace.
 
         Raises:
             FormatError: A batch is damaged; the segments stay as they are.
@@ -148,7 +148,7 @@ class SegmentCleaner:
     def _clean_batch(
         self, segment: Segment, header: BatchHeader, batches: BatchFilter, last_records: Mapping[int, LastRecord]
     ) -> int:
-        """Clean one batch that is not plain data, or whose header has to stay; return a status."""
+        """Clean one batch that is not plain data, or whose header has to be kept; return a status."""
         data = segment.data
         if header.magic < 2:
             return self._clean_messages(segment, header, batches)
@@ -171,7 +171,7 @@ class SegmentCleaner:
         return status
 
     def _clean_messages(self, segment: Segment, header: BatchHeader, batches: BatchFilter) -> int:
-        """Clean a v0 or v1 message, or a wrapper with all that it holds; return a status."""
+        """Clean a v0 or v1 message, or a wrapper with all of its messages; return a status."""
         records = read_records(segment.data, header)
         keeps_tombstones = modified_ms(segment) > self._legacy_horizon_ms
         kept = [record for record in records if self._stays(record, keeps_tombstones)]
@@ -209,7 +209,7 @@ class SegmentCleaner:
 
 
 def _is_last_of_producer(header: BatchHeader, last: LastRecord | None) -> bool:
-    """Whether the batch says where an active producer stands: its last sequence, or its epoch."""
+    """Whether the batch holds an active producer's state: its last sequence, or its epoch."""
     if last is None:
         return False
     if last.last_data_offset is not None:

@@ -1,12 +1,12 @@
-"""Which folders become log directories: Kafka's own, and those in which there is nothing.
+"""Decides which folders become log directories: those of Kafka, and empty ones.
 
-    data/ meta.properties ...                             one already
-    data/                                                 empty, absent, or as an interrupted first opening leaves it
-    data/ photos-2024/ notes.txt                          somebody else's: only where that is asked for (`adopt`)
-    data/ orders-0/00000000000000000000.log               partitions without a cluster: likewise
-    data/ __cluster_metadata-0/ or bootstrap.checkpoint   a cluster's, but not whose: never
+    data/ meta.properties ...                             is a log directory already
+    data/                                                 empty, missing, or left by an interrupted first opening
+    data/ photos-2024/ notes.txt                          holds something else: only with `adopt`
+    data/ orders-0/00000000000000000000.log               partitions without a cluster: only with `adopt`
+    data/ __cluster_metadata-0/ or bootstrap.checkpoint   belongs to an unknown cluster: never
 
-Kafka leaves the choice to its format tool; but a folder that is opened is formatted here at once, and the names of the
+Kafka leaves the choice to its format tool. Here a folder is formatted as soon as it is opened, and the names of the
 folders in it would become topics.
 """
 
@@ -29,22 +29,22 @@ from odradek.storage.regular_files import subfolders
 from odradek.storage.system_errors import raise_unless_of_system
 
 _OF_FORMATTING = (META_PROPERTIES, BOOTSTRAP_CHECKPOINT, f"{META_PROPERTIES}.tmp", f"{BOOTSTRAP_CHECKPOINT}.tmp")
-"""What the formatting of a folder makes, the last first."""
+"""The files that formatting a folder makes, the last one first."""
 
 _NOTHING = {LOCK_FILE_NAME, "lost+found", *_OF_FORMATTING[2:]}
 _NAMED_AT_MOST = 3
 
 
 class Admission:
-    """Folders that are about to be opened for writing; nothing in them has been touched.
+    """Folders that are about to be opened for writing; nothing in them has been changed yet.
 
     Args:
         paths: The folders of `log.dirs`.
-        adopt: Whether folders that hold something else are taken too.
+        adopt: Whether to accept folders that hold something else.
         files: The way to the disk.
 
     Raises:
-        ForeignDirectoryError: A folder holds something else; or something that cannot be made a partition.
+        ForeignDirectoryError: A folder holds something else; or with `adopt`, something that cannot become a partition.
         LogError: A folder cannot be read.
     """
 
@@ -55,14 +55,14 @@ class Admission:
             _check(path, adopt=adopt)
 
     def remove_files(self, path: Path) -> None:
-        """Remove what was made in a folder that was not there: its opening failed, and its lock is still held."""
+        """Remove the files that were made in a new folder: opening it failed, and its lock is still held."""
         if path in self._missing:
             for name in _OF_FORMATTING:
                 with suppress(OSError):
                     self._files.unlink(path / name)
 
     def remove_folders(self) -> None:
-        """Remove the folders that were not there and that are empty again: opening them failed."""
+        """Remove the new folders that are empty again: opening them failed."""
         for folder in sorted(self._missing, key=lambda folder: -len(folder.parts)):
             with suppress(OSError):
                 self._files.remove_directory(folder)
@@ -79,7 +79,7 @@ def _check(path: Path, *, adopt: bool) -> None:
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        # It is made, or who is to make it says why that cannot be done.
+        # It is created later, or the error then says why that is not possible.
         return
     except OSError as error:
         raise_unless_of_system(error)
@@ -89,7 +89,7 @@ def _check(path: Path, *, adopt: bool) -> None:
     found = [name for name in names if name not in _NOTHING and not _is_new_bootstrap(path / name)]
     of_cluster = [name for name in found if name in {METADATA_DIRECTORY, BOOTSTRAP_CHECKPOINT}]
     if of_cluster:
-        # It has topics, under ids that belong to a cluster and a directory whose names nobody knows any more.
+        # Its topics have ids that belong to a cluster and a directory, and nothing says which.
         reason = (
             f"holds the metadata of a cluster, {of_cluster[0]}, but no {META_PROPERTIES} that says whose: put it back"
         )
@@ -98,7 +98,7 @@ def _check(path: Path, *, adopt: bool) -> None:
         raise ForeignDirectoryError(
             path,
             found,
-            f"is no log directory: it holds {_listed(found)}, but no {META_PROPERTIES}. With adopt=True it is made "
+            f"is not a log directory: it holds {_listed(found)}, but no {META_PROPERTIES}. With adopt=True it is made "
             "one, and the folders of partitions in it become topics",
         )
     if found:
@@ -106,7 +106,7 @@ def _check(path: Path, *, adopt: bool) -> None:
 
 
 def _is_new_bootstrap(path: Path) -> bool:
-    """Whether this is the file that the formatting of a folder makes first: whole, and without topics."""
+    """Whether this is the file that formatting a folder makes first: complete, and without topics."""
     if path.name != BOOTSTRAP_CHECKPOINT:
         return False
     try:

@@ -1,7 +1,7 @@
-"""The settings of a broker as a caller gives them: their names held against Kafka's, their values made text.
+"""The settings of a broker as a caller passes them: names checked against Kafka's, values turned into text.
 
-Kafka's broker leaves alone what it does not know, and so does this: a `server.properties` may hold anything. But a name
-that is all but one of Kafka's, or a topic's where a broker's is wanted, is a mistake that would go unnoticed.
+Kafka's broker ignores settings that it does not know, and so does this: a `server.properties` may hold anything. But a
+name that is almost one of Kafka's, or a topic's setting in place of a broker's, is a mistake that would go unnoticed.
 
 Source in Kafka: `KafkaConfig`, `AbstractKafkaConfig`, `ServerTopicConfigSynonyms`.
 """
@@ -18,14 +18,14 @@ from odradek.storage.topic_config import BROKER_SYNONYMS
 _logger = logging.getLogger(__name__)
 
 _LIKENESS = 0.88
-"""From here on a name is taken for another one, misspelt: `log.retention.hour`, but none of another version's."""
+"""From this similarity on, a name is a misspelt one: `log.retention.hour` is, a setting of another version is not."""
 
 
 def broker_config_text(config: Mapping[str, ConfigValue]) -> dict[str, str]:
     """Return a broker's settings as text.
 
     Raises:
-        InvalidConfigError: A name is misspelt, or is that of a topic's setting; or a value is none.
+        InvalidConfigError: A name is misspelt, or is the name of a topic's setting; or a value is not valid.
     """
     for name in config:
         if name not in BROKER_CONFIGS:
@@ -37,12 +37,12 @@ def _check_unknown(name: str) -> None:
     synonyms = BROKER_SYNONYMS.get(name)
     if synonyms is not None:
         raise InvalidConfigError(name, f"this is a setting of a topic; the broker's for all topics is {synonyms[0][0]}")
-    from difflib import get_close_matches  # 10 ms that only a mistake costs
+    from difflib import get_close_matches  # takes 10 ms, needed only for a mistake
 
     nearest = get_close_matches(name, BROKER_CONFIGS, 1, _LIKENESS)
     if nearest:
-        raise InvalidConfigError(name, f"no such setting of a broker; did you mean {nearest[0]}?")
-    _logger.warning("%s is no setting of Kafka 4.3.1's broker, and has no effect", name)
+        raise InvalidConfigError(name, f"no broker has this setting; did you mean {nearest[0]}?")
+    _logger.warning("%s is not a setting of Kafka 4.3.1's broker, and has no effect", name)
 
 
 _NAMES = """

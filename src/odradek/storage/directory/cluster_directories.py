@@ -1,10 +1,10 @@
-"""The folders of `log.dirs` as one cluster of one node: their identities, and which partitions the metadata knows.
+"""The folders of `log.dirs` as one cluster of one node: their identities, and the partitions in the metadata.
 
     log.dirs = a,b      a/meta.properties  b/meta.properties      one cluster.id and node.id, a directory.id each
                         a/bootstrap.checkpoint or a/__cluster_metadata-0      the topics, also those in b
 
-A new folder is formatted as Kafka's format tool does it. Partitions' folders that are there already, from nobody knows
-where, become topics then, where that is asked for. Nothing is written before all folders are known to belong together.
+A new folder is formatted as Kafka's format tool does it. If the caller asks for it, partitions' folders of unknown
+origin then become topics. Nothing is written before all folders are known to belong together.
 
 Source in Kafka: `MetaPropertiesEnsemble`, `Formatter`, `LogManager.isStrayKraftReplica`.
 """
@@ -47,9 +47,9 @@ class PartitionFolder:
 
     Attributes:
         path: The folder.
-        topic_partition: Whose it is, by its name.
+        topic_partition: The partition, by the folder's name.
         suffix: `-delete` and the like, or empty.
-        is_stray: Whether the metadata does not know it.
+        is_stray: Whether the metadata does not have the partition.
     """
 
     path: Path
@@ -63,17 +63,17 @@ class ClusterDirectories:
 
     Args:
         paths: The folders; the first holds the metadata.
-        adopt: Whether partitions' folders that no metadata know become topics, where the first folder is new.
-        clean: Those of the folders that were closed in order.
-        report: Where it is noted what a crash had left in the metadata log and was cut.
+        adopt: Whether partitions' folders without metadata become topics, if the first folder is new.
+        clean: The folders that were closed in order.
+        report: Receives what a crash left in the metadata log and was cut.
         files: The way to the disk.
 
     Attributes:
         metadata: The topics and settings.
 
     Raises:
-        LogError: The folders belong to different clusters or nodes, or are one folder twice; or the first is not the
-            one with the metadata; or the disk failed.
+        LogError: The folders belong to different clusters or nodes; one folder is given twice; the folder with the
+            metadata is not the first; or the disk failed.
         FormatError: A file of the metadata is damaged.
     """
 
@@ -103,7 +103,8 @@ class ClusterDirectories:
             if problems:
                 raise problems[0]
         for path in paths[1:]:
-            # Without it every setting of a topic would be at its default: retention would delete what was to be kept.
+            # Without the metadata, every topic's settings would be the defaults, and retention would delete records to
+            # be kept.
             if holds_topics(path):
                 raise LogError(
                     f"{path} holds the metadata of the topics: it has to be the first folder, not {paths[0]}"
@@ -128,7 +129,7 @@ class ClusterDirectories:
             self._adopt(image)
 
     def _check_identities(self, metas: Sequence[MetaProperties | None]) -> None:
-        """Raise unless the folders may belong together."""
+        """Check that the folders may belong together."""
         paths: dict[UUID, Path] = {}
         first: tuple[Path, MetaProperties] | None = None
         cluster: tuple[Path, str] | None = None
@@ -148,7 +149,7 @@ class ClusterDirectories:
                 )
 
     def _check_orphans(self, orphans: Sequence[MetadataImage], *, adopt: bool) -> None:
-        """Raise where metadata that are to be made know nothing of partitions that are there, unless they are to."""
+        """Raise if new metadata would not have partitions that are in the folders, unless they are to be adopted."""
         for path, image in zip(self._paths, orphans, strict=False):
             if image.topics and not adopt:
                 reason = (
@@ -181,12 +182,12 @@ class ClusterDirectories:
                 elif total > len(self.image.topics[name].partitions):
                     self.metadata.create_partitions(name, total)
             except BrokerError:
-                # Kafka would not take such a topic; its folder is one of those that nobody knows.
+                # Kafka would not accept such a topic; its folder stays stray.
                 continue
 
     @property
     def image(self) -> MetadataImage:
-        """The topics and settings as they are now."""
+        """The current topics and settings."""
         return self.metadata.image
 
     def directory_ids(self, paths: Sequence[Path]) -> list[UUID]:
@@ -195,7 +196,7 @@ class ClusterDirectories:
         return [by_path[path].directory_id or ZERO_UUID for path in paths]
 
     def topic_partitions(self) -> Iterator[TopicPartition]:
-        """Give every partition of every topic."""
+        """Yield every partition of every topic."""
         for name, topic in self.image.topics.items():
             for number in topic.partitions:
                 yield TopicPartition(name, number)
@@ -205,13 +206,13 @@ class ClusterDirectories:
 
         Args:
             topic: The topic.
-            broker_config: Settings of the broker, over which those of the metadata prevail.
+            broker_config: Settings of the broker; those in the metadata override them.
         """
         node_id = self._metas[0].node_id
         return TopicConfig.load(self.image.topic_config(topic), {**broker_config, **self.image.broker_config(node_id)})
 
     def partition_folders(self, path: Path) -> Iterator[PartitionFolder]:
-        """Give the partitions' folders of one of the directories, but that of the metadata log, by name."""
+        """Yield the partitions' folders of one of the directories by name, without that of the metadata log."""
         for name in subfolders(path):
             parsed = parse_partition_directory(name)
             if parsed is None or parsed.topic_partition.topic == CLUSTER_METADATA_TOPIC:

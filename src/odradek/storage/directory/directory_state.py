@@ -1,12 +1,12 @@
-"""What one folder of `log.dirs` says of all its logs: checkpoints and the clean-shutdown marker, under its lock.
+"""What one folder of `log.dirs` records about its logs: checkpoints and the clean-shutdown marker, under its lock.
 
-    .lock                                who writes here, held while it is open
-    .kafka_cleanshutdown                 every log was closed in order: nothing has to be recovered
-    recovery-point-offset-checkpoint     per log: what is below is on the disk
-    log-start-offset-checkpoint          per log: where it starts, if not with its first segment
-    replication-offset-checkpoint        per log: the high watermark
+    .lock                                held by the program that writes here
+    .kafka_cleanshutdown                 every log was closed in order: no recovery is needed
+    recovery-point-offset-checkpoint     for each log: all records below are on the disk
+    log-start-offset-checkpoint          for each log: its start, if that is not the first segment's
+    replication-offset-checkpoint        for each log: the high watermark
 
-The marker is removed before anything is done, and the removal is on the disk before anything is written.
+The marker is removed first, and its removal is on the disk before anything is written.
 
 Source in Kafka: `LogManager`, `CleanShutdownFileHandler`, `OffsetCheckpointFile`.
 """
@@ -36,14 +36,14 @@ _MARKER = b'{"version":0,"brokerEpoch":-1}'
 
 
 class Checkpoint(Enum):
-    """The checkpoints of a log directory that are written from its logs."""
+    """The checkpoints of a log directory that are made from its logs."""
 
     RECOVERY_POINT = RECOVERY_POINT_CHECKPOINT
     START_OFFSET = LOG_START_OFFSET_CHECKPOINT
     HIGH_WATERMARK = REPLICATION_OFFSET_CHECKPOINT
 
     def offset_of(self, log: WritableLog) -> int | None:
-        """Return what the checkpoint says of a log, if anything."""
+        """Return the entry for a log; None if it needs none."""
         if self is Checkpoint.RECOVERY_POINT:
             return log.recovery_point
         if self is Checkpoint.HIGH_WATERMARK:
@@ -56,16 +56,16 @@ class DirectoryState:
     """One locked folder of `log.dirs`. Any thread may write its checkpoints.
 
     Args:
-        path: The folder, which is made where it is missing.
+        path: The folder, which is created if it is missing.
         files: The way to the disk.
 
     Attributes:
         path: The folder.
-        is_clean: Whether whoever wrote here last closed all logs in order.
+        is_clean: Whether the last program that wrote here closed all logs in order.
 
     Raises:
-        LogError: The folder cannot be made.
-        LogDirectoryLockedError: Another program writes here: a running Kafka, for one.
+        LogError: The folder cannot be created.
+        LogDirectoryLockedError: A program, such as a running Kafka, has it open for writing.
         CheckpointError: A checkpoint is not of the form that Kafka reads.
     """
 
@@ -84,14 +84,14 @@ class DirectoryState:
             self.is_clean = (path / CLEAN_SHUTDOWN_MARKER).exists()
             if self.is_clean:
                 files.unlink(path / CLEAN_SHUTDOWN_MARKER)
-            # Besides: the folders that a crashed process made may not have their names on the disk yet.
+            # This also brings the names of folders to the disk that a crashed process may have made.
             files.sync_directory(path)
         except BaseException:
             self._held.release()
             raise
 
     def offset(self, kind: Checkpoint, topic_partition: TopicPartition) -> int:
-        """Return what a checkpoint says of a log, or 0."""
+        """Return the entry of a checkpoint for a log, or 0."""
         return self._known[kind].get(topic_partition, 0)
 
     def checkpoint(self, kind: Checkpoint, logs: Mapping[TopicPartition, WritableLog | None]) -> None:
@@ -99,11 +99,11 @@ class DirectoryState:
 
         Args:
             kind: Which one.
-            logs: All logs of the folder; of one that was not opened, None, what the file says stays.
+            logs: All logs of the folder; None for one that is not open, whose entry stays.
         """
         with self._lock:
             if kind is Checkpoint.RECOVERY_POINT and not (self.path / LOG_START_OFFSET_CHECKPOINT).exists():
-                # Were this one there alone, the other would be taken for lost.
+                # With this checkpoint alone in the folder, the other would be reported as lost.
                 self._write(Checkpoint.START_OFFSET, self._offsets(Checkpoint.START_OFFSET, logs))
             self._write(kind, self._offsets(kind, logs))
 
@@ -124,14 +124,14 @@ class DirectoryState:
             self._known[kind] = offsets
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Take a log that was deleted out of the checkpoints, lest one of the same name be taken for it."""
+        """Remove a deleted log from the checkpoints: a later log of the same name must not get its entries."""
         with self._lock:
             for kind, known in self._known.items():
                 if topic_partition in known:
                     self._write(kind, {key: offset for key, offset in known.items() if key != topic_partition})
 
     def close(self, *, is_clean: bool) -> None:
-        """Give the folder back; with the marker if every log of it was closed in order. A second time does nothing."""
+        """Release the folder; with the marker if every log was closed in order. A second call has no effect."""
         if not self._held.is_held:
             return
         if is_clean:

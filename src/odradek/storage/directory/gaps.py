@@ -1,10 +1,10 @@
-"""Whether offsets may be left out in a log, as far as its log directory tells.
+"""Whether a log may have gaps in its offsets, as far as its log directory says.
 
-    cleaner-offset-checkpoint names the log         the cleaner was at work in it
-    cleanup.policy of its topic names compact       it may have been
-    no metadata, or damaged ones                    nobody knows
+    cleaner-offset-checkpoint names the log         it was compacted
+    cleanup.policy of its topic names compact       it may have been compacted
+    no metadata, or damaged ones                    unknown
 
-Everywhere else offsets follow one another, and one that is missing is a loss.
+In every other log the offsets are consecutive, and a missing one is a loss.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek.storage.topic_config import TopicConfig
 
 
 def may_have_gaps(log_directory: Path, topic_partition: TopicPartition) -> bool:
-    """Return whether offsets may be left out in a log.
+    """Return whether offsets may be missing in a log without a loss.
 
     Args:
         log_directory: The log directory.

@@ -1,6 +1,6 @@
-"""`.lock`: an empty file whose lock says that one program writes in a log directory.
+"""`.lock`: an empty file whose lock says that a program writes to a log directory.
 
-Kafka takes the same lock, so the two can never both write; see `FileLock`.
+Kafka takes the same lock, so that the two never write at the same time; see `FileLock`.
 
 Source in Kafka: `LogManager.lockLogDirs`.
 """
@@ -20,12 +20,12 @@ LOCK_FILE_NAME = ".lock"
 
 
 class LogDirectoryLock:
-    """The right to write in a log directory, held until `release`; a context manager. Any thread may release it.
+    """The right to write to a log directory, held until `release`; a context manager. Any thread may release it.
 
-    Where nobody refers to it any more it lets go by itself, with a `ResourceWarning`.
+    If nothing refers to it any more, it is released with a `ResourceWarning`.
 
     Raises:
-        LogDirectoryLockedError: Another program, or this one already, has it.
+        LogDirectoryLockedError: Another program, or this one, holds it.
     """
 
     _lock: FileLock | None = None
@@ -35,7 +35,7 @@ class LogDirectoryLock:
         self._process = WritingProcess(directory)
         self._lock = lock = FileLock(self.path)
         if lock.is_taken_here:
-            # By a directory that nobody refers to any more, perhaps.
+            # A log directory that nothing refers to any more may hold it.
             gc.collect()
         if not lock.acquire():
             raise LogDirectoryLockedError(directory, is_own=lock.is_taken_here)
@@ -46,14 +46,14 @@ class LogDirectoryLock:
         return self._lock is not None and self._lock.is_held
 
     def release(self) -> None:
-        """Give the lock back and remove its file, as Kafka does; a second time does nothing."""
+        """Release the lock and remove its file, as Kafka does; calling it again has no effect."""
         if self._lock is not None and self._process.is_this:
             self._lock.release(removes=True)
 
     def __del__(self) -> None:
         if self.is_held and self._process.is_this:
             try:
-                # It raises, where warnings are errors.
+                # It raises if warnings are errors.
                 warnings.warn(f"{self.path.parent} was not closed", ResourceWarning, stacklevel=2, source=self)
             finally:
                 self.release()

@@ -1,11 +1,11 @@
 """A log directory: the folder that Kafka's `log.dirs` names, with a folder for each partition.
 
-    data/  meta.properties                     whose it is; may be missing
+    data/  meta.properties                     the cluster and node that it belongs to; may be missing
            log-start-offset-checkpoint         and the other checkpoints
            orders-0/  orders-1/  __consumer_offsets-0/ ...
            orders-2.<32 hex>-delete/           not listed: deleted, stray or being moved
 
-Whoever wrote the folder, and whether its program runs, was closed or died, it can be read; nothing is written then.
+It can be read whatever program wrote it, and whether that is running, was closed or crashed. Nothing is written.
 
 Source in Kafka: `LogManager`.
 """
@@ -39,11 +39,11 @@ from odradek.storage.topic_config import TopicConfig
 
 
 class LogDirectory:
-    """A log directory, open for reading; a context manager. A log is opened when it is asked for.
+    """A log directory, open for reading; a context manager. A log is opened when it is first used.
 
     Args:
         path: The folder.
-        mode: `r`: nothing is written.
+        mode: Only `r`: nothing is written.
 
     Attributes:
         path: The folder.
@@ -79,7 +79,7 @@ class LogDirectory:
             raise LogError(f"{self.path} is closed")
 
     def refresh(self) -> None:
-        """Look at the folder again; logs that are asked for from now on are opened again.
+        """Look at the folder again; logs are opened again when they are next used.
 
         Raises:
             LogError: The folder is gone.
@@ -99,10 +99,10 @@ class LogDirectory:
 
     @property
     def problems(self) -> list[FormatError]:
-        """What is wrong with the files of the root and with the metadata: none of it keeps the logs from being read.
+        """What is wrong with the files of the root and with the metadata. None of it keeps the logs from being read.
 
-        They are looked at, all of them, when this is asked for: once, until the next `refresh`. So the list is complete
-        as it is returned; in a large cluster's directory that may take some seconds.
+        All of them are checked the first time this is read, and again after a `refresh`, so the list is complete. In a
+        large cluster's directory this may take some seconds.
         """
         self._check_open()
         if self._problems is None:
@@ -111,7 +111,7 @@ class LogDirectory:
 
     @property
     def meta_properties(self) -> MetaProperties | None:
-        """Whose directory it is; `None` where `meta.properties` is missing.
+        """The cluster, node and directory id; `None` if `meta.properties` is missing.
 
         Raises:
             FormatError: The file is not what Kafka writes.
@@ -125,7 +125,7 @@ class LogDirectory:
         return sorted({topic_partition.topic for topic_partition in self._listed()})
 
     def topic(self, name: str) -> Topic:
-        """Return a topic: all of its partitions together.
+        """Return a topic, with all of its partitions.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -133,7 +133,7 @@ class LogDirectory:
         return Topic(self, name)
 
     def topic_config(self, topic: str) -> TopicConfig:
-        """Return the settings of a topic; where the folder has no metadata, as from before KRaft, Kafka's defaults.
+        """Return the settings of a topic; if the folder has no metadata, as before KRaft, Kafka's defaults.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -150,7 +150,7 @@ class LogDirectory:
         return self._topic_partitions
 
     def topic_partitions(self, topic: str | None = None) -> list[TopicPartition]:
-        """Return the topic-partitions, of one topic or of all, sorted.
+        """Return the partitions of one topic, or of all, sorted.
 
         Raises:
             UnknownTopicOrPartitionError: The directory holds no partition of that topic.
@@ -197,17 +197,15 @@ class LogDirectory:
             case (str(topic), int(number)) if isinstance(key, tuple) and not isinstance(number, bool):
                 topic_partition = TopicPartition(topic, number)
             case _:
-                raise TypeError(
-                    f"a log goes by its topic and the number of its partition, ('topic', 0), not by {key!r}"
-                )
-        # The name of a folder is made of it.
+                raise TypeError(f"a log is looked up by topic and partition, such as ('topic', 0), not by {key!r}")
+        # The topic becomes part of a folder's name.
         is_valid = invalid_topic_name_reason(topic) is None and 0 <= number <= MAX_INT32
         if not is_valid and topic_partition not in self._listed():
             raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
         return topic_partition
 
     def close(self) -> None:
-        """Let go of every file. Records that were handed out stay valid; nothing more is read."""
+        """Close all files. Records that were handed out stay valid; nothing more can be read."""
         self._is_closed = True
         for log in self._logs.values():
             log.close()
@@ -221,7 +219,7 @@ class LogDirectory:
     ) -> None:
         self.close()
 
-    if not TYPE_CHECKING:  # a type checker says itself that there are no such methods
+    if not TYPE_CHECKING:  # a type checker reports such calls by itself
         alter_topic_config = Refused()
         create_partitions = Refused()
         create_topic = Refused()

@@ -1,13 +1,13 @@
-"""What goes on in a log directory beside appends and reads: flushes, retention, compaction, checkpoints.
+"""The work in a log directory besides appends and reads: flushes, retention, compaction, checkpoints.
 
     every                                              what
     log.retention.check.interval.ms                    old segments are deleted
-    log.flush.offset.checkpoint.interval.ms            recovery points are noted
-    log.flush.start.offset.checkpoint.interval.ms      log start offsets are noted
-    replica.high.watermark.checkpoint.interval.ms      high watermarks are noted
+    log.flush.offset.checkpoint.interval.ms            recovery points are checkpointed
+    log.flush.start.offset.checkpoint.interval.ms      log start offsets are checkpointed
+    replica.high.watermark.checkpoint.interval.ms      high watermarks are checkpointed
     log.flush.scheduler.interval.ms                    logs whose `flush.ms` has passed are flushed
     producer.id.expiration.check.interval.ms           producers that were silent for long are forgotten
-    as it comes                                        rolled segments are flushed, deleted files unlinked
+    when needed                                        rolled segments are flushed, deleted files unlinked
     log.cleaner.backoff.ms                             the cleaner looks for work, in a thread of its own
 
 Source in Kafka: `LogManager`, `ReplicaManager`, `LogCleaner`.
@@ -41,14 +41,14 @@ from odradek.storage.system_errors import raise_unless_of_system
 
 _TICK_MS = 1000
 _LONGEST_WAIT_S = 1.0
-"""How soon a thread notices that nobody refers to its log directory any more."""
+"""How long a thread may take to notice that nothing refers to its log directory any more."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceConfig:
-    """The broker's settings of the maintenance, with Kafka's defaults; see the module for their names."""
+    """The broker's maintenance settings, with Kafka's defaults; the module's docstring lists their names."""
 
     retention_check_interval_ms: int = 300_000
     recovery_point_checkpoint_interval_ms: int = 60_000
@@ -63,10 +63,10 @@ class MaintenanceConfig:
 
     @classmethod
     def parse(cls, config: Mapping[str, str]) -> MaintenanceConfig:
-        """Read a broker's settings; those that are of no concern here are left alone.
+        """Parse a broker's settings; other settings are ignored.
 
         Raises:
-            InvalidConfigError: A setting has a value that it cannot have.
+            InvalidConfigError: A setting has a value that is not valid.
         """
         values: dict[str, Any] = {}
         cleaner: dict[str, Any] = {}
@@ -90,7 +90,7 @@ _SETTINGS: dict[str, tuple[str, Parser]] = {
     "producer.id.expiration.check.interval.ms": ("producer_id_expiration_check_interval_ms", int32(1)),
     "log.initial.task.delay.ms": ("initial_task_delay_ms", int64(0)),
     "log.cleaner.enable": ("cleaner_enable", boolean),
-    # The map of offsets has to hold a key.
+    # The offset map must hold at least one key.
     "log.cleaner.dedupe.buffer.size": ("dedupe_buffer_size", int64(1 << 12)),
     "log.cleaner.io.buffer.load.factor": ("io_buffer_load_factor", number(0.01, 1)),
     "log.cleaner.io.max.bytes.per.second": ("io_max_bytes_per_second", number(1, math.inf)),
@@ -104,7 +104,7 @@ class MaintainedDirectory(Protocol):
 
     @property
     def open_logs(self) -> list[WritableLog]:
-        """The logs that were asked for so far."""
+        """The logs that are open."""
         ...
 
     def topic_partitions(self) -> Sequence[TopicPartition]:
@@ -112,11 +112,11 @@ class MaintainedDirectory(Protocol):
         ...
 
     def __getitem__(self, key: TopicPartition) -> WritableLog:
-        """Open a log, or give it where it is open."""
+        """Return a log, opened if necessary."""
         ...
 
     def compacted_logs(self) -> Iterable[WritableLog]:
-        """Open and give the logs of compacted topics."""
+        """Return the logs of compacted topics, opened if necessary."""
         ...
 
     def checkpoint(self, kind: Checkpoint) -> None:
@@ -136,19 +136,19 @@ class _Task:
 
 
 class Maintenance:
-    """Does what is due, in the background or when it is told to. Any thread may tell it to.
+    """Does the work that is due, in the background or when called. Any thread may call it.
 
-    Its threads hold on to the directory only while they are at work: one that nobody else refers to can go.
+    Its threads refer to the directory only while they work, so that an unused directory can be collected.
 
     Args:
         directory: The log directory.
-        config: How often.
-        files: The way to the disk.
-        clock: The time, in ms.
+        config: The intervals.
+        files: The file system to write through.
+        clock: Returns the time in ms.
 
     Attributes:
         config: As given.
-        cleaner: What compacts.
+        cleaner: The log cleaner.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Maintenance:
 
     @property
     def is_running(self) -> bool:
-        """Whether it goes on in the background."""
+        """Whether it runs in the background."""
         return bool(self._threads)
 
     def flush_later(self, log: WritableLog) -> None:
@@ -192,10 +192,10 @@ class Maintenance:
     # -- the tasks
 
     def run_once(self) -> None:
-        """Do everything now: what is deleted late is, where its time has come.
+        """Do all work now; what is deleted after a delay, only if the delay has passed.
 
         Raises:
-            OdradekError: Something could not be done, such as a flush to a disk that failed; all else was.
+            OdradekError: Some of the work failed, such as a flush; all the rest was done.
         """
         failures: list[Exception] = []
         for run in (self._flush_rolled, self._flush_due, self._expire_producers, self._delete_old_segments):
@@ -215,7 +215,7 @@ class Maintenance:
         self._each(dict.fromkeys(rolled), WritableLog.flush_sealed)
 
     def _each(self, logs: Iterable[WritableLog], action: Callable[[WritableLog], object]) -> None:
-        """Do something to every log that is not offline; where it fails for one, the others do not wait for that."""
+        """Apply an action to every log that is not offline; go on with the others if it fails for one."""
         failures: list[Exception] = []
         for log in logs:
             if not log.is_offline:
@@ -237,7 +237,7 @@ class Maintenance:
         for topic_partition in self._directory.topic_partitions():
             collect(failures, partial(unless_deleted, partial(self._delete_of, topic_partition)))
         if failures:
-            # A log that cannot be opened must not keep the disk from being freed of what the others hold.
+            # A log that cannot be opened must not keep the others from freeing space.
             raise failures[0]
 
     def _delete_of(self, topic_partition: TopicPartition) -> None:
@@ -255,7 +255,7 @@ class Maintenance:
                 if due_ms > now:
                     self._folders.append((due_ms, folder))
                 else:
-                    # What is left of it goes when the log directory is opened the next time.
+                    # What is left of it is removed when the log directory is next opened.
                     collect(failures, partial(self._directory.remove_deleted_folder, folder))
         if failures:
             raise failures[0]
@@ -263,7 +263,7 @@ class Maintenance:
     # -- in the background
 
     def start(self) -> None:
-        """Do what is due in threads, until `stop`."""
+        """Do the work in threads as it becomes due, until `stop`."""
         if self._threads:
             return
         self._threads.append(_Worker("log-maintenance", self, Maintenance._tick, self._tasks()))
@@ -277,7 +277,7 @@ class Maintenance:
         now, later = time.monotonic(), time.monotonic() + self.config.initial_task_delay_ms / 1000
 
         def checkpoint(kind: Checkpoint) -> Callable[[], None]:
-            # Not a bound method: a thread has this list, and is not to keep the directory.
+            # Not a bound method: a thread keeps this list, and must not keep the directory alive.
             this = weakref.ref(self)
             return lambda: _here(this)._checkpoint(kind)
 
@@ -300,7 +300,7 @@ class Maintenance:
         self._directory.checkpoint(kind)
 
     def _tick(self, tasks: list[_Task]) -> float:
-        """Do what is due, and return how many seconds there are until something is again."""
+        """Do the work that is due, and return the seconds until more is due."""
         _guarded(self._flush_rolled)
         for task in tasks:
             if time.monotonic() >= task.due:
@@ -314,7 +314,7 @@ class Maintenance:
         return 0.0 if cleaned and cleaned[0] is not None else self.config.cleaner.backoff_ms / 1000
 
     def stop(self) -> None:
-        """End the threads; what they are at is finished, but for a compaction, which is dropped."""
+        """End the threads. They finish their current work, except a compaction, which is dropped."""
         self.cleaner.stop()
         for worker in self._threads:
             worker.stop()
@@ -324,7 +324,7 @@ class Maintenance:
 
 
 class _Worker(threading.Thread):
-    """A thread that works for a `Maintenance` until it is stopped or nobody refers to that any more."""
+    """A thread that works for a `Maintenance` until it is stopped or nothing refers to that any more."""
 
     def __init__(
         self, name: str, maintenance: Maintenance, work: Callable[[Maintenance, list[_Task]], float], tasks: list[_Task]
@@ -333,7 +333,7 @@ class _Worker(threading.Thread):
         self._maintenance = weakref.ref(maintenance)
         self._work = work
         self._tasks = tasks
-        # What comes in here wakes the thread: True ends it. No exception can leave this queue half changed.
+        # An item wakes the thread; True also ends it. No exception can leave this queue half changed.
         self._calls: SimpleQueue[bool] = SimpleQueue()
 
     def run(self) -> None:
@@ -363,24 +363,24 @@ def _here(maintenance: weakref.ref[Maintenance]) -> Maintenance:
 
 
 def _guarded(run: Callable[[], None]) -> None:
-    """Do something, and log what goes wrong: a thread that ends in silence would let the disk fill up."""
+    """Call a function, and log its error: if the thread ended silently, the disk would fill up."""
     try:
         run()
     except Exception:
-        # The log that it concerns is offline, and says so to whoever uses it.
+        # The log in question is offline, and raises when it is used.
         _logger.exception("the maintenance goes on after an error")
 
 
 def unless_deleted(action: Callable[[], object]) -> None:
-    """Do something to a log, or nothing where its topic was deleted meanwhile."""
+    """Apply an action to a log, unless its topic was deleted meanwhile."""
     with suppress(UnknownTopicOrPartitionError):
         action()
 
 
 def collect(failures: list[Exception], action: Callable[[], object]) -> None:
-    """Do something, and keep what goes wrong with a log or a disk for later.
+    """Call a function, and keep an error of a log or a disk for later.
 
-    What the handler of a signal raises is neither, also where it is an `OSError`, such as a `TimeoutError`: it goes on.
+    An exception that a signal handler raises is passed on, even if it is an `OSError` such as a `TimeoutError`.
     """
     try:
         action()

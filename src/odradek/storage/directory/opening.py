@@ -45,37 +45,38 @@ def open_log_directory(
     files: FileSystem = FILES,
     clock: Callable[[], int] = now_ms,
 ) -> LogDirectory:
-    """Open a log directory: a folder of Apache Kafka's, or one like it.
+    """Open a log directory: a folder of Apache Kafka's, or a new one.
 
     Args:
-        path: The folder. To append, also several, as in Kafka's `log.dirs`; to read, open one after the other.
-        mode: `a`: to append and to read; the folder is made if it is missing, and locked as Kafka locks it.
-            `r`: only to read, also while somebody else writes; nothing is written.
-        config: Only to append: settings of the broker, by the names that they have in Kafka's `server.properties`, as
-            text, numbers or bools. They are the defaults of topics, such as `log.retention.hours` (168),
-            `log.retention.bytes` (-1, no limit), `log.segment.bytes` (1073741824), `log.roll.hours` (168),
-            `log.cleanup.policy` (delete), `compression.type` (producer), `message.max.bytes` (1048588) and
-            `log.flush.interval.messages` (9223372036854775807, never); and those of the maintenance, such as
-            `log.retention.check.interval.ms` (300000), `log.flush.scheduler.interval.ms` (Kafka: never; here what is
-            due is looked for once a second), `log.flush.offset.checkpoint.interval.ms` (60000),
-            `log.cleaner.enable` (true), `log.cleaner.dedupe.buffer.size` (134217728) and
-            `producer.id.expiration.ms` (86400000). What else a broker has, has no effect here.
-        background: Only to append: whether retention, compaction and checkpoints go on in threads, as they always do in
-            Kafka's broker; else `maintain` does what is due. Not so by default.
-        max_open_logs: Only to append: how many logs have files open for appending at a time; Kafka has no such limit.
+        path: The folder. To append, also a list of folders, as in Kafka's `log.dirs`; to read, open them one by one.
+        mode: `a`: to append and to read; the folder is created if it is missing, and locked as Kafka locks it. `r`:
+            only to read, also while another program writes; nothing is written.
+        config: Only to append: settings of the broker, by their names in Kafka's `server.properties`, as text, numbers
+            or bools. They are the defaults of topics, such as `log.retention.hours` (168), `log.retention.bytes` (-1,
+            no limit), `log.segment.bytes` (1073741824), `log.roll.hours` (168), `log.cleanup.policy` (delete),
+            `compression.type` (producer), `message.max.bytes` (1048588) and `log.flush.interval.messages`
+            (9223372036854775807, never); and those of the maintenance, such as `log.retention.check.interval.ms`
+            (300000), `log.flush.scheduler.interval.ms` (Kafka: never; here flushes that are due are looked for once a
+            second), `log.flush.offset.checkpoint.interval.ms` (60000), `log.cleaner.enable` (true),
+            `log.cleaner.dedupe.buffer.size` (134217728) and `producer.id.expiration.ms` (86400000). Other settings of a
+            broker have no effect here.
+        background: Only to append: whether retention, compaction and checkpoints run in threads, as they always do in
+            Kafka's broker. Otherwise `maintain` does what is due. False by default.
+        max_open_logs: Only to append: how many logs may have files open for appending at a time. Kafka has no such
+            limit; by default it follows from how many files the process may open.
             As many as the process may, by default.
-        adopt: Only to append: whether a folder that is neither empty nor a log directory is made one, with topics of
-            the folders of partitions that are in it; Kafka starts on none such. Not so by default.
-        files: Only to append: the way to the disk; another one is for tests (`odradek.testing`).
-        clock: Only to append: the time, in ms; another one is for tests.
+        adopt: Only to append: whether to make a log directory of a folder that is neither empty nor a log directory,
+            and topics of the partitions' folders in it. Kafka does not start on such a folder. False by default.
+        files: Only to append: the file system to write through; tests pass another one (`odradek.testing`).
+        clock: Only to append: returns the time in ms; tests pass another one.
 
     Raises:
-        LogError: There is no such mode, or no folder that can be opened in it.
-        OptionError: An option is of no use for reading.
+        LogError: The mode does not exist, or the folder cannot be opened in it.
+        OptionError: An option is given that has no effect when reading.
         ForeignDirectoryError: To append, the folder is neither empty nor a log directory: it has no `meta.properties`.
-            With `adopt=True` it is made one, with topics of the folders of partitions that are in it.
-        LogDirectoryLockedError: Another program writes here: a running Kafka, for one.
-        InvalidConfigError: A setting has a value that it cannot have.
+            With `adopt=True` it becomes one, and the partitions' folders in it become topics.
+        LogDirectoryLockedError: Another program, such as a running Kafka, or this one has the folder open for writing.
+        InvalidConfigError: A setting has a value that is not valid.
         FormatError: A checkpoint, `meta.properties` or the metadata are damaged.
         LogOfflineError: The disk failed.
     """
@@ -91,7 +92,7 @@ def open_log_directory(
         )
     if mode == "r":
         if not isinstance(path, str | os.PathLike):
-            raise LogError("several folders can be opened together to append; to read, open one after the other")
+            raise LogError("several folders can be opened together only to append; to read, open them one by one")
         given = {
             "config": config is not None,
             "background": background,
@@ -102,6 +103,6 @@ def open_log_directory(
         }
         for name, is_given in given.items():
             if is_given:
-                raise OptionError(f'{name} is for a log directory that is written to, not for one of mode="r"')
+                raise OptionError(f'{name} applies only to a log directory that is open for appending, not to mode="r"')
         return LogDirectory(path)
     raise LogError(f"a log directory is opened with mode 'a' or 'r', not {mode!r}")

@@ -1,9 +1,9 @@
-"""The folders of partitions within the folders of `log.dirs`: found, made, set aside, deleted.
+"""The partitions' folders within the folders of `log.dirs`: found, made, set aside, deleted.
 
-    a/orders-0/                        in its place
-    a/orders-1.<32 hex>-delete/        of a deleted topic: removed when its time has come, or at the next start
-    b/orders-0/                        stray: a second one of a partition, or one that the metadata does not know
-    b/orders-0.<32 hex>-stray/         set aside when the name was given to a new topic, whose records these are not
+    a/orders-0/                        the partition's place
+    a/orders-1.<32 hex>-delete/        of a deleted topic: removed after a delay, or at the next start
+    b/orders-0/                        stray: a second folder of a partition, or one that the metadata does not have
+    b/orders-0.<32 hex>-stray/         set aside when a new topic got the name: the records are not the new topic's
 
 Source in Kafka: `LogManager`.
 """
@@ -37,16 +37,16 @@ from odradek.storage.names import (
 
 
 class PartitionFolders:
-    """Where each partition lies; whoever changes this holds the lock of every folder.
+    """The place of each partition. Changing it requires the lock of every folder.
 
     Args:
         states: The folders of `log.dirs`.
-        cluster: What the metadata knows.
+        cluster: The partitions in the metadata.
         files: The way to the disk.
 
     Attributes:
         places: The folder of `log.dirs` that holds each partition.
-        strays: The folders of partitions that the metadata does not know.
+        strays: The partitions' folders that the metadata does not have.
         deleted: The folders that are marked as deleted.
     """
 
@@ -74,15 +74,15 @@ class PartitionFolders:
                     strays.append(folder.path)
                 elif not folder.suffix:
                     places[folder.topic_partition] = state
-        # Not before all of it is known: the checkpoints are written by what is listed here.
+        # Only when everything is known: the checkpoints are written from these lists.
         self.places, self.strays, self.deleted = places, strays, deleted
 
     def within(self, state: DirectoryState) -> Iterator[TopicPartition]:
-        """Give the partitions that a folder of `log.dirs` holds, sorted."""
+        """Yield the partitions that a folder of `log.dirs` holds, sorted."""
         yield from sorted(place for place, held in self.places.items() if held is state)
 
     def choose(self, count: int) -> list[DirectoryState]:
-        """Return where new partitions go: always to the folder that has the fewest.
+        """Return the folders for new partitions: for each one, the folder that has the fewest.
 
         Raises:
             PolicyViolationError: There are more than 10,000.
@@ -98,10 +98,10 @@ class PartitionFolders:
         return chosen
 
     def make(self, topic: str, numbers: range, states: Sequence[DirectoryState], topic_id: UUID | None) -> None:
-        """Make the folders of partitions, each in a folder of `log.dirs`, and return when they are on the disk.
+        """Make the folders of partitions, each in a folder of `log.dirs`, and return when their names are on the disk.
 
         Raises:
-            LogError: Something that is no folder has the name of one.
+            LogError: A file that is not a folder has the name.
             OSError: The disk failed.
         """
         for number, state in zip(numbers, states, strict=True):
@@ -111,7 +111,7 @@ class PartitionFolders:
             try:
                 self._files.make_directory(folder)
             except FileExistsError as error:
-                raise LogError(f"{folder} cannot be made: something that is no folder has its name") from error
+                raise LogError(f"{folder} cannot be created: something that is not a folder has its name") from error
             if topic_id is not None:
                 write_partition_metadata(folder / PARTITION_METADATA, topic_id, self._files)
             self.places[topic_partition] = state
@@ -119,7 +119,7 @@ class PartitionFolders:
             self._files.sync_directory(path)
 
     def _set_aside(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
-        """Rename a folder of others that has a new partition's name; what the checkpoints say was said of it."""
+        """Rename a folder of another topic that has a new partition's name; forget its checkpoints."""
         for state in self._states:
             folder = state.path / str(topic_partition)
             if folder in self.strays or self._is_of_others(folder, topic_id):
@@ -129,7 +129,7 @@ class PartitionFolders:
                 if aside not in self.strays:
                     self.strays.append(aside)
             elif folder.is_dir():
-                # It was made for this partition, and what should have followed was interrupted.
+                # It was made for this partition; an interrupt kept the rest from being done.
                 continue
             state.forget(topic_partition)
 
@@ -149,9 +149,9 @@ class PartitionFolders:
         return target
 
     def mark_deleted(self, topic_partition: TopicPartition) -> Path:
-        """Rename a partition's folder; return the one that is to be removed.
+        """Rename a partition's folder; return the folder to be removed.
 
-        Where an exception ended it, it can be called again, and goes on where it was.
+        If an exception ended it, it can be called again, and continues where it stopped.
         """
         state = self.places[topic_partition]
         folder = state.path / str(topic_partition)
@@ -166,17 +166,17 @@ class PartitionFolders:
         return target
 
     def remove(self, folder: Path) -> None:
-        """Remove a folder and what is in it; that it is gone already is no error.
+        """Remove a folder and what is in it; it is not an error if it is gone already.
 
-        A symbolic link is removed itself, here and inside: what it leads to belongs to somebody else. What is neither
-        that nor a folder stays, for nobody marks it.
+        A symbolic link is removed itself, here and inside the folder, but not what it leads to. Anything else that is
+        not a folder stays, since this package never marks such a thing as deleted.
         """
         if folder.is_symlink():
             self._files.unlink(folder)
             return
         if not folder.is_dir():
             return
-        # Two may be at it: whoever closes the directory and opens it again, and a `maintain` that is not over yet.
+        # Two threads may remove it: a `maintain` that is not over yet, and the next opening of a closed directory.
         with suppress(FileNotFoundError):
             for path in folder.iterdir():
                 if path.is_dir() and not path.is_symlink():
@@ -187,7 +187,7 @@ class PartitionFolders:
 
 
 def holds_segments(folder: Path) -> bool:
-    """Whether a folder has a log's segments."""
+    """Whether a folder holds segments of a log."""
     return any(
         file is not None and file.suffix == LOG_SUFFIX
         for file in (parse_segment_file(p.name) for p in folder.iterdir())

@@ -2,7 +2,7 @@
 
     meta.properties, bootstrap.checkpoint, *-checkpoint, __cluster_metadata-0/
 
-What lies in the partitions' folders is for their logs to tell.
+The logs report the problems of the partitions' folders.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EMPTY_CHECKPOINT_BYTES = len("0\n0\n")
 
 
 def directory_problems(directory: Path) -> list[FormatError]:
-    """Return what is wrong with the root and the metadata of a log directory; nothing is raised, nothing changed."""
+    """Return what is wrong with the root and the metadata of a log directory; nothing is raised or changed."""
     problems = [problem_of(directory / name, read_offset_checkpoint) for name in _CHECKPOINTS]
     metadata = MetadataProblems(directory)
     found = [problem for problem in [*problems, metadata.strays] if problem is not None]
@@ -60,14 +60,14 @@ def root_problems(directory: Path, metadata: MetadataProblems) -> list[FormatErr
 
 
 def start_offset_problems(directory: Path, meta: MetaProperties | None, *, is_clean: bool) -> list[FormatError]:
-    """Return what `log-start-offset-checkpoint` lacks: what was deleted from the heads of logs would be there again.
+    """Return what is wrong with `log-start-offset-checkpoint`: without it, deleted records would reappear.
 
-    Kafka writes the file, all of it, with the recovery points, and whenever it closes a directory or deletes a log.
+    Kafka writes the whole file with the recovery points, and whenever it closes a directory or deletes a log.
     Versions before 0.11 have none.
 
     Args:
         directory: The log directory.
-        meta: Whose it is.
+        meta: The directory's identity.
         is_clean: Whether it was closed in order.
 
     Raises:
@@ -95,7 +95,7 @@ def start_offset_problems(directory: Path, meta: MetaProperties | None, *, is_cl
 
 
 def _identity_problems(directory: Path, meta: MetaProperties | None, metadata: MetadataProblems) -> list[FormatError]:
-    """Hold `meta.properties` against what the metadata say of the partitions that are here."""
+    """Check `meta.properties` against what the metadata say about the partitions that are here."""
     path = directory / META_PROPERTIES
     if meta is None and metadata.is_recorded:
         return [FormatError("it is missing: nothing says whose the metadata here are", path=path)]

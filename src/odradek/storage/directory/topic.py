@@ -39,7 +39,7 @@ class _WritableLogs(_Logs, Protocol):
 
 
 class Topic:
-    """A topic, open for reading; made by `LogDirectory.topic`. It is open as long as its log directory.
+    """A topic, open for reading; made by `LogDirectory.topic`. It can be used until its log directory is closed.
 
     Attributes:
         name: Its name.
@@ -72,18 +72,18 @@ class Topic:
     def read(
         self, *, since: Time | None = None, until: Time | None = None, isolation: Isolation = "read_uncommitted"
     ) -> Iterator[ConsumedRecord]:
-        """Give the records of all partitions, one partition after the other, each in the order of its offsets.
+        """Yield the records of all partitions, one partition after the other, each in the order of its offsets.
 
         Args:
             since: The first point in time wanted (`odradek.Time`); found through the time index.
             until: The point in time after the last one wanted.
-            isolation: `read_committed` leaves out what is aborted or undecided.
+            isolation: `read_committed` leaves out the records of aborted and open transactions.
 
         Raises:
             OptionError: There is no such isolation level, or a time has no time zone.
-            FormatError: A batch is corrupt; the records before it were given.
+            FormatError: A batch is corrupt; the records before it have been yielded.
             UnknownTopicOrPartitionError: The topic was deleted.
-            LogError: The log directory was closed, also in the middle of it.
+            LogError: The log directory was closed, possibly while reading.
         """
         check_isolation(isolation)
         first = None if since is None else timestamp_ms(since)
@@ -120,25 +120,25 @@ class WritableTopic(Topic):
     ) -> dict[TopicPartition, int]:
         """Append records, each to the partition that Kafka's producer would choose.
 
-        Those with one key go to one partition, whoever appends them, as long as the number of partitions stays. Those
-        without a key go to any partition, all of one call to the same.
+        Records with the same key go to the same partition, whichever producer appends them, as long as the number of
+        partitions stays the same. Records without a key go to any partition, all records of a call to the same one.
 
         Args:
             records: The records, or one; see `WritableLog.append`.
-            key: Instead of records, what one record is made of: its key,
+            key: Instead of records, the parts of one record: its key,
             value: its value,
             headers: its headers,
             timestamp: and its timestamp.
-            durable: Whether to return only when they are on the disk.
+            durable: Whether to return only when the records are on the disk.
 
         Returns:
             The offset of the first record in each partition that got any.
 
         Raises:
-            BrokerError: A partition does not take its records. What other partitions got by then stays; a note of the
-                error names it (`add_note`).
-            LogError: A log is closed, or its disk failed; likewise.
-            TypeError: Something is no record, or nothing was given.
+            BrokerError: A partition does not accept its records. Records that other partitions got before stay
+                appended; a note of the error names them (`add_note`).
+            LogError: A log is closed, or its disk failed; the error has notes too.
+            TypeError: Something is not a record, or nothing was given.
         """
         partitions = self.partitions
         given = given_records(records, key, value, headers, timestamp)

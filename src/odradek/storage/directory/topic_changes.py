@@ -1,11 +1,11 @@
-"""Changes of topics: the metadata first, then what follows them: folders, open logs, lists.
+"""Changes of topics: first the metadata, then what depends on them: folders, open logs, lists.
 
     create, grow      metadata | folders
     alter             metadata | the settings of open logs
-    delete            metadata | open logs let go | folders renamed to -delete
+    delete            metadata | open logs closed | folders renamed to -delete
 
-What the metadata say has happened. Where an exception ends a change in its middle the rest is settled: at once, or by
-the next one to look or to change something.
+A change has happened once it is in the metadata. If an exception interrupts a change after that, the rest is done at
+once, or by the next call that looks at or changes something.
 
 Source in Kafka: `ReplicaManager.applyDelta`.
 """
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class _Deletion(NamedTuple):
-    """The deletion of a topic that is under way."""
+    """The deletion of a topic that is in progress."""
 
     topic: str
     partitions: Sequence[TopicPartition]
@@ -38,19 +38,19 @@ class _Deletion(NamedTuple):
 
 
 class TopicChanges:
-    """The changes of the topics of some log directories, one at a time. Who makes one holds the DIRECTORY lock.
+    """The changes of the topics of some log directories, one at a time. The caller holds the DIRECTORY lock.
 
     Args:
         cluster: Their metadata.
         folders: The partitions' folders.
         maintenance: Removes what is deleted.
-        open_logs: The logs that are open; those of deleted topics are taken out.
+        open_logs: The open logs; those of deleted topics are removed from it.
         config_of: Returns the settings of a topic, with the broker's defaults.
-        list_again: Called when what there is may have changed.
-        clock: The time, in ms.
+        list_again: Called when topics or partitions may have changed.
+        clock: Returns the time in ms.
 
     Attributes:
-        is_settled: Whether everything follows the metadata.
+        is_settled: Whether everything agrees with the metadata.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TopicChanges:
         self._altered: str | None = None
 
     def settle(self) -> None:
-        """Let everything follow the metadata, also where an exception ended a change in its middle."""
+        """Bring everything in line with the metadata, also after an exception interrupted a change."""
         altered, deletion = self._altered, self._deletion
         if altered is not None and altered in self._cluster.image.topics:
             for topic_partition, log in self._open_logs.items():
@@ -84,7 +84,7 @@ class TopicChanges:
                     log.config = self._config_of(altered)
         self._altered = None
         if deletion is not None and deletion.topic not in self._cluster.image.topics:
-            # Nobody may append to its logs any more.
+            # No thread may append to its logs any more.
             self._delete_logs(deletion.partitions, deletion.delay_ms)
         self._deletion = None
         self._list_again()
@@ -95,7 +95,7 @@ class TopicChanges:
         try:
             result = change()
         except BaseException:
-            # Where this fails as well, it is the next one to look who settles it.
+            # If this fails too, the next call settles it.
             collect([], self.settle)
             raise
         self.settle()
@@ -116,7 +116,7 @@ class TopicChanges:
         return self._carry_out(create)
 
     def grow(self, name: str, total: int) -> TopicImage:
-        """Let a topic grow; see `WritableLogDirectory.create_partitions`."""
+        """Add partitions to a topic; see `WritableLogDirectory.create_partitions`."""
         present = len(self._cluster.image.topic(name).partitions)
         states = self._folders.choose(total - present)
         directory_ids = self._cluster.directory_ids([state.path for state in states])
@@ -140,7 +140,7 @@ class TopicChanges:
         self._carry_out(lambda: self._cluster.metadata.delete_topic(name))
 
     def _delete_logs(self, partitions: Sequence[TopicPartition], delay_ms: int) -> None:
-        """Close logs and mark their folders as deleted; those that are gone already are passed over."""
+        """Close logs and mark their folders as deleted; skip those that are gone already."""
         for topic_partition in partitions:
             log = self._open_logs.get(topic_partition)
             if log is not None:
@@ -152,15 +152,15 @@ class TopicChanges:
                 self._maintenance.remove_later(target, self._clock() + delay_ms)
 
     def make_folders(self, name: str, numbers: range, states: Sequence[DirectoryState]) -> None:
-        """Make the folders of partitions that the metadata know.
+        """Make the folders of partitions that are in the metadata.
 
         Args:
             name: The topic.
             numbers: The partitions.
-            states: In which of the log directories each of them is made.
+            states: For each partition, the log directory that it is made in.
         """
         self._folders.make(name, numbers, states, self._cluster.image.topic(name).topic_id)
         paths: set[Path] = {state.path for state in states}
         for path in paths:
-            # It may know a topic that had the name.
+            # Its checkpoint may have an entry for an earlier topic of the same name.
             self._maintenance.cleaner.forget(path, [TopicPartition(name, number) for number in numbers])

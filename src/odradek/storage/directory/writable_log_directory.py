@@ -1,11 +1,11 @@
 """A log directory that is written to: topics are created, grown, configured and deleted, their logs appended to.
 
-    data/  .lock                    taken: no Kafka, and nobody else, writes here meanwhile
+    data/  .lock                    held: neither Kafka nor another program writes here meanwhile
            meta.properties          made with the folder, as Kafka's format tool makes it
            bootstrap.checkpoint     the topics and their settings, while there is no __cluster_metadata-0
-           orders-0/ orders-1/      opened when they are asked for; all at once where a crash has to be recovered from
+           orders-0/ orders-1/      opened when they are first used; after a crash all at once, for recovery
 
-Apache Kafka starts on the folder as soon as it is closed, and after a crash too.
+Apache Kafka starts on the folder once it is closed, and also after a crash.
 
 Source in Kafka: `LogManager`, `ReplicaManager`.
 """
@@ -55,7 +55,7 @@ _logger = logging.getLogger(__name__)
 def _tells_of_disk(
     method: Callable[Concatenate[WritableLogDirectory, _P], _T],
 ) -> Callable[Concatenate[WritableLogDirectory, _P], _T]:
-    """Make a `LogError` of what the system answers: that the disk is full, say, or cannot be written to."""
+    """Raise a `LogError` for a system error: that the disk is full, say, or cannot be written to."""
 
     @functools.wraps(method)
     def told(self: WritableLogDirectory, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -76,35 +76,36 @@ def _texts(config: Mapping[str, ConfigValue]) -> dict[str, str]:
 class WritableLogDirectory(LogDirectory):
     """A log directory, open for writing; a context manager.
 
-    Any thread may call anything; what changes topics or folders happens one after the other, under the lock that comes
-    first of all (see `odradek.storage.locks`). Where an exception out of a signal's handler ends a call, the directory
-    is as before or as after it, and goes on; an interrupted `close` is to be called again. A fork of the process may
-    read the logs that were open, and change nothing. A directory that nobody refers to any more gives its lock back
-    with a `ResourceWarning`, as after a crash.
+    Any thread may call anything. Changes of topics and folders happen one at a time, under the first lock in the order
+    (see `odradek.storage.locks`). If an exception from a signal handler ends a call, the directory is as before or as
+    after the call, and can be used further; call an interrupted `close` again. A fork of the process may read the logs
+    that were open, and change nothing. A directory that nothing refers to any more releases its lock with a
+    `ResourceWarning`, as after a crash.
 
     Args:
-        path: The folder, made and formatted where it is missing; or several, as in `log.dirs`: the first holds the
+        path: The folder, created and formatted if it is missing; or several, as in `log.dirs`: the first holds the
             metadata.
-        config: Settings of the broker, by Kafka's names: defaults of topics, intervals of the maintenance. Others of
-            Kafka's have no effect.
-        background: Whether retention, compaction and checkpoints go on in threads until the directory is closed; else
-            `maintain` does what is due.
-        max_open_logs: How many logs have files open for appending at a time; if None, as many as the process may.
-        adopt: Whether a folder that is neither empty nor a log directory is made one, with topics of the folders of
-            partitions that are in it.
+        config: Settings of the broker, by Kafka's names: defaults of topics, intervals of the maintenance. Kafka's
+            other settings have no effect.
+        background: Whether retention, compaction and checkpoints run in threads until the directory is closed.
+            Otherwise `maintain` does what is due.
+        max_open_logs: How many logs may have files open for appending at a time; if None, as many as the limit on open
+            files allows.
+        adopt: Whether to make a log directory of a folder that is neither empty nor a log directory, and topics of the
+            partitions' folders in it.
         files: The way to the disk.
-        clock: The time, in ms.
+        clock: Returns the time in ms.
 
     Attributes:
-        report: What recovery had to do when the directory was opened; empty after a clean shutdown.
+        report: What recovery did when the directory was opened; empty after a clean shutdown.
 
     Raises:
-        LogError: A folder cannot be made; or of several, one belongs to another cluster, or one that is not the first
-            holds the metadata.
+        LogError: A folder cannot be created; or one of several belongs to another cluster, or has the metadata and is
+            not the first.
         ForeignDirectoryError: A folder is neither empty nor a log directory; nothing was written to it.
-        LogDirectoryLockedError: Another program writes here: a running Kafka, for one.
+        LogDirectoryLockedError: Another program, such as a running Kafka, or this one has a folder open for writing.
         CheckpointError: A checkpoint is not of the form that Kafka reads.
-        InvalidConfigError: A setting has a value that it cannot have.
+        InvalidConfigError: A setting has a value that is not valid.
         LogOfflineError: The disk failed.
     """
 
@@ -175,7 +176,7 @@ class WritableLogDirectory(LogDirectory):
             log.flushes_late = flushes_late
 
     def _settle_if_free(self) -> None:
-        """Settle a change that an exception ended; where the lock is taken somebody is at work, who does it."""
+        """Settle an interrupted change; if the lock is taken, the thread that holds it does so."""
         if not self._changes.is_settled and not self._is_closed and self._process.is_this:
             run_if_free(self._lock, partial(collect, [], self._changes.settle))
 
@@ -185,11 +186,11 @@ class WritableLogDirectory(LogDirectory):
         return self._lock
 
     def _check_entry(self) -> None:
-        """Raise where no change may begin; to be called before any lock is taken.
+        """Raise if no change may begin here; to be called before any lock is taken.
 
         Raises:
-            LogError: This is a fork, where locks may be held for good; or a signal's handler asks for it that came in
-                the middle of another change.
+            LogError: This is a fork, where locks may be held forever; or a signal handler called this in the middle of
+                another change.
         """
         self._process.check()
         if self._lock._is_owned() or any(log.is_within_call for log in self.open_logs):
@@ -199,10 +200,10 @@ class WritableLogDirectory(LogDirectory):
 
     @_tells_of_disk
     def refresh(self) -> None:
-        """Look at the folders again; a fork goes on with what it inherited.
+        """Look at the folders again; in a fork, keep what it inherited.
 
         Raises:
-            LogError: A folder cannot be read; what was known of them still is.
+            LogError: A folder cannot be read; what was known before stays.
         """
         if not self._process.is_this:
             return
@@ -221,7 +222,7 @@ class WritableLogDirectory(LogDirectory):
 
     @property
     def strays(self) -> list[Path]:
-        """The folders of partitions that the metadata does not know: Kafka would set them aside."""
+        """The partitions' folders that the metadata does not have; Kafka would set them aside."""
         return list(self._folders.strays)
 
     def __getitem__(self, key: tuple[str, int]) -> WritableLog:
@@ -243,7 +244,7 @@ class WritableLogDirectory(LogDirectory):
 
     @property
     def open_logs(self) -> list[WritableLog]:
-        """The logs that were asked for so far."""
+        """The logs that are open."""
         return list(self._open_logs.values())
 
     def topic_config(self, topic: str) -> TopicConfig:
@@ -261,7 +262,7 @@ class WritableLogDirectory(LogDirectory):
         return self._cluster.topic_config(topic, self._config)
 
     def topic_id(self, topic: str) -> UUID | None:
-        """Return the id of a topic; None in a folder of a Kafka that knew no ids.
+        """Return the id of a topic; None in the folder of a Kafka that had no topic ids.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -270,7 +271,7 @@ class WritableLogDirectory(LogDirectory):
         return self._cluster.image.topic(topic).topic_id
 
     def topic(self, name: str) -> WritableTopic:
-        """Return a topic: all of its partitions together, to append to with Kafka's default partitioner.
+        """Return a topic, with all of its partitions, to append to with Kafka's default partitioner.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -278,7 +279,7 @@ class WritableLogDirectory(LogDirectory):
         return WritableTopic(self, name)
 
     def _check_usable(self) -> None:
-        """Raise where nothing can be changed; to be called under the lock, before a change."""
+        """Raise if nothing can be changed; to be called under the lock, before a change."""
         self._check_open()
         if not self._changes.is_settled:
             self._changes.settle()
@@ -318,7 +319,7 @@ class WritableLogDirectory(LogDirectory):
         return log
 
     def _tell_of_lost(self, topic_partition: TopicPartition) -> None:
-        """Note that the folder of a partition is gone of which a checkpoint tells."""
+        """Report that a partition's folder is missing although a checkpoint has the partition."""
         for state in self._states:
             end_offset = state.offset(Checkpoint.RECOVERY_POINT, topic_partition)
             if end_offset > 0:
@@ -350,10 +351,10 @@ class WritableLogDirectory(LogDirectory):
             topic_id: Its id; a new one if None.
 
         Raises:
-            InvalidTopicError: Kafka does not take such a name, or it is too like that of another topic.
-            TopicExistsError: There is a topic of that name or id.
-            InvalidPartitionsError: There must be one partition at least.
-            InvalidConfigError: A setting is unknown, or has a value that it cannot have.
+            InvalidTopicError: Kafka does not accept the name, or it collides with another topic's.
+            TopicExistsError: A topic with that name or id exists.
+            InvalidPartitionsError: The number of partitions is below 1.
+            InvalidConfigError: A setting is unknown, or has a value that is not valid.
         """
         with self._changing():
             self._check_usable()
@@ -361,11 +362,11 @@ class WritableLogDirectory(LogDirectory):
 
     @_tells_of_disk
     def create_partitions(self, name: str, total: int) -> TopicImage:
-        """Let a topic grow to `total` partitions.
+        """Add partitions to a topic, up to a total of `total`.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
-            InvalidPartitionsError: It has as many already, or more: a topic never shrinks.
+            InvalidPartitionsError: The topic has at least as many already; a topic never shrinks.
         """
         with self._changing():
             self._check_usable()
@@ -373,11 +374,11 @@ class WritableLogDirectory(LogDirectory):
 
     @_tells_of_disk
     def alter_topic_config(self, name: str, changes: Mapping[str, ConfigValue | None]) -> TopicConfig:
-        """Set settings of a topic, and let those whose value is None go back to their default.
+        """Change settings of a topic; a value of None resets a setting to its default.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
-            InvalidConfigError: A setting is unknown, or has a value that it cannot have.
+            InvalidConfigError: A setting is unknown, or has a value that is not valid.
         """
         with self._changing():
             self._check_usable()
@@ -387,10 +388,10 @@ class WritableLogDirectory(LogDirectory):
 
     @_tells_of_disk
     def take_producer_ids(self, count: int = 1) -> range:
-        """Take producer ids that nobody will get again, whoever starts on the folder later.
+        """Allocate producer ids, which no other program that opens the folder will get.
 
         Raises:
-            LogError: There are not so many.
+            LogError: So many ids are not left.
         """
         with self._changing():
             self._check_usable()
@@ -419,10 +420,10 @@ class WritableLogDirectory(LogDirectory):
             raise LogError(f"{folder} is not marked as deleted")
         self._folders.remove(folder)
 
-    # -- what the logs tell, without any lock of theirs
+    # -- called by the logs, without their locks
 
     def rolled(self, log: WritableLog) -> None:
-        """Have a rolled segment flushed soon."""
+        """Schedule the flush of a rolled segment."""
         self._maintenance.flush_later(log)
 
     def start_moved(self, log: WritableLog) -> None:
@@ -432,7 +433,7 @@ class WritableLogDirectory(LogDirectory):
     # -- checkpoints and maintenance
 
     def compacted_logs(self) -> list[WritableLog]:
-        """Open and give the logs of compacted topics; one that cannot be opened is passed over, and told of."""
+        """Return the logs of compacted topics, opened if necessary; one that cannot be opened is left out."""
         compacted = {topic for topic in self.topics() if self._cluster.topic_config(topic, self._config).is_compacted}
         found: list[WritableLog] = []
         for topic_partition in self.topic_partitions():
@@ -463,10 +464,10 @@ class WritableLogDirectory(LogDirectory):
         state.checkpoint(kind, {place: self._open_logs.get(place) for place in self._folders.within(state)})
 
     def maintain(self) -> None:
-        """Do now what is else done in the background: flushes that are due, retention, compaction, checkpoints.
+        """Do the background work now: flushes that are due, retention, compaction, checkpoints.
 
         Raises:
-            LogError: Something could not be done, since a disk failed, say; all else was.
+            LogError: Some of the work failed, for example because a disk failed; all the rest was done.
         """
         self._check_entry()
         self._check_open()
@@ -489,15 +490,15 @@ class WritableLogDirectory(LogDirectory):
 
     @_tells_of_disk
     def close(self) -> None:
-        """Flush and close every log, and give the directory back; with the clean-shutdown marker if all went well.
+        """Flush and close every log, and release the directory; with the clean-shutdown marker if all went well.
 
-        Where an exception out of a signal's handler ended it, it can be called again, and goes on where it was.
+        If an exception from a signal handler ended it, it can be called again, and continues where it stopped.
 
         Raises:
             LogError: A log could not be closed in order; the others are closed, without the marker.
         """
         if not self._process.is_this:
-            # A fork: what its parent has open is not its to close.
+            # A fork must not close what its parent has open.
             return
         self._check_entry()
         self._is_closed = True
@@ -525,7 +526,7 @@ class WritableLogDirectory(LogDirectory):
             raise failures[0]
 
     def abandon(self) -> None:
-        """Let go of everything as it is, as a program does that is killed; the next one to open it recovers it."""
+        """Release everything as it is, as when the program is killed; the next opening recovers the directory."""
         self._check_entry()
         self._is_closed = True
         self._maintenance.stop()
@@ -537,7 +538,7 @@ class WritableLogDirectory(LogDirectory):
             self._has_let_go = True
 
     def _close_state(self, state: DirectoryState, failures: list[Exception]) -> None:
-        # Logs that were never opened are as clean as they were: where they were not, all had been opened at the start.
+        # Logs that were never opened are still clean: if they had not been, all would have been opened at the start.
         failed = len(failures)
         collect(failures, self._cluster.metadata.settle)
         for kind in Checkpoint:

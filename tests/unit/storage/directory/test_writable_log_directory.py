@@ -218,8 +218,8 @@ def test_a_deleted_topic_is_removed_in_its_time(tmp_path: Path) -> None:
         ("log.retention.check.interval.ms", "0", "'0' is not within 1 to 9223372036854775807"),
         ("log.retention.check.interval.ms", None, "None is neither text nor a number nor a bool"),
         ("log.retention.check.interval.ms", 0, "'0' is not within 1 to 9223372036854775807"),
-        ("log.retension.ms", "1", "no such setting of a broker; did you mean log.retention.ms?"),
-        ("log.retention.hour", "1", "no such setting of a broker; did you mean log.retention.hours?"),
+        ("log.retension.ms", "1", "no broker has this setting; did you mean log.retention.ms?"),
+        ("log.retention.hour", "1", "no broker has this setting; did you mean log.retention.hours?"),
         ("retention.ms", "1", "this is a setting of a topic; the broker's for all topics is log.retention.ms"),
         ("log.cleaner.io.max.bytes.per.second", "nan", "'nan' is not a number"),
         ("log.cleaner.io.max.bytes.per.second", "0", "'0' is not within 1 to inf"),
@@ -262,7 +262,7 @@ def test_settings_of_a_broker_that_are_not_used_here_are_left_alone(
         pass
     # The last one is of another version.
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "zookeeper.connect is no setting of Kafka 4.3.1's broker, and has no effect"
+        "zookeeper.connect is not a setting of Kafka 4.3.1's broker, and has no effect"
     ]
 
 
@@ -321,7 +321,7 @@ def test_what_is_no_folder_and_what_is_no_log(tmp_path: Path) -> None:
         with odradek.open(tmp_path / "data", mode=mode) as logs:
             wrong: list[Any] = ["t", ("t",), ("t", "0"), (0, "t")]
             for key in wrong:
-                with pytest.raises(TypeError, match="a log goes by its topic and the number of its partition"):
+                with pytest.raises(TypeError, match="a log is looked up by topic and partition"):
                     logs[key]
             for key in (("t", 1), ("other", 0), ("../data/t", 0)):
                 with pytest.raises(UnknownTopicOrPartitionError):
