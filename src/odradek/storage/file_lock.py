@@ -1,9 +1,9 @@
 """Locks of files: one holder at a time, in this process or in another.
 
-They are POSIX record locks by `fcntl.lockf`, as Kafka takes them (`FileChannel.tryLock`; `flock` would not exclude it):
-they work over NFS and die with their process. A process loses such a lock as soon as it closes *any* descriptor of the
-file, and may take it as often as it likes. So a register of the files that are locked refuses a second holder in the
-same process before the file is opened. A child process has none of its parent's locks.
+They are POSIX record locks by `fcntl.lockf`, which Kafka takes too (`FileChannel.tryLock`; `flock` would not exclude
+it). They work over NFS and end with their process. A process loses such a lock as soon as it closes *any* descriptor of
+the file, and may take it as often as it likes. So a register of the locked files refuses a second holder in the same
+process before it opens the file. A child process has none of its parent's locks.
 
 Source in Kafka: `org.apache.kafka.server.util.FileLock`.
 """
@@ -27,17 +27,17 @@ class _Register:
 
 
 _register = _Register()
-# Nothing of it is true in a child, and a thread of the parent may have had its lock.
+# The register is wrong in a child process, and a thread of the parent may have held its lock.
 os.register_at_fork(after_in_child=_register.__init__)  # type: ignore[misc]
 
 
 class FileLock:
     """The lock of a file, taken by `acquire` and held until `release`. Any thread may release it.
 
-    A lock that nobody refers to any more gives itself back: an interrupt may have ended `release` early.
+    A lock that nothing refers to any more is released: an interrupt may have ended `release` early.
 
     Args:
-        path: The file, made where it is missing; its folder is there.
+        path: The file, created if it is missing; its folder exists.
     """
 
     _file: io.FileIO | None = None
@@ -50,13 +50,13 @@ class FileLock:
         """Take the lock if it is free; return whether it was.
 
         Raises:
-            OSError: The file cannot be opened, or its file system knows no locks.
+            OSError: The file cannot be opened, or its file system does not support locks.
         """
         with _register.lock:
             file = self._open_locked()
             if file is None:
                 return False
-            # An open file that nobody knows of would take the lock from its next holder when it is closed.
+            # An open file that is not in the register would take the lock from its next holder when it is closed.
             try:
                 self._identity = _identity(os.fstat(file.fileno()))
                 _register.locked[self._identity] = file
@@ -71,7 +71,8 @@ class FileLock:
             file = io.FileIO(self.path, "a+")
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Whoever releases it may have removed it: the lock of a file without a name excludes nobody.
+                # Another process may remove the file as it releases it: a lock on a file without a name excludes
+                # nobody.
                 if self.path.exists() and _identity(self.path.stat()) == _identity(os.fstat(file.fileno())):
                     return file
             except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as the system likes
@@ -84,7 +85,7 @@ class FileLock:
         return None
 
     def _holder(self) -> io.FileIO | None:
-        """Return the file that has the name now, if this process has locked it."""
+        """Return the file that has the path now, if this process has locked it."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
@@ -94,16 +95,16 @@ class FileLock:
 
     @property
     def is_taken_here(self) -> bool:
-        """Whether somebody in this process, here or elsewhere, has the lock."""
+        """Whether this process holds the lock, by this object or by another."""
         return self._holder() is not None
 
     @property
     def is_held(self) -> bool:
-        """Whether it was taken by `acquire`, and not given back."""
+        """Whether this object holds the lock."""
         return self._file is not None and not self._file.closed
 
     def release(self, *, removes: bool = False) -> None:
-        """Give the lock back; where it is not held, nothing happens.
+        """Release the lock; if it is not held, nothing happens.
 
         Args:
             removes: Whether to remove the file first, as Kafka does.
@@ -114,20 +115,20 @@ class FileLock:
         with _register.lock:
             if not file.closed:
                 try:
-                    # Else the folder was renamed, and this is the lock of another one.
+                    # Otherwise the folder was renamed, and the path may belong to another lock.
                     if removes and self._holder() is file:
                         self.path.unlink(missing_ok=True)
                 finally:
                     self._drop(file)
 
     def _drop(self, file: io.FileIO) -> None:
-        # Closed first: the entry of a closed file stands for nobody.
+        # Closed first: the register ignores the entry of a closed file.
         file.close()
         if _register.locked.get(self._identity) is file:
             del _register.locked[self._identity]
 
     def __del__(self) -> None:
-        # Without the register's lock, which this thread may have: each step is one of the interpreter's own.
+        # Without the register's lock, which this thread may hold: each step here is atomic in the interpreter.
         if self._file is not None and not self._file.closed:
             self._drop(self._file)
 

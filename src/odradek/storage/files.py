@@ -1,8 +1,8 @@
-"""The one door to the file system for whatever writes.
+"""The one way to the file system for all code that writes.
 
-Every change that this package makes to a disk goes through a `FileSystem`, so that a double of it can tear writes, fill
-the disk or fail an fsync, and so that the list of what can happen to a disk is on one page. Reading does not pass
-there: see `regular_files`.
+Every change that this package makes to a disk goes through a `FileSystem`. So a test double can tear writes, fill the
+disk or fail an fsync, and one page lists what can happen to a disk. Reading does not go through it: see
+`regular_files`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 class WritableFile:
     """An open file to write to. `size` is where the next `write` goes."""
 
-    # Until it is set: an exception may come between `__new__` and `__init__`.
+    # For an exception between `__new__` and `__init__`.
     _descriptor = -1
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -31,7 +31,7 @@ class WritableFile:
         self.write_at(self.size, data)
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Write all of `data` from `position` on; the file grows where it must."""
+        """Write all of `data` from `position` on; the file grows if necessary."""
         view = memoryview(data).cast("B")
         while view:
             written = os.pwrite(self._descriptor, view, position)
@@ -49,21 +49,21 @@ class WritableFile:
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file; calling it again has no effect."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        # Nobody closed it: an exception came before its owner knew of it, or the owner was forgotten.
+        # It was not closed: an exception came before its owner had it, or nothing refers to the owner any more.
         self.close()
 
 
 class FileSystem:
-    """What may be done to a disk."""
+    """The changes that may be made to a disk."""
 
     def open(self, path: Path) -> WritableFile:
-        """Open a file to write to, made where it is missing."""
+        """Open a file to write to, created if it is missing."""
         return WritableFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
     def rename(self, source: Path, target: Path) -> None:
@@ -71,14 +71,14 @@ class FileSystem:
         os.rename(source, target)  # noqa: PTH104 - see `LogDisk`: no other Python code between us and the system
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; that it is gone already is no error."""
+        """Remove a file; it is not an error if it is gone already."""
         try:  # noqa: SIM105 - as in `rename`
             os.unlink(path)  # noqa: PTH108 - as in `rename`
         except FileNotFoundError:
             pass
 
     def make_directory(self, path: Path) -> None:
-        """Make a folder, and those above it, where they are missing."""
+        """Make a folder and its parents, if they are missing."""
         path.mkdir(parents=True, exist_ok=True)
 
     def remove_directory(self, path: Path) -> None:
@@ -94,7 +94,7 @@ class FileSystem:
             os.close(descriptor)
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        """Set a file's modification time; retention falls back on it."""
+        """Set a file's modification time, in ms; retention uses it if there are no timestamps."""
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
 
@@ -103,7 +103,7 @@ FILES = FileSystem()
 
 
 def make_durable_directory(path: Path, files: FileSystem = FILES) -> None:
-    """Make a folder, and those above it, where they are missing, and return when their names are on the disk."""
+    """Make a folder and its parents, if they are missing, and return when their names are on the disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     files.make_directory(path)
     for folder in reversed(missing):
@@ -111,17 +111,17 @@ def make_durable_directory(path: Path, files: FileSystem = FILES) -> None:
 
 
 TEMPORARY_SUFFIX = ".tmp"
-"""What the name of a file ends with that is to take the place of another."""
+"""The suffix of a file that is to replace another."""
 
 
 def replace_file(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
     """Write a whole file so that a crash leaves the old one or the new one; its name may not be on the disk yet.
 
-    Whoever has the old one open, or mapped, keeps it.
+    A program that has the old file open, or mapped, keeps it.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     if temporary.is_symlink():
-        # What it leads to is somebody else's, and the link would take the place of the file.
+        # It may be a link: what it leads to belongs to others, and the link itself would replace the file.
         files.unlink(temporary)
     file = files.open(temporary)
     try:

@@ -1,4 +1,4 @@
-"""The locks of this layer, and the one order in which they are taken.
+"""The locks of this layer, and the only order in which they may be taken.
 
     DIRECTORY     topics, folders, which logs are open            `WritableLogDirectory`
     METADATA      the records of topics and settings              `ClusterMetadata`
@@ -9,11 +9,11 @@
     SYNC          one sync of one log at a time                   `LogDisk`
     REGISTER      which files are open, over all logs             `OpenSegments`, `OpenWriters`
 
-A thread that holds a lock takes only locks further down, of the same kind none but the one that it has. So nobody calls
-upward under a lock: what a log has to tell its directory is told once its own locks are free.
+A thread that holds a lock takes only locks further down, and no second one of the same kind. So no code calls upward
+under a lock: a log calls its directory only after it has released its own locks.
 
-In production a lock is the interpreter's own `RLock`, which no exception can leave taken: neither `with` nor the lock
-runs Python code that a signal's handler could interrupt. Tests check the order.
+In production a lock is the interpreter's own `RLock`, which an exception cannot leave taken: neither `with` nor the
+lock runs Python code that a signal handler could interrupt. Tests check the order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Protocol
 
 
 class Rank(IntEnum):
-    """Where a lock stands in the order; the first is taken first."""
+    """The place of a lock in the order; the first is taken first."""
 
     DIRECTORY = 0
     METADATA = 1
@@ -39,7 +39,7 @@ class Rank(IntEnum):
 
 
 class Lock(Protocol):
-    """A lock that its thread may take again, by `with`."""
+    """A lock that its thread may take again; used with `with`."""
 
     def __enter__(self) -> object: ...
 
@@ -52,14 +52,14 @@ class Lock(Protocol):
         ...
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         ...
 
     def _is_owned(self) -> bool: ...
 
 
 class LockOrderError(RuntimeError):
-    """A lock that was taken out of order: with another thread at work, a deadlock."""
+    """A lock was taken out of order; with another thread, that may be a deadlock."""
 
 
 class _Held(threading.local):
@@ -71,7 +71,7 @@ _held = _Held()
 
 
 class OrderedLock:
-    """A lock that raises where it is taken out of order."""
+    """A lock that raises if it is taken out of order."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
@@ -81,7 +81,7 @@ class OrderedLock:
         return f"<lock {self.rank.name} {id(self):#x}>"
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; whoever does not wait cannot be part of a deadlock.
+        """Take the lock. A call that does not wait is not checked: it cannot cause a deadlock.
 
         Raises:
             LockOrderError: The thread holds a lock that comes after this one.
@@ -97,7 +97,7 @@ class OrderedLock:
         return taken
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         held = _held.locks
         for number in range(len(held) - 1, -1, -1):
             if held[number] is self:
@@ -118,11 +118,11 @@ class OrderedLock:
 
 
 def run_if_free(lock: Lock, action: Callable[[], None]) -> bool:
-    """Do something under a lock of the same kind as one that is held, if it is free now; return whether it was done.
+    """Call a function under a second lock of one kind, if that is free now; return whether it was called.
 
     Args:
-        lock: The lock. A thread that holds it is in the middle of something: then it is not free.
-        action: What is to be done.
+        lock: The lock. It is not free if this thread holds it already, since that thread is in the middle of something.
+        action: The function.
     """
     if lock._is_owned():
         return False
@@ -132,7 +132,7 @@ def run_if_free(lock: Lock, action: Callable[[], None]) -> bool:
         action()
         return True
     finally:
-        # An exception out of a signal's handler may have come before anybody knew that the lock was taken.
+        # An exception from a signal handler may have come just after the lock was taken.
         if lock._is_owned():
             lock.release()
 
@@ -141,7 +141,7 @@ _checks_order = False
 
 
 def check_lock_order(checks: bool) -> None:
-    """Let the locks that are made from now on check the order in which they are taken; for tests."""
+    """Make locks that check the order in which they are taken, from now on; for tests."""
     global _checks_order
     _checks_order = checks
 
@@ -150,6 +150,6 @@ def create_lock(rank: Rank) -> Lock:
     """Return a new lock.
 
     Args:
-        rank: Where it stands in the order.
+        rank: Its place in the order.
     """
     return OrderedLock(rank) if _checks_order else threading.RLock()  # type: ignore[return-value]

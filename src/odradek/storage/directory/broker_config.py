@@ -41,7 +41,7 @@ def _check_unknown(name: str) -> None:
 
     nearest = get_close_matches(name, BROKER_CONFIGS, 1, _LIKENESS)
     if nearest:
-        raise InvalidConfigError(name, f"no broker has this setting; did you mean {nearest[0]}?")
+        raise InvalidConfigError(name, f"no such setting of a broker; did you mean {nearest[0]}?")
     _logger.warning("%s is not a setting of Kafka 4.3.1's broker, and has no effect", name)
 
 

@@ -1,1 +1,1 @@
-"""The files of a log directory that are no `.log`, a module each: what is in it, read and written."""
+"""The files of a log directory besides `.log`: a module for each format, which reads and writes it."""

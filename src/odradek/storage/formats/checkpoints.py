@@ -5,9 +5,9 @@
     orders 0 1200        topic partition offset         0 777        epoch start_offset
     orders 1 988
 
-An empty file holds no entries; anything else that is not of this form stops Kafka. What Kafka reads but never writes
-is refused here too: a partition twice, a number below 0, a name that no topic has. The files are written whole, to
-`.tmp`, and renamed.
+An empty file holds no entries; any other text that is not of this form stops Kafka. Text that Kafka accepts but never
+writes is refused here too: a partition that is named twice, a number below 0, an impossible topic name. The files are
+written to `.tmp` as a whole, and renamed.
 
 Source in Kafka: `OffsetCheckpointFile`, `LeaderEpochCheckpointFile`, `CheckpointFile`.
 """
@@ -32,7 +32,7 @@ CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 MAX_CHECKPOINT_BYTES = 1 << 28
-"""Room for a million partitions with names of the greatest length: more than a directory has."""
+"""Room for a million partitions with names of the greatest length: more than a log directory has."""
 
 _VERSION = 0
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -40,7 +40,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 class EpochEntry(NamedTuple):
-    """A leader's term, and the first offset that was written in it."""
+    """A leader epoch, and the first offset that was written in it."""
 
     epoch: int
     start_offset: int
@@ -91,7 +91,7 @@ def parse_offset_checkpoint(text: str, *, path: Path | None = None) -> dict[Topi
             raise CheckpointError(f"line {number}: {reason}", path=path)
         topic_partition = TopicPartition(topic, _integer(partition, path))
         if topic_partition in offsets:
-            raise CheckpointError(f"line {number} names {topic_partition} once more", path=path)
+            raise CheckpointError(f"line {number} names {topic_partition} again", path=path)
         offsets[topic_partition] = _integer(offset, path, MAX_INT64)
     return offsets
 
@@ -102,7 +102,7 @@ def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
-    """Read an offset checkpoint; an absent file holds nothing.
+    """Read an offset checkpoint; a missing file holds nothing.
 
     Raises:
         FormatError: The file is not of the form that Kafka writes, or is no file.
@@ -131,7 +131,7 @@ def format_leader_epochs(entries: Iterable[EpochEntry]) -> bytes:
 
 
 def read_leader_epochs(path: Path) -> list[EpochEntry]:
-    """Read a leader epoch checkpoint; an absent file holds nothing.
+    """Read a leader epoch checkpoint; a missing file holds nothing.
 
     Raises:
         FormatError: The file is not of the form that Kafka writes, or is no file.

@@ -1,13 +1,15 @@
-"""What the offset index and the time index have in common: sorted entries of a fixed size in a preallocated file.
+"""What the offset index and the time index share: sorted entries of a fixed size in a preallocated file.
 
     | entry 0 | entry 1 | ... | entry n-1 | zeros up to segment.index.bytes, cut off at roll and close |
 
-A file of Kafka's may be padded with zeros (the active segment, a crash) or be garbage: Kafka itself does not check. So
-the entries end where the zeros begin, and whoever follows an entry into the segment checks what it finds there.
+A file that Kafka wrote may be padded with zeros (the active segment, after a crash) or be garbage: Kafka itself does
+not check it. So the entries end where the zeros begin, and a reader that follows an entry into the segment checks what
+it finds there.
 
-An index of our own is mapped: only the pages that hold entries, since the padding is cut off at any moment. That of
-another writer is read with `pread`: when it starts again after a crash it may cut the file, and a mapping of what was
-cut ends its reader with SIGBUS. Of the active segment the entries are in memory.
+An index that this process writes is mapped, but only the pages that hold entries, since the padding may be cut off at
+any moment. The index of another writer is read with `pread`: when that restarts after a crash it may cut the file, and
+reading a mapping of the part that was cut ends a process with SIGBUS. The entries of the active segment are kept in
+memory.
 
 Source in Kafka: `AbstractIndex`.
 """
@@ -27,7 +29,7 @@ MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 
 
 class _FileBytes:
-    """The bytes of an open file, read as they are asked for; shorter where the file has been cut."""
+    """The bytes of an open file, read when they are used; fewer than asked for if the file has been cut."""
 
     _descriptor = -1
 
@@ -46,7 +48,7 @@ _Data: TypeAlias = mmap.mmap | bytes | bytearray | _FileBytes
 
 
 class IndexFile:
-    """A file of sorted entries, open for reading; an absent file is an index without entries.
+    """A file of sorted entries, open for reading; a missing file is an index without entries.
 
     Args:
         path: The file.
@@ -61,7 +63,7 @@ class IndexFile:
 
     ENTRY_SIZE = 8
     OFFSET_COLUMN = 0
-    """Where in an entry the relative offset is."""
+    """The position of the relative offset in an entry, in bytes."""
 
     def __init__(self, path: Path, base_offset: int, *, is_own: bool = True) -> None:
         self.path = path
@@ -87,7 +89,7 @@ class IndexFile:
         return index
 
     def refresh(self) -> None:
-        """Look at the file again, which its writer may have appended to."""
+        """Look at the file again: its writer may have appended to it."""
         self.close()
         try:
             descriptor = open_descriptor(self.path)
@@ -106,7 +108,7 @@ class IndexFile:
     def _entry_bytes(self, number: int) -> bytes | bytearray:
         start = number * self.ENTRY_SIZE
         entry = self._data[start : start + self.ENTRY_SIZE]
-        # A file that was cut since has no such entry any more: it says nothing.
+        # If the file was cut since, the entry is gone; zeros stand for it.
         return entry if len(entry) == self.ENTRY_SIZE else bytes(self.ENTRY_SIZE)
 
     def _used_entries(self, descriptor: int, capacity: int) -> int:
@@ -128,9 +130,9 @@ class IndexFile:
         return low
 
     def _floor(self, key: bytes, column: int = 0) -> int:
-        """Return the last entry whose column is at most `key`, or -1.
+        """Return the number of the last entry whose column is at most `key`, or -1.
 
-        Integers that are not negative sort as their big-endian bytes do, so nothing is unpacked on the way.
+        Non-negative integers sort as their big-endian bytes do, so the search unpacks nothing.
         """
         data, size, width = self._data, self.ENTRY_SIZE, len(key)
         low, high = -1, self.count - 1
@@ -144,23 +146,23 @@ class IndexFile:
         return low
 
     def floor_entry_of_offset(self, offset: int) -> int:
-        """Return the number of the last entry whose offset is at most `offset`; -1 where there is none."""
+        """Return the number of the last entry whose offset is at most `offset`; -1 if there is none."""
         relative_offset = offset - self.base_offset
         if relative_offset < 0:
             return -1
         return self._floor(min(relative_offset, MAX_RELATIVE_OFFSET).to_bytes(4, "big"), self.OFFSET_COLUMN)
 
     def check_size(self) -> None:
-        """Raise `CorruptIndexError` where the file is not a whole number of entries."""
+        """Raise `CorruptIndexError` if the file's size is not a whole number of entries."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size % self.ENTRY_SIZE:
             raise CorruptIndexError(
-                f"{size} bytes are no multiple of the entry size {self.ENTRY_SIZE}", path=self.path, position=size
+                f"{size} bytes are not a multiple of the entry size {self.ENTRY_SIZE}", path=self.path, position=size
             )
 
     def close(self) -> None:
-        """Let go of the file; the index reads as empty until `refresh`."""
-        # A look-up in another thread may still use the mapping, which goes when the last of them does.
+        """Close the file; the index reads as empty until `refresh`."""
+        # A look-up in another thread may still use the mapping, which is closed after its last use.
         self.count = 0
         self._data = b""
 
@@ -169,7 +171,7 @@ Index = TypeVar("Index", bound=IndexFile)
 
 
 class _NoFile(WritableFile):
-    """Stands for the file of an index that is kept in memory alone."""
+    """The file of an index that is kept in memory only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -188,7 +190,7 @@ class _NoFile(WritableFile):
 class WritableIndexFile(Generic[Index]):
     """An index that grows with its segment: preallocated, appended to in place, cut to its used size when closed.
 
-    Its entries are kept in memory too: by them it is looked up, and nobody has to map a file that grows.
+    Its entries are kept in memory too. They are looked up there, so that no growing file has to be mapped.
 
     Args:
         path: The file.
@@ -197,9 +199,9 @@ class WritableIndexFile(Generic[Index]):
         files: The way to the disk.
 
     Attributes:
-        path: The file; where it exists, its entries stay.
+        path: The file; if it exists, its entries are kept.
         base_offset: The segment's base offset.
-        entries: The entries, as they are in the file; there are at least as many as are in use.
+        entries: The entries, as they are in the file; there may be more than are in use.
         count: How many entries are in use.
     """
 
@@ -226,7 +228,7 @@ class WritableIndexFile(Generic[Index]):
         self.resize(max_index_size_bytes)
 
     def _take_last(self) -> None:
-        """Note the last entry, which the next one has to be above."""
+        """Note the last entry, since the next one must be greater."""
         raise NotImplementedError
 
     @property
@@ -254,7 +256,7 @@ class WritableIndexFile(Generic[Index]):
         self.count += 1
 
     def go_back(self, count: int) -> None:
-        """Take only the first entries for used: those after them were written for an append that was not completed."""
+        """Keep only the first entries in use: the others were written for an append that was not completed."""
         if self.count != count or len(self.entries) != count * self._kind.ENTRY_SIZE:
             self.count = count
             del self.entries[count * self._kind.ENTRY_SIZE :]
@@ -263,14 +265,14 @@ class WritableIndexFile(Generic[Index]):
     def resize(self, max_index_size_bytes: int) -> None:
         """Give the file its preallocated size, rounded down to whole entries; never less than the entries in use."""
         size = self._kind.ENTRY_SIZE
-        # Kafka takes a segment.index.bytes that is below an entry, and then cannot roll.
+        # Kafka accepts a segment.index.bytes below the size of an entry, and then cannot roll.
         least = 1 if max_index_size_bytes else 0
         self._max_entries = max(max_index_size_bytes // size, self.count, least)
         if self._file.size != self._max_entries * size:
             self._file.truncate(self._max_entries * size)
 
     def trim(self) -> None:
-        """Cut the file to its entries, as when the segment is rolled."""
+        """Cut the file after its entries, as when the segment is rolled."""
         self.resize(0)
 
     def sync(self) -> None:

@@ -8,7 +8,7 @@
     cluster.id=T2RyYWRla0ZpeHR1cmVzQQ
 
 Java's properties format: `#` and `!` begin a comment; the key ends at the first `=`, `:` or blank; a backslash escapes.
-A key that is there twice is damage: of two identities neither can be believed.
+A key that occurs twice is damage: neither of two identities can be trusted.
 
 Source in Kafka: `MetaProperties`, `PropertiesUtils`; in Java: `java.util.Properties`.
 """
@@ -59,7 +59,7 @@ def _escape(text: str) -> str:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read Java properties; the last of several values of a key wins."""
+    """Read Java properties; of several values for a key the last one counts."""
     return dict(_properties(text))
 
 
@@ -88,7 +88,7 @@ def format_properties(properties: dict[str, str], comments: tuple[str, ...]) -> 
 
 
 def timestamp_comment(now: datetime) -> str:
-    """Return a date as `java.util.Date` writes it, whatever the locale."""
+    """Return a date as `java.util.Date` writes it, in any locale."""
     days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
     now = now.astimezone(UTC)
@@ -111,7 +111,7 @@ class MetaProperties:
     Attributes:
         cluster_id: The cluster's id, as text; version 0 may have none.
         node_id: The broker's number.
-        directory_id: The directory's own id; version 0 has none, and version 1 of Kafka before 3.7 neither.
+        directory_id: The directory's own id; None in version 0, and in version 1 before Kafka 3.7.
         version: 0 with ZooKeeper, 1 with KRaft.
         comments: The comment lines, without `#`.
     """
@@ -127,18 +127,18 @@ class MetaProperties:
         """Read the file's text.
 
         Raises:
-            CheckpointError: A property is missing, is there twice or is not what it should be.
+            CheckpointError: A property is missing, occurs twice or has an invalid value.
         """
         comments = tuple(line[1:] for line in _LINE_END.split(text) if line.startswith("#"))
         properties: dict[str, str] = {}
         for key, value in _properties(text):
             if key in properties:
-                raise CheckpointError(f"{key[:40]!r} is there twice", path=path)
+                raise CheckpointError(f"{key[:40]!r} occurs twice", path=path)
             properties[key] = value
         version = _number(properties, "version", path, default="0")
         if version not in {0, 1}:
             raise CheckpointError(f"version {version} is unknown", path=path)
-        # Of version 0 Kafka demands nothing; but no Kafka ever wrote one that does not name its broker.
+        # In version 0 Kafka requires nothing; but every Kafka wrote the id of its broker.
         node_id = _number(properties, "node.id" if version else "broker.id", path)
         cluster_id = properties.get("cluster.id")
         if version and cluster_id is None:
@@ -150,15 +150,15 @@ class MetaProperties:
             except ValueError as error:
                 raise CheckpointError(f"directory.id: {error}", path=path) from error
             if directory_id.int < RESERVED_BELOW:
-                raise CheckpointError(f"directory.id {format_uuid(directory_id)} is one of Kafka's own", path=path)
+                raise CheckpointError(f"directory.id {format_uuid(directory_id)} is reserved by Kafka", path=path)
         return cls(cluster_id, node_id, directory_id, version, comments)
 
     @classmethod
     def read(cls, path: Path) -> MetaProperties | None:
-        """Read the file; `None` where it is absent.
+        """Read the file; `None` if it is missing.
 
         Raises:
-            FormatError: A property is missing, is there twice or is not what it should be; or this is no file.
+            FormatError: A property is missing, occurs twice or has an invalid value; or this is not a regular file.
         """
         try:
             return cls.parse(read_file(path, _MAX_BYTES).decode("latin-1"), path=path)

@@ -1,10 +1,10 @@
-"""A file of metadata batches, a segment or a snapshot, read in order and believed batch by batch.
+"""A file of metadata batches, a segment or a snapshot, read in order and checked batch by batch.
 
     | batch at 0..9, epoch 3 | batch at 10..10, epoch 3 | batch at 11..15, epoch 4 | ...
 
-The checksum of a batch covers neither its base offset nor its epoch. Here both can be checked all the same: the
-metadata log is never compacted, so every batch begins where the one before it ended, and an epoch never falls. A file
-is read a part at a time, so one that is nothing but a great hole costs no memory.
+The checksum of a batch covers neither its base offset nor its epoch. Here both can be checked nevertheless: the
+metadata log is never compacted, so every batch begins where the previous one ended, and an epoch never decreases. A
+file is read in parts, so that a file that is mostly a hole costs no memory.
 
 Source in Kafka: `RecordsBatchReader`, `KafkaRaftClient.MAX_BATCH_SIZE_BYTES`.
 """
@@ -24,7 +24,7 @@ from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.regular_files import open_file, read_at
 
 MAX_BATCH_BYTES = 8 << 20
-"""Kafka writes no longer batch into the metadata log, nor into a snapshot of it."""
+"""Kafka writes no longer batch into the metadata log or a snapshot of it."""
 
 _CHUNK_BYTES = 1 << 20
 _SEARCH_BYTES = 32 << 20
@@ -35,7 +35,7 @@ class MetadataBatch(NamedTuple):
 
     Attributes:
         position: Where it starts in the file.
-        header: Its header; the position in it is of no use.
+        header: Its header, whose `position` is not that in the file.
         records: Its records.
     """
 
@@ -45,26 +45,26 @@ class MetadataBatch(NamedTuple):
 
 
 class BatchFile:
-    """An iterator over the batches of a file, up to its end or to the first that cannot be believed.
+    """An iterator over the batches of a file, up to its end or to the first invalid batch.
 
     Args:
         path: The file.
-        next_offset: Where its first batch begins.
-        epoch: The least epoch of its first batch.
-        epochs: The epochs that there were, and where they began; empty where that is not known.
+        next_offset: The offset that its first batch begins with.
+        epoch: The least epoch that its first batch may have.
+        epochs: The epochs, and where they began; empty if they are not known.
 
     Attributes:
         path: The file.
         size: How many bytes it has.
-        position: Where the next batch starts, or the one that cannot be believed.
+        position: Where the next batch starts, or the invalid one.
         next_offset: The offset after the last batch.
         epoch: The epoch of the last batch.
-        damage: Why the iterator stopped before the end.
-        may_be_torn: Whether a crash may have left the damage: it is no whole batch that is out of its place.
+        damage: Why the iterator stopped before the end; None if it did not.
+        may_be_torn: Whether a crash may have left the damage: it is not a complete batch at a wrong place.
 
     Raises:
-        FormatError: It is no file, or the records of a whole batch cannot be read.
-        FileNotFoundError: There is none.
+        FormatError: It is not a regular file, or the records of a complete batch cannot be read.
+        FileNotFoundError: The file does not exist.
     """
 
     def __init__(self, path: Path, *, next_offset: int = 0, epoch: int = 0, epochs: Sequence[EpochEntry] = ()) -> None:
@@ -113,11 +113,11 @@ class BatchFile:
                 if not wanted:
                     self.damage = type(scan.damage)(scan.damage.reason, path=self.path, position=self.position)
             elif len(data) < min(_CHUNK_BYTES, self.size - start):
-                # It has become shorter since.
+                # The file has become shorter.
                 self.size = start + len(data)
 
     def _size_of_more(self, data: bytes, position: int, damage: FormatError) -> int:
-        """Return how many bytes have to be read for a batch that the part read so far cuts; 0 where none does."""
+        """Return how many bytes must be read to complete a batch that the part read so far cuts; 0 if it cuts none."""
         left = self.size - self.position
         if not isinstance(damage, TruncatedBatchError) or len(data) - position >= left:
             return 0
@@ -130,7 +130,7 @@ class BatchFile:
         expected, found = self.next_offset, header.base_offset
         if found != expected:
             reason = f"offset {found} follows {expected - 1}" if expected else f"the first offset is {found}, not 0"
-            # Where the start of a batch did not reach the disk there are zeros, and no checksum covers its first bytes.
+            # If the start of a batch did not reach the disk, it reads as zeros, and no checksum covers its first bytes.
             torn = any(found == expected & ((1 << 8 * bytes_left) - 1) for bytes_left in range(8))
             self._refuse(reason, may_be_torn=torn and self.position + header.size_bytes == self.size)
         elif header.magic != 2:
@@ -138,19 +138,19 @@ class BatchFile:
         elif header.partition_leader_epoch < self.epoch:
             self._refuse(f"epoch {header.partition_leader_epoch} follows epoch {self.epoch}")
         elif self._epochs and found >= self._epochs_from and header.partition_leader_epoch not in self._epochs:
-            self._refuse(f"epoch {header.partition_leader_epoch} is none of those in leader-epoch-checkpoint")
+            self._refuse(f"epoch {header.partition_leader_epoch} is not in leader-epoch-checkpoint")
 
     def _refuse(self, reason: str, *, may_be_torn: bool = False) -> None:
         self.damage = CorruptRecordError(reason, path=self.path, position=self.position)
         self.may_be_torn = may_be_torn
 
     def find_more(self) -> int | None:
-        """Return where, after the damage, the next whole batch starts; None where nothing follows."""
+        """Return where the next complete batch after the damage starts; None if there is none."""
         position = self.position
         while position < self.size:
             data = read_at(self._file, self.path, position, _SEARCH_BYTES + MAX_BATCH_BYTES)
             zeros = len(data) - len(data.lstrip(b"\0"))
-            # A hole is passed over at once; but offset and size, with which a batch starts, may begin with zeros.
+            # A hole is skipped at once; but offset and size, with which a batch starts, may begin with zeros.
             if zeros < len(data):
                 found = find_batch(data, max(0, zeros - LOG_OVERHEAD), minimum_offset=self.next_offset)
                 if found is not None:

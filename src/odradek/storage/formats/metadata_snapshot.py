@@ -2,10 +2,10 @@
 
     control batch   SnapshotHeader [KRaftVersion KRaftVoters]        offset 0
     data batches    metadata records
-    control batch   SnapshotFooter                                   without it the file is not whole
+    control batch   SnapshotFooter                                   without it the file is incomplete
 
-A snapshot lies in the metadata partition's folder and is named by the offset and epoch that it reaches;
-`bootstrap.checkpoint` lies in the log directory and holds what a controller writes first into an empty log.
+A snapshot is in the metadata partition's folder, named by the offset and epoch that it reaches. `bootstrap.checkpoint`
+is in the log directory and holds the records that a controller first writes into an empty log.
 
 Source in Kafka: `RecordsSnapshotWriter`, `BootstrapDirectory`, `BatchFileWriter`.
 """
@@ -45,8 +45,8 @@ class Snapshot:
 
     Attributes:
         header: Its first record.
-        batches: The metadata records, as bytes: where each batch starts, and what is in it.
-        voters: The voters, where it names them.
+        batches: The metadata records, as bytes: for each batch its position in the file, and its records.
+        voters: The voters, if it names them.
     """
 
     header: SnapshotHeader
@@ -63,8 +63,8 @@ def read_snapshot(path: Path) -> Snapshot:
     """Read a snapshot or `bootstrap.checkpoint`.
 
     Raises:
-        FormatError: It is damaged, or not whole from its header to its footer.
-        FileNotFoundError: There is none.
+        FormatError: It is damaged, or incomplete: without its header or its footer.
+        FileNotFoundError: The file does not exist.
     """
     first: SnapshotHeader | None = None
     batches: list[tuple[int, tuple[bytes | None, ...]]] = []
@@ -99,8 +99,8 @@ def format_snapshot(values: Iterable[bytes | None], *, voters: Sequence[Voter] =
 
     Args:
         values: The metadata records.
-        voters: The voters; where there are any, `kraft.version` is 1.
-        logged_ms: When the last record that it covers was appended; 0 for `bootstrap.checkpoint`.
+        voters: The voters; if there are any, `kraft.version` is 1.
+        logged_ms: When the last record that it covers was appended, in ms; 0 for `bootstrap.checkpoint`.
     """
     now = now_ms()
     offset = 0
@@ -125,7 +125,7 @@ def format_snapshot(values: Iterable[bytes | None], *, voters: Sequence[Voter] =
 
 
 def _batches(values: Iterable[bytes | None]) -> Iterator[list[bytes | None]]:
-    """Give the values of each batch: not too many, and not too long."""
+    """Yield the values of each batch: not too many, and not too long."""
     part: list[bytes | None] = []
     size = 0
     for value in values:

@@ -4,7 +4,7 @@
 
 The offset is the last one of a batch, relative to the segment's base offset; the position is where that batch starts
 (before Kafka 4, where the append that ended with it started). An entry is added about every `index.interval.bytes`,
-so a look-up gives the nearest entry at or below an offset and the segment is scanned from there.
+so a look-up finds the nearest entry at or below an offset, and the segment is scanned from there.
 
 Source in Kafka: `OffsetIndex`.
 """
@@ -39,7 +39,7 @@ class OffsetIndex(IndexFile):
         return OffsetPosition(self.base_offset + relative_offset, position)
 
     def entries(self) -> Iterator[OffsetPosition]:
-        """Give every entry in turn."""
+        """Yield every entry, in order."""
         return map(self.entry, range(self.count))
 
     def last_entry(self) -> OffsetPosition:
@@ -47,7 +47,7 @@ class OffsetIndex(IndexFile):
         return self.entry(self.count - 1) if self.count else OffsetPosition(self.base_offset, 0)
 
     def floor_position(self, position: int) -> int:
-        """Return the number of the last entry whose position is at most `position`; -1 where there is none."""
+        """Return the number of the last entry whose position is at most `position`; -1 if there is none."""
         return -1 if position < 0 else self._floor(min(position, MAX_RELATIVE_OFFSET).to_bytes(4, "big"), column=4)
 
     def lookup(self, offset: int) -> OffsetPosition:
@@ -56,7 +56,7 @@ class OffsetIndex(IndexFile):
         return OffsetPosition(self.base_offset, 0) if number < 0 else self.entry(number)
 
     def upper_bound(self, position: int) -> OffsetPosition | None:
-        """Return the first entry at or after a position of the segment, or `None`."""
+        """Return the first entry at or after a position in the segment, or `None`."""
         number = self.floor_position(position - 1) + 1
         return self.entry(number) if number < self.count else None
 
@@ -64,7 +64,7 @@ class OffsetIndex(IndexFile):
         """Compare every entry with the one before it.
 
         Raises:
-            CorruptIndexError: The size is not of whole entries, or offsets or positions do not increase.
+            CorruptIndexError: The size is not a whole number of entries, or offsets or positions do not increase.
         """
         self.check_size()
         last = OffsetPosition(self.base_offset - 1, -1)
@@ -99,7 +99,7 @@ class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
         """Add an entry.
 
         Raises:
-            LogError: The index is full, or the offset is not above the last one, or too far from the base offset.
+            LogError: The index is full, or the offset is not above the last one, or is too far from the base offset.
         """
         if self.is_full:
             raise self._full()
@@ -113,5 +113,5 @@ class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
         return self._current.lookup(offset)
 
     def upper_bound(self, position: int) -> OffsetPosition | None:
-        """Return the first entry at or after a position of the segment, or `None`."""
+        """Return the first entry at or after a position in the segment, or `None`."""
         return self._current.upper_bound(position)

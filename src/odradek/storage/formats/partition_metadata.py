@@ -3,7 +3,7 @@
     version: 0
     topic_id: x1aKva0FS9aP4CPblmQDiw          no line end: 43 bytes
 
-A folder without it is stray to Kafka. Source in Kafka: `PartitionMetadataFile` (KIP-516).
+To Kafka a folder without it is stray. Source in Kafka: `PartitionMetadataFile` (KIP-516).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def format_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def read_partition_metadata(path: Path) -> UUID | None:
-    """Return the topic's id; `None` where the file is absent.
+    """Return the topic's id; `None` if the file is missing.
 
     Raises:
         FormatError: The file is not of the form that Kafka reads, or is no file.

@@ -1,12 +1,12 @@
-"""`<offset>.snapshot`: what a partition knew about its producers when its log ended at that offset.
+"""`<offset>.snapshot`: a partition's state of its producers when its log ended at that offset.
 
     | version: int16 = 1 | crc: uint32 | count: int32 | entry * count |      crc: CRC-32C of what follows it
 
     | producer_id: int64 | producer_epoch: int16 | last_sequence: int32 | last_offset: int64 | offset_delta: int32
     | last_timestamp: int64 | coordinator_epoch: int32 | current_transaction_first_offset: int64 |    46 bytes an entry
 
-Only the last batch of each producer is kept. `offset_delta` is the number of the batch's records less one; -1 stands
-for "none" everywhere.
+Only the last batch of each producer is kept. `offset_delta` is the number of the batch's records minus one; -1 means
+"none" everywhere.
 
 Source in Kafka: `ProducerStateManager`, `ProducerStateEntry`.
 """
@@ -35,7 +35,7 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class ProducerSnapshotEntry:
-    """What a snapshot holds of one producer; -1 where there is nothing."""
+    """The state of one producer in a snapshot; -1 means none."""
 
     producer_id: int
     producer_epoch: int
@@ -51,7 +51,7 @@ def parse_snapshot(data: Buffer, *, path: Path | None = None) -> list[ProducerSn
     """Read a snapshot.
 
     Raises:
-        FormatError: The version is unknown, the checksum differs, or the bytes are not as many as the count says.
+        FormatError: The version is unknown, the checksum differs, or the size does not match the count.
     """
     crc = _check_header(data, len(data), path)
     actual = crc32c(memoryview(data)[_CRC_END:])
@@ -61,9 +61,9 @@ def parse_snapshot(data: Buffer, *, path: Path | None = None) -> list[ProducerSn
 
 
 def _check_header(data: Buffer, size: int, path: Path | None) -> int:
-    """Return the checksum that a snapshot of `size` bytes claims, once version and count fit."""
+    """Return the checksum in a snapshot of `size` bytes, after checking version and count."""
     if len(data) < _HEADER.size:
-        raise FormatError(f"{len(data)} bytes are no producer snapshot", path=path, position=0)
+        raise FormatError(f"{len(data)} bytes are too few for a producer snapshot", path=path, position=0)
     version, crc, count = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise FormatError(f"version {version} is unknown", path=path, position=0)
@@ -93,11 +93,11 @@ def format_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
 
 
 def read_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
-    """Read a snapshot file: not before its size is what its header says.
+    """Read a snapshot file, after checking that its size is what its header says.
 
     Raises:
-        FormatError: It cannot be believed; Kafka deletes it then and takes the one before it.
-        OSError: There is none, or the disk failed.
+        FormatError: It is damaged. Kafka then deletes it and uses the previous one.
+        OSError: It does not exist, or the disk failed.
     """
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size

@@ -5,7 +5,7 @@
     {"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],
      "data_version":0}                                                                          before KIP-853
 
-Kafka reads the first line and passes over fields that it does not know. Here they are damage, and so is a second line:
+Kafka reads the first line and ignores fields that it does not know. Here unknown fields and a second line are damage:
 Kafka writes neither.
 
 Source in Kafka: `FileQuorumStateStore`, `QuorumStateData`, `ElectionState`.
@@ -26,7 +26,7 @@ from odradek.storage.regular_files import read_file
 
 QUORUM_STATE = "quorum-state"
 NONE = -1
-"""No leader is known, no vote was given."""
+"""No leader is known; no vote was given."""
 
 _MAX_BYTES = 1 << 20
 _FIELDS = {
@@ -43,8 +43,8 @@ class QuorumState:
         leader_id: Who leads, or -1.
         leader_epoch: The epoch.
         voted_id: Who was voted for, or -1.
-        voted_directory_id: The log directory of whom was voted for; zero in version 0.
-        version: Of the file: 0 before KIP-853, 1 since.
+        voted_directory_id: The log directory of the controller that was voted for; zero in version 0.
+        version: The version of the file: 0 before KIP-853, 1 since.
         cluster_id: Version 0 only, and empty there too.
         applied_offset: Version 0 only.
         current_voters: The voters' ids; version 0 only.
@@ -71,7 +71,7 @@ def parse_quorum_state(text: str, *, path: Path | None = None) -> QuorumState:
     except ValueError as error:
         raise CheckpointError(f"this is not a line of JSON: {error}", path=path) from error
     except RecursionError as error:
-        raise CheckpointError("this is not a line of JSON: it goes too deep", path=path) from error
+        raise CheckpointError("this is not a line of JSON: it is nested too deeply", path=path) from error
     try:
         return _election(found)
     except ValueError as error:
@@ -109,7 +109,7 @@ def _election(found: Any) -> QuorumState:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a field is there twice")
+        raise ValueError("a field occurs twice")
     return found
 
 
@@ -128,7 +128,7 @@ def _text(fields: dict[str, Any], name: str) -> str:
 
 
 def read_quorum_state(path: Path) -> QuorumState | None:
-    """Read the file; `None` where it is absent: no controller has started here yet.
+    """Read the file; `None` if it is missing: no controller has started here yet.
 
     Raises:
         FormatError: The file is not of the form that Kafka writes, or is no file.

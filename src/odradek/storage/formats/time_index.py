@@ -2,7 +2,7 @@
 
     | timestamp: int64 | relative offset: int32 |      12 bytes an entry, big-endian, neither column decreasing
 
-An entry says: so far the greatest timestamp of any batch is this one, and the first batch that has it ends with that
+An entry says: this is the greatest timestamp of any batch so far, and the first batch that has it ends with that
 offset. So no batch before the one of the greatest entry at or below a timestamp can have a record at or above that
 timestamp. A segment without timestamps (v0) has no entries.
 
@@ -37,7 +37,7 @@ class TimeIndex(IndexFile):
     OFFSET_COLUMN = 8
 
     def _used_entries(self, descriptor: int, capacity: int) -> int:
-        # A segment whose only record has offset 0 and timestamp 0 gives a single entry of zeros, no padding.
+        # A segment whose only record has offset 0 and timestamp 0 has a single entry of zeros, which is not padding.
         return super()._used_entries(descriptor, capacity) if capacity != 1 else 1
 
     def entry(self, number: int) -> TimestampOffset:
@@ -46,7 +46,7 @@ class TimeIndex(IndexFile):
         return TimestampOffset(timestamp, self.base_offset + relative_offset)
 
     def entries(self) -> Iterator[TimestampOffset]:
-        """Give every entry in turn."""
+        """Yield every entry, in order."""
         return map(self.entry, range(self.count))
 
     def last_entry(self) -> TimestampOffset:
@@ -54,7 +54,7 @@ class TimeIndex(IndexFile):
         return self.entry(self.count - 1) if self.count else TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def floor_entry_of_timestamp(self, timestamp: int) -> int:
-        """Return the number of the last entry whose timestamp is at most `timestamp`; -1 where there is none."""
+        """Return the number of the last entry whose timestamp is at most `timestamp`; -1 if there is none."""
         return -1 if timestamp < 0 else self._floor(min(timestamp, MAX_TIMESTAMP).to_bytes(8, "big"))
 
     def lookup(self, timestamp: int) -> TimestampOffset:
@@ -66,7 +66,7 @@ class TimeIndex(IndexFile):
         """Compare every entry with the one before it.
 
         Raises:
-            CorruptIndexError: The size is not of whole entries, or timestamps or offsets decrease.
+            CorruptIndexError: The size is not a whole number of entries, or timestamps or offsets decrease.
         """
         self.check_size()
         last = TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -94,21 +94,21 @@ class WritableTimeIndex(WritableIndexFile[TimeIndex]):
 
     @property
     def is_full(self) -> bool:
-        """Whether only the place is left that is kept for the entry at the roll."""
+        """Whether the only free place is the one that is reserved for the entry at the roll."""
         return self.count >= self._max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
-        """Add an entry where the timestamp is above the last one.
+        """Add an entry if the timestamp is above the last one.
 
         Args:
             timestamp: The greatest timestamp of the segment so far.
             offset: The last offset of the first batch that has it.
-            at_roll: Whether the entry may take the place that is kept for it.
+            at_roll: Whether the entry may take the reserved place.
 
         Raises:
             LogError: The index is full, or the timestamp or the offset is below the last one.
         """
-        # What recovery wrote may have taken the kept place: at the roll there is nothing left to add then.
+        # Recovery may have used the reserved place: then there is nothing left to add at the roll.
         if self.is_full if not at_roll else timestamp > self.last_entry.timestamp and self._is_out_of_room:
             raise self._full()
         last = self.last_entry

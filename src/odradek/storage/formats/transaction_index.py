@@ -1,11 +1,11 @@
-"""`.txnindex`: the aborted transactions whose ABORT marker lies in this segment.
+"""`.txnindex`: the aborted transactions whose ABORT marker is in this segment.
 
     | version: int16 = 0 | producer_id: int64 | first_offset: int64 | last_offset: int64 | last_stable_offset: int64 |
 
-34 bytes an entry, in the order of the markers. `last_offset` is the marker's; the data may lie in earlier segments.
-`last_stable_offset` is the one after the abort: the first offset of the oldest other open transaction, else the offset
-after the marker; an entry whose last stable offset is at or above an offset is the last that concerns anything below
-it. The file exists only where there is an entry; bytes after the last whole entry are ignored.
+34 bytes an entry, in the order of the markers. `last_offset` is that of the marker; the data may be in earlier
+segments. `last_stable_offset` is that after the abort: the first offset of the oldest other open transaction, or the
+offset after the marker. Once an entry's last stable offset is at or above an offset, no later entry concerns records
+below it. The file exists only if it has an entry; bytes after the last whole entry are ignored.
 
 Source in Kafka: `TransactionIndex`, `AbortedTxn`.
 """
@@ -23,7 +23,7 @@ from odradek.storage.regular_files import read_file
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
 _MAX_BYTES = 1 << 30
-"""Far more than there can be markers in a segment."""
+"""Far more than a segment can have markers."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -56,13 +56,13 @@ def format_transaction(transaction: AbortedTransaction) -> bytes:
 
 
 class TransactionIndex:
-    """A transaction index, read as a whole; an absent file is an index without entries.
+    """A transaction index, read as a whole; a missing file is an index without entries.
 
     Attributes:
         path: The file.
         base_offset: The segment's base offset.
         transactions: The entries.
-        is_as_written: Whether their bytes are those that Kafka writes: it looks at a part of the version only.
+        is_as_written: Whether the bytes are those that Kafka writes; Kafka checks only a part of the version.
     """
 
     def __init__(self, path: Path, base_offset: int) -> None:
@@ -90,7 +90,7 @@ class TransactionIndex:
         self.is_as_written = data.startswith(b"".join(map(format_transaction, self.transactions)))
 
     def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Return the transactions that concern a range, and whether those of later segments cannot concern it."""
+        """Return the transactions that concern a range of offsets, and whether no entry of later segments can."""
         found = []
         for transaction in self.transactions:
             if transaction.last_offset >= start_offset and transaction.first_offset < end_offset:
@@ -100,10 +100,10 @@ class TransactionIndex:
         return found, False
 
     def check(self) -> None:
-        """Compare the entries with the segment and with one another.
+        """Compare the entries with the segment and with each other.
 
         Raises:
-            CorruptIndexError: A marker lies before the segment, or not after the one before it.
+            CorruptIndexError: A marker is before the segment, or not after the previous one.
         """
         last_offset = self.base_offset - 1
         for number, transaction in enumerate(self.transactions):
@@ -140,7 +140,7 @@ class WritableTransactionIndex(TransactionIndex):
         self.transactions.append(transaction)
 
     def go_back(self, count: int) -> None:
-        """Keep only the first entries: those after them were written for an append that was not completed."""
+        """Keep only the first entries: the others were written for an append that was not completed."""
         del self.transactions[count:]
         if self._file is not None and self._file.size > count * _ENTRY.size:
             self._file.truncate(count * _ENTRY.size)

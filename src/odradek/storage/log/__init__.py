@@ -1,1 +1,1 @@
-"""One log, a partition's folder of segments: read, appended to, recovered, brought to the disk."""
+"""One log, a partition's folder of segments: read, appended to, recovered, flushed."""

@@ -1,4 +1,4 @@
-"""Batches on their way into a log: numbered, held against the producers' states, in as many segments as they need.
+"""Appends batches to a log: numbers them, checks them against the producers' states, and splits them between segments.
 
     built batches      (a producer's records)   offsets given       |
     one batch          (a client, the broker)   checked, numbered   | -> producers? -> roll? -> `LocalLog.append`
@@ -30,15 +30,15 @@ from odradek.storage.producers.producer_state_manager import AppendCheck
 from odradek.storage.topic_config import TopicConfig
 
 _LAST_OFFSET = (1 << 63) - 2
-"""The log end offset comes after it, and has to be an offset as well."""
+"""The greatest offset of a record: the log end offset after it must be a valid offset as well."""
 
 
 class Appended(NamedTuple):
-    """What an append has done.
+    """The result of an append.
 
     Attributes:
-        result: For its caller.
-        end_offset: The log end offset after it.
+        result: The answer to the caller.
+        end_offset: The log end offset after the append.
         rolled: Whether a segment was rolled.
     """
 
@@ -55,12 +55,12 @@ class _PerThread(threading.local):
 _kept = _PerThread()
 
 
-# A topic's setting has two words that a producer's has not.
+# A topic's `compression.type` has two values that a producer's does not have.
 _CODECS = {**CODECS, "producer": None, "uncompressed": Codec.NONE}
 
 
 def append_rules(config: TopicConfig) -> AppendRules:
-    """Return what a topic's settings ask of the batches that are appended to it."""
+    """Return what a topic's settings require of the batches that are appended to it."""
     levels = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,
@@ -79,7 +79,7 @@ def append_rules(config: TopicConfig) -> AppendRules:
 
 
 class Appender:
-    """Appends to one log. Who does anything holds the log's LOG lock.
+    """Appends to one log. The caller holds the log's LOG lock.
 
     Args:
         local: The log's segments.
@@ -89,7 +89,7 @@ class Appender:
         clock: The time, in ms.
 
     Attributes:
-        rules: What the settings say of appends.
+        rules: What the settings require of appends.
     """
 
     def __init__(
@@ -108,24 +108,24 @@ class Appender:
         self._in_parts = Changes(disk)
 
     def configure(self, config: TopicConfig) -> None:
-        """Go by other settings from now on."""
+        """Use other settings from now on."""
         self.rules = append_rules(config)
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether an append of several segments is under way, or was interrupted."""
+        """Whether an append to several segments is in progress, or was interrupted."""
         return self._in_parts.is_unsettled
 
     def settle(self) -> None:
-        """Bring the append to its end that an exception interrupted, if one did."""
+        """Complete an append that an exception interrupted, if there is one."""
         self._in_parts.settle()
 
     def append_built(self, built: bytearray, leader_epoch: int) -> Appended:
-        """Append batches that were built here; they may take several segments.
+        """Append batches that were built here; they may need several segments.
 
         Args:
             built: The batches, which get their offsets in place.
-            leader_epoch: The epoch that they are written in.
+            leader_epoch: The leader epoch that they are written in.
         """
         first_offset = self._local.log_end_offset
         headers = numbered(built, first_offset, leader_epoch)
@@ -215,7 +215,7 @@ class Appender:
         transaction_version: int = 0,
         supports_epoch_bump: bool = False,
     ) -> tuple[AppendCheck, bool]:
-        """Append batches to one segment; return what the producers' checks say, and whether a segment was rolled."""
+        """Append batches to one segment; return the producers' checks, and whether a segment was rolled."""
         local, size, last = self._local, len(data), headers[-1]
         if size > local.limits.segment_bytes:
             reason = f"{size} bytes of batches are above segment.bytes of {local.limits.segment_bytes}"
@@ -253,7 +253,7 @@ class Appender:
 
 
 class _InParts:
-    """Batches that take several segments."""
+    """Batches that need several segments."""
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ class _InParts:
             self._write(part)
 
     def settle(self) -> None:
-        """Where it has begun, bring it to its end."""
+        """If it has begun, complete it."""
         self._local.settle()
         end_offset = self._local.log_end_offset
         left = [part for part in self._parts if part[0].base_offset >= end_offset]

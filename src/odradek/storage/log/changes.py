@@ -1,12 +1,12 @@
-"""Changes of a log, each of them whole or not at all, whatever exception comes in between.
+"""Changes of a log that happen completely or not at all, even if an exception interrupts them.
 
     carry_out(change)   change.apply() ------------------------------------> done
                                    | Ctrl-C, a time-out, no memory left
                                    v
-                        change.settle()   finishes it, or undoes it, by how far it came   -> the exception goes on
+                       change.settle()   completes or undoes it, depending on how far it came   -> the exception goes on
 
-An exception out of a signal's handler may come between any two bytecodes, within `settle` too: then the next one to
-change the log settles it first. Where the disk has failed nothing is settled: what is on it is unknown.
+An exception from a signal handler may come between any two bytecodes, also within `settle`. Then the next change of the
+log settles it first. If the disk has failed, nothing is settled: what is on it is unknown.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Change(Protocol):
         """Do it."""
 
     def settle(self) -> None:
-        """Finish it or undo it, after an exception ended `apply`, or an earlier `settle`, anywhere."""
+        """Complete or undo it, after an exception interrupted `apply`, or an earlier `settle`, anywhere."""
 
 
 class Changes:
-    """The changes of one log, one at a time. Who makes one holds the log's LOG lock.
+    """The changes of one log, one at a time. The caller holds the log's LOG lock.
 
     Args:
         disk: The way to the disk.
@@ -49,11 +49,11 @@ class Changes:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a change is under way, or was interrupted."""
+        """Whether a change is in progress, or was interrupted."""
         return self._unfinished is not None
 
     def settle(self) -> None:
-        """Settle what an exception interrupted, if anything."""
+        """Settle an interrupted change, if there is one."""
         change = self._unfinished
         if change is not None and self._disk.failure is None:
             change.settle()

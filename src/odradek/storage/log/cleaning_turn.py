@@ -1,10 +1,10 @@
-"""Whose turn it is to work on the sealed segments of one log: the cleaner's, or that of somebody who removes them.
+"""Whose turn it is to work on the sealed segments of one log: the cleaner's, or that of a thread removing them.
 
     cleaner   | round .......... | is_wanted? -> drops the round
     others                         delete_old_segments | delete_topic | close
 
-One round at a time happens to a log. Who removes segments asks for the turn; the cleaner, which looks now and then,
-gives it up and tries again later.
+Only one thread works on them at a time. A thread that removes segments asks for the turn; the cleaner, which checks now
+and then, gives it up and tries again later.
 
 Source in Kafka: `LogCleanerManager.inProgress`, `LogCleanerManager.abortAndPauseCleaning`.
 """
@@ -18,9 +18,9 @@ class CleaningTurn:
     """The turn of one log. Any thread may ask for it.
 
     Attributes:
-        lock: Held by whoever has the turn.
-        is_wanted: Whether somebody waits for it, or did when the cleaner looked last.
-        failure: Why the log cannot be cleaned; it is left alone until it is opened again.
+        lock: Held by the thread that has the turn.
+        is_wanted: Whether another thread waits for the turn, or did when the cleaner last checked.
+        failure: Why the log cannot be cleaned; it is not tried again until the log is opened again.
     """
 
     def __init__(self) -> None:
@@ -34,6 +34,6 @@ class CleaningTurn:
         return self.lock
 
     def give_way(self) -> bool:
-        """Return whether somebody asked since the last time; for the cleaner, which has the turn."""
+        """Return whether a thread has asked since the last call; for the cleaner, which has the turn."""
         wanted, self.is_wanted = self.is_wanted, False
         return wanted

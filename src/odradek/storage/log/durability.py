@@ -3,8 +3,8 @@
     | sealed | sealed | sealed        | active        |
     0                 ^ recovery point  ^ durable end   ^ log end offset
 
-All segments below the recovery point are on the disk with their indexes: recovery has no need to look at them. Up to
-the durable end the records are, without the indexes, which recovery can make again.
+All segments below the recovery point are on the disk with their indexes, so recovery skips them. All records below the
+durable end are on the disk, but not their indexes, which recovery can make again.
 
 Source in Kafka: `UnifiedLog.flush`, `LocalLog.markFlushed`.
 """
@@ -19,16 +19,16 @@ from odradek.storage.segment.segment import Segment
 
 
 class Durability:
-    """What of one log is on the disk. Who changes it holds the log's FLUSH lock, or its LOG lock for good.
+    """How much of one log is on the disk. Changes need the log's FLUSH lock, or its LOG lock for good.
 
     Args:
         disk: The way to the disk.
-        recovery_point: What is known to be on it.
+        recovery_point: The recovery point that is known.
 
     Attributes:
         recovery_point: All segments below it are on the disk, with their indexes.
         durable_end: All records below it are on the disk.
-        is_dirty: Whether anything was changed since the log was closed in order.
+        is_dirty: Whether the log was changed since it was last closed in order.
     """
 
     def __init__(self, disk: LogDisk, recovery_point: int, *, is_dirty: bool = False) -> None:
@@ -63,12 +63,12 @@ class Durability:
     def sync(self, segments: Sequence[Segment], end_offset: int, *, indexes: bool) -> None:
         """Return when all records below an offset are on the disk.
 
-        By their names: the files that are written to may be closed at any moment, as soon as they are rolled.
+        Files are synced by name: those that are written to may be closed at any moment, as soon as they are rolled.
 
         Args:
             segments: All segments, in order; the last one is active.
-            end_offset: The log end offset, at the latest when the segments were looked at.
-            indexes: Whether the indexes are to be on the disk as well.
+            end_offset: The log end offset, read no later than the segments.
+            indexes: Whether to sync the indexes as well.
 
         Raises:
             LogOfflineError: The disk failed, now or before.

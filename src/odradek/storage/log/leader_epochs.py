@@ -1,11 +1,11 @@
-"""The leaders' terms of a partition: which epoch each offset was written in.
+"""The leader epochs of a partition: which epoch each offset was written in.
 
     epoch          0        2          5
     offset   |-----|--------|----------|--------> log end
              start_offset   start_offset
 
-Epochs and start offsets only grow; whatever contradicts a new entry goes. Kept in `leader-epoch-checkpoint`, which is
-written at each change.
+Epochs and start offsets only increase: a new entry removes the ones that contradict it. They are kept in
+`leader-epoch-checkpoint`, which is written at each change.
 
 Source in Kafka: `LeaderEpochFileCache` (KIP-101, KIP-279, KIP-320).
 """
@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 
 class LeaderEpochCache:
-    """The epochs of one partition.
+    """The leader epochs of one partition.
 
     Args:
         directory: The partition's folder.
@@ -42,7 +42,7 @@ class LeaderEpochCache:
     def __init__(self, directory: Path, files: FileSystem = FILES) -> None:
         self.path = directory / LEADER_EPOCH_CHECKPOINT
         self._files = files
-        # Replaced as a whole once the file says the same, never changed: readers look at it.
+        # Replaced as a whole once the file has the new entries, and never changed: readers use it without a lock.
         self._entries: list[EpochEntry] = []
         for entry in read_leader_epochs(self.path):
             self._entries = self._with(self._entries, entry)
@@ -54,11 +54,11 @@ class LeaderEpochCache:
 
     @property
     def latest_epoch(self) -> int | None:
-        """The epoch that was written in last; None where there is none."""
+        """The last epoch; None if there is none."""
         return self._entries[-1].epoch if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that an epoch begins at an offset; where that is news, the file is written and True returned.
+        """Note that an epoch begins at an offset; if that is new, write the file and return True.
 
         Raises:
             ValueError: A number is negative.
@@ -70,7 +70,7 @@ class LeaderEpochCache:
         assigned = self._entries
         for entry in entries:
             if entry.epoch < 0 or entry.start_offset < 0:
-                raise ValueError(f"{entry} is not an epoch's")
+                raise ValueError(f"{entry} is not a valid epoch entry")
             assigned = self._with(assigned, entry)
         if assigned is self._entries:
             return False
@@ -95,7 +95,7 @@ class LeaderEpochCache:
         return entry.epoch < later.epoch and entry.start_offset < later.start_offset
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry | None:
-        """Return where an epoch ends, as OffsetForLeaderEpoch asks it.
+        """Return where an epoch ends, as OffsetForLeaderEpoch answers it.
 
         Args:
             epoch: The epoch asked for.
@@ -103,7 +103,7 @@ class LeaderEpochCache:
 
         Returns:
             The greatest known epoch at or below it, with its *end* offset. For an epoch before the first known one:
-            that epoch with the offset where the first known one starts. None where it is above the latest.
+            that epoch, with the start offset of the first known one. None if it is above the latest.
         """
         if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
             return None
@@ -119,7 +119,7 @@ class LeaderEpochCache:
         return self._entries[number - 1].epoch if number else None
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget the epochs that begin at or above an offset, since the log now ends there."""
+        """Forget the epochs that begin at or above an offset, since the log ends there now."""
         number = bisect_left(self._entries, end_offset, key=lambda entry: entry.start_offset)
         if end_offset >= 0 and number < len(self._entries):
             self._replace(self._entries[:number])
@@ -132,7 +132,7 @@ class LeaderEpochCache:
             self._replace([first, *self._entries[number:]])
 
     def clear(self) -> None:
-        """Forget every epoch, as when a message of an old format is appended, which has none."""
+        """Forget every epoch: a message of an old format, which has none, is appended."""
         if self._entries:
             self._replace([])
 

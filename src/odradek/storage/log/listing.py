@@ -1,11 +1,11 @@
-"""Which files of a partition's folder make up its segments, also in the middle of a compaction.
+"""Finds the segments of a partition among the files in its folder, also in the middle of a compaction.
 
-    0.log.cleaned    being written            not a segment; of a later `.swap` too it says that the swap is not to be
-    0.log.swap       complete, to replace     a segment: it stands for every one whose base offset lies in its range
+    0.log.cleaned    being written            not a segment; it also says that a later `.swap` must not be swapped in
+    0.log.swap       complete, to replace     a segment: it replaces all whose base offset is in its range
     0.log.deleted    replaced, to unlink      not a segment
 
-A name that appears, changes or goes changes the folder's own modification time: while that stays, only the last segment
-is looked at.
+When a file is created, renamed or removed, the folder's modification time changes. As long as that stays the same, only
+the last segment is looked at.
 
 Source in Kafka: `LogLoader`, `LogSegments`.
 """
@@ -36,17 +36,17 @@ _LISTINGS = 20
 _MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 
 _SETTLED_NS = 100_000_000
-"""A file system's clock ticks every few milliseconds: of changes in one tick the later ones do not show."""
+"""A file system's clock ticks every few milliseconds: later changes within the same tick are not visible."""
 
 
 class Listing:
-    """The segments of one partition that another program may be writing.
+    """The segments of a partition that another program may be writing.
 
     Args:
         path: The folder.
         topic_partition: Whose it is.
         opened: The register of open segments.
-        stable_offset: Returns the offset below which nobody cuts the log.
+        stable_offset: Returns the offset below which no program cuts the log.
 
     Attributes:
         segments: The segments, by base offset; replaced, never changed.
@@ -68,10 +68,10 @@ class Listing:
         """Look at the folder again.
 
         Raises:
-            UnknownTopicOrPartitionError: The folder is gone, or another one has its name.
+            UnknownTopicOrPartitionError: The folder is gone, or belongs to another topic now.
         """
         for _ in range(_LISTINGS):
-            # A file may go between the listing and a look at it.
+            # A file may be removed between the listing and a look at it.
             with suppress(FileNotFoundError):
                 self._look()
                 return
@@ -85,7 +85,7 @@ class Listing:
             raise self._unknown() from error
         identity = status.st_dev, status.st_ino
         if self._identity not in (None, identity):
-            # The topic was deleted, and made again under its name: this is not the log that was opened.
+            # The topic was deleted and created again: this is not the log that was opened.
             raise self._unknown()
         if self._listed == status.st_mtime_ns and self.segments:
             self.segments[-1].refresh()
@@ -101,7 +101,7 @@ class Listing:
 
     def _take_stock(self) -> None:
         offsets = self._list()
-        # Files that are renamed while the folder is listed may be missed; such work leaves marked files behind.
+        # Files that are renamed during the listing may be missed. Such work leaves files with a mark.
         for _ in range(_LISTINGS if any(suffix.endswith(_MARKS) for suffix in offsets) else 0):
             before, offsets = offsets, self._list()
             if offsets == before:
@@ -159,11 +159,11 @@ class Listing:
         if before is None:
             return segment.identify()
         if before.inode != inode or before is self.segments[-1]:
-            # Another file, or the one that was appended to until now: it was looked at before it was whole.
+            # It is another file, or the one that was the active segment and has grown since.
             before.refresh()
         return before
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close all files."""
         for segment in self.segments:
             segment.close()

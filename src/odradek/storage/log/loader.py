@@ -1,13 +1,14 @@
-"""Opens a partition's folder for writing: puts in order what a crash left, and finds out where the log ends.
+"""Opens a partition's folder for writing: cleans up after a crash, and finds out where the log ends.
 
-    1  leftovers     .deleted and .cleaned go; a .swap takes the place of the segments of its range
-    2  segments      an index without a segment goes; a segment whose offsets its index cannot hold is split; one that
-                     lacks an index is recovered
-    3  recovery      without a clean shutdown: every segment from the recovery point on is recovered, and what follows a
+    1  leftovers     .deleted and .cleaned are removed; a .swap replaces the segments of its range
+    2  segments      an index without a segment is removed; a segment with offsets that its index cannot hold is split;
+                     one that lacks an index is recovered
+    3  recovery      without a clean shutdown: every segment from the recovery point on is recovered; what follows a
                      segment that had to be cut is removed
-    4  the ends      log start and log end offset, leader epochs, producers: the newest snapshot and what came after it
+    4  the ends      log start and log end offset, leader epochs, producers: the newest snapshot and the batches after
+    it
 
-Loading a folder that was loaded before changes nothing.
+Loading a folder a second time changes nothing.
 
 Source in Kafka: `LogLoader`, `UnifiedLog.rebuildProducerState`.
 """
@@ -53,12 +54,12 @@ class LoadedLog:
     """A partition's folder in order.
 
     Attributes:
-        segments: The segments by base offset; none where the log is new, or lost all of them.
-        log_start_offset: The first offset that readers are given.
-        log_end_offset: After the last offset.
-        recovery_point: What is below it is on the disk.
+        segments: The segments by base offset; empty if the log is new, or lost all of them.
+        log_start_offset: The first offset that readers can get.
+        log_end_offset: The offset after the last record.
+        recovery_point: All records below it are on the disk.
         producers: The producers at the log end offset.
-        epochs: The leaders' terms.
+        epochs: The leader epochs.
         report: What had to be done.
     """
 
@@ -76,8 +77,8 @@ class LogLoader:
 
     Args:
         directory: The folder.
-        opened: The register of mapped segments.
-        is_clean: Whether whoever wrote it last closed it in order: then its files are believed.
+        opened: The register of open segments.
+        is_clean: Whether the last program that wrote it closed it in order: then its files are trusted.
         recovery_point: The checkpointed recovery point.
         log_start_offset: The checkpointed log start offset.
         index_interval_bytes: `index.interval.bytes`.
@@ -113,7 +114,7 @@ class LogLoader:
         self._is_folder_changed = False
         self._listed: list[tuple[SegmentFile, str]] | None = None
         self._epochs = LeaderEpochCache(directory, files)
-        # The base offset of the segment that holds the log start: what is below it is left of a deleted head.
+        # The base offset of the segment with the log start offset: segments below it are left of a deleted head.
         self._head = 0
 
     def load(self) -> LoadedLog:
@@ -121,8 +122,8 @@ class LogLoader:
 
         Raises:
             CheckpointError: `leader-epoch-checkpoint` is not of the form that Kafka reads.
-            BrokerError: A batch contradicts the state of its producer: such a log cannot be recovered.
-            CorruptRecordError: Nor can one with an offset below the base offset of its segment, or far above it.
+            BrokerError: A batch contradicts the state of its producer, so the log cannot be recovered.
+            CorruptRecordError: An offset is below the base offset of its segment, or far above it; likewise.
             OSError: The disk failed.
         """
         self._remove_leftovers()
@@ -133,7 +134,7 @@ class LogLoader:
         epochs = self._epochs.entries
         self._epochs.truncate_from_end(end_offset)
         if self._epochs.entries != epochs and not self._is_clean:
-            # An entry after the end may have kept out those of the batches.
+            # An entry after the log's end may have displaced those of the batches.
             self._derive_epochs(self._segments)
         if self._segments:
             start_offset = max(start_offset, self._segments[0].base_offset)
@@ -144,7 +145,8 @@ class LogLoader:
         if self._is_clean and self._segments and producers.has_transactions:
             self._check_transaction_index(self._segments)
         if self._is_folder_changed or not self._is_clean:
-            # Also what the crashed process did: a snapshot of another past must not come back, nor a segment get lost.
+            # This covers the crashed process too: a snapshot that was removed must not reappear, nor a segment
+            # disappear.
             self._files.sync_directory(self._directory)
         return LoadedLog(
             self._segments, start_offset, end_offset, recovery_point, producers, self._epochs, self._report
@@ -172,21 +174,21 @@ class LogLoader:
 
     def _remove_leftovers(self) -> None:
         for path in self._directory.glob("*" + TEMPORARY_SUFFIX):
-            # A file that was to take the place of another: the other still is what counts.
+            # A file that was to replace another: the other one still counts.
             self._files.unlink(path)
         listed = self._list()
         for named, name in listed:
             if named.suffix.endswith(DELETED_SUFFIX):
-                self._remove(name, "it was deleted before")
+                self._remove(name, "it had been deleted")
         cleaned = [(named, name) for named, name in listed if named.suffix.endswith(CLEANED_SUFFIX)]
         if not cleaned:
             return
         first = min(named.base_offset for named, _ in cleaned)
         for named, name in listed:
             if named.suffix.endswith(SWAP_SUFFIX) and named.base_offset >= first:
-                self._remove(name, "it is of a compaction that was not completed")
+                self._remove(name, "it belongs to a compaction that was not completed")
         for _, name in cleaned:
-            self._remove(name, "it is of a compaction that was not completed")
+            self._remove(name, "it belongs to a compaction that was not completed")
 
     def _complete_swaps(self) -> None:
         listed = self._list()
@@ -201,8 +203,8 @@ class LogLoader:
                 segment.close()
             for named, name in listed:
                 if not named.suffix.endswith(SWAP_SUFFIX) and named.base_offset in replaced:
-                    self._remove(name, "a compacted segment takes its place")
-        # Were the renames to reach the disk before the removals, segments would overlap after another crash.
+                    self._remove(name, "a compacted segment replaces it")
+        # If the renames reached the disk before the removals, segments would overlap after another crash.
         if self._is_folder_changed:
             self._files.sync_directory(self._directory)
         for base_offset in sorted({named.base_offset for named, _ in swapped}):
@@ -212,7 +214,7 @@ class LogLoader:
                 target = path.with_name(path.name.removesuffix(SWAP_SUFFIX))
                 self._report.add(RecoveryKind.SWAPPED, target, 0, path.stat().st_size, "the swap was complete")
                 self._files.rename(path, target)
-            # Were a later one on the disk first, the next to complete the swap would take it for one of those replaced.
+            # If a later one reached the disk first, the next load would take this one for a segment that it replaces.
             self._files.sync_directory(self._directory)
         self._listed = None
 
@@ -230,10 +232,10 @@ class LogLoader:
         self._head = max((base for base in bases if base <= self._log_start_offset), default=min(bases, default=0))
         for named, name in listed:
             if named.suffix == SNAPSHOT_SUFFIX and named.base_offset < self._head:
-                # What came after it may be gone: replayed from there, transactions that were decided would be open.
+                # The batches after it may be deleted: replaying from it would leave decided transactions open.
                 self._files.unlink(self._directory / name)
                 self._listed = None
-        # What is recovered later on anyhow is left alone here: a cut there means something to the segments after it.
+        # Segments that are recovered later are skipped here: a cut there has consequences for the segments after it.
         unflushed = max((base for base in bases if base <= self._recovery_point), default=min(bases, default=0))
         ordered = sorted(bases)
         for base_offset, following in zip(ordered, [*ordered[1:], None], strict=False):
@@ -253,14 +255,14 @@ class LogLoader:
             return True
         if (segment.base_offset, TRANSACTION_INDEX_SUFFIX) in present and self._is_transaction_index_bad(segment):
             return True
-        # Kafka makes an empty one, by which it finds nothing any more.
+        # Kafka makes an empty index, with which it finds nothing any more.
         return (segment.base_offset, TIME_INDEX_SUFFIX) not in present and segment.path.stat().st_size > 0
 
     def _check_start_offset(self, last_base_offset: int) -> None:
-        """Hold the checkpointed start of a log that was closed in order against its end, before anything is done.
+        """Check the checkpointed start of a log that was closed in order against its end, before anything is changed.
 
         Raises:
-            CheckpointError: It is beyond. Kafka, and a recovery, delete all of the log then.
+            CheckpointError: It is after the end. Kafka, and a recovery, would delete the whole log.
         """
         if self._log_start_offset > last_base_offset:
             end_offset = Segment(self._directory, last_base_offset, self._opened).end().next_offset
@@ -302,7 +304,7 @@ class LogLoader:
         return False
 
     def _check_transaction_index(self, segments: Sequence[Segment]) -> None:
-        """Hold the transaction index of the last segment, which will grow, against its batches."""
+        """Check the transaction index of the last segment, which will grow, against its batches."""
         last = segments[-1]
         rebuilt = rebuilt_index(
             last, Transactions(self._directory).of_segment(segments, len(segments) - 1), was_compacted=False
@@ -329,18 +331,18 @@ class LogLoader:
             files=self._files,
         )
         if is_deleted:
-            # A deleted head may have holes: what was found there says nothing of what follows.
+            # A deleted head may have holes: what was found there says nothing about later segments.
             return 0
         # So that recovering the next segment does not read this one again.
         producers.take_snapshot()
         return cut
 
     def _recover(self) -> tuple[int, int]:
-        """Recover what has to be; return the recovery point and the log end offset."""
+        """Recover the segments that need it; return the recovery point and the log end offset."""
         if not self._is_clean:
             self._recover_unflushed()
         elif self._segments and self._segments[-1].end().damage is not None:
-            # The promise of the marker was not kept; what would be appended after the damage could not be read.
+            # The marker was wrong; records that were appended after the damage could not be read.
             self._recover_segment(self._segments[-1])
         end_offset = self._segments[-1].end().next_offset if self._segments else self._log_start_offset
         if self._is_clean and end_offset < self._recovery_point:
@@ -361,20 +363,20 @@ class LogLoader:
             if segment.base_offset <= self._recovery_point:
                 first = number
         if self._epochs.latest_epoch is None:
-            # Else the term would seem to begin where recovery does, and what is before it to be deleted.
+            # Otherwise the epoch would seem to begin where recovery does, and readers take older records for deleted.
             self._derive_epochs(self._segments[:first])
         for number in range(first, len(self._segments)):
             if self._recover_segment(self._segments[number]) > 0:
                 end_offset = self._segments[number].end().next_offset
                 for segment in reversed(self._segments[number + 1 :]):
-                    # A snapshot at the end has just been taken: it may tell of producers that no replay tells of.
+                    # A snapshot at the end was just taken. It may know of producers that no replay finds.
                     reason = "a segment before it had to be cut"
                     self._remove_segment(segment, reason, keeps_snapshot=segment.base_offset == end_offset)
                 del self._segments[number + 1 :]
                 return
 
     def _derive_epochs(self, segments: Sequence[Segment]) -> None:
-        """Add the terms that batches tell of and that are later than those that are known."""
+        """Add the leader epochs of the batches that are later than the known ones."""
         latest = -1 if self._epochs.latest_epoch is None else self._epochs.latest_epoch
         found = []
         for segment in segments:
@@ -388,7 +390,7 @@ class LogLoader:
         segment.close()
         for suffix in SEGMENT_SUFFIXES if keeps_snapshot else (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
             self._remove(segment_file_name(segment.base_offset, suffix), reason)
-        # One after the other, the last one first, so that another crash leaves no hole.
+        # One by one, the last one first, so that another crash leaves no hole.
         self._files.sync_directory(self._directory)
 
     # -- producers
@@ -397,7 +399,7 @@ class LogLoader:
         bases = [segment.base_offset for segment in self._segments]
         snapshot_at = {*bases[-2:], end_offset}
         if not producers.snapshot_offsets and is_clean:
-            # Written by a Kafka that knew no producers yet: none is looked for.
+            # Written by a Kafka that had no producer snapshots yet.
             for offset in sorted(snapshot_at):
                 producers.map_end_offset = offset
                 producers.take_snapshot()

@@ -35,10 +35,10 @@ GOOD = "version=1\nnode.id=1\ncluster.id=c\ndirectory.id=gkm79SPRSZeHcXGd1WaD-g\
         ("version=1\nnode.id=1_0\ncluster.id=c\n", "node.id is '1_0', not a number"),
         ("version=1\nnode.id=2147483648\ncluster.id=c\n", "node.id is '2147483648', not a number"),
         ("version=1\nnode.id=" + "9" * 5000, "not a number"),
-        (GOOD + "node.id=2\n", "'node.id' is there twice"),
-        (GOOD + "unknown=1\nunknown=1\n", "'unknown' is there twice"),
+        (GOOD + "node.id=2\n", "'node.id' occurs twice"),
+        (GOOD + "unknown=1\nunknown=1\n", "'unknown' occurs twice"),
         ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=x\n", "directory.id: 'x' is not a UUID"),
-        ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n", "one of Kafka's own"),
+        ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n", "reserved by Kafka"),
     ],
 )
 def test_a_damaged_meta_properties_is_named_and_nothing_is_written(tmp_path: Path, text: str, reason: str) -> None:

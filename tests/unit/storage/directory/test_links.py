@@ -100,7 +100,7 @@ def test_a_new_partition_is_not_made_through_a_link_or_over_a_file(tmp_path: Pat
         (data / "nowhere-0").symlink_to(tmp_path / "none")
         (data / "file-0").write_bytes(b"kept")
         for name in ("nowhere", "file"):
-            with pytest.raises(LogError, match=f"{name}-0 cannot be made"):
+            with pytest.raises(LogError, match=f"{name}-0 cannot be created"):
                 logs.create_topic(name)
         (data / "stray-0").symlink_to(elsewhere)
         logs.refresh()

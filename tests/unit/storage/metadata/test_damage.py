@@ -211,7 +211,7 @@ def test_a_great_hole_is_passed_over(tmp_path: Path) -> None:
 def test_a_damaged_list_of_epochs_is_an_error(kafka_metadata: Path) -> None:
     path = kafka_metadata / METADATA_DIRECTORY / "leader-epoch-checkpoint"
     for text, reason in (
-        ("0\n1\n3 0\n", "epoch 1 is none of those"),
+        ("0\n1\n3 0\n", "epoch 1 is not in leader-epoch-checkpoint"),
         ("0\n2\n1 0\n1 5\n", "epoch 1 from 5 on follows"),
     ):
         path.write_text(text)
