@@ -5,8 +5,8 @@
     Replace     .cleaned -> .swap | old -> .deleted | .swap -> .log | the new list
     Remove      the oldest files -> .deleted | the list without them
 
-A change is whole or did not happen, also where an exception ends it in the middle (see `changes`). Readers take the
-list of segments once and hold on to it: another one takes its place, it never changes.
+A change happens completely or not at all, also if an exception interrupts it (see `changes`). The list of segments is
+replaced, never changed, so a reader can use the one that it has taken.
 
 Source in Kafka: `LocalLog`, `LogSegments`.
 """
@@ -35,27 +35,27 @@ from odradek.storage.topic_config import TopicConfig
 
 
 class LocalLog:
-    """The segments of one log. Who changes them holds the log's LOG lock; any thread may read them.
+    """The segments of one log. To change them, hold the log's LOG lock; any thread may read them.
 
     Args:
         path: The partition's folder.
-        segments: The segments but for the active one.
-        active: The active one.
+        segments: The segments without the active one.
+        active: The active segment.
         producers: The producers' state at the log's end.
         disk: The way to the disk.
-        durability: What of the log is on it.
+        durability: How much of the log is on the disk.
         opened: The register of open segments.
         new_segments: Makes the active segments.
         writers: The register of logs with files open for appending.
         lock: The log's LOG lock.
-        flushes_late: Whether somebody else flushes rolled segments some time later; else they are as they are rolled.
+        flushes_late: Whether the owner flushes rolled segments some time later; otherwise a roll flushes them.
 
     Attributes:
         path: As given.
         lock: As given.
         segments: The segments by base offset, the active one last; replaced, never changed.
         producers: As given.
-        flushes_late: As given; another value may be put in its place.
+        flushes_late: As given; it may be changed.
         deleted: The files that are to be unlinked, and when.
     """
 
@@ -96,29 +96,29 @@ class LocalLog:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self.segments[-1].end().next_offset
 
     @property
     def limits(self) -> SegmentLimits:
-        """What the topic's settings say of segments."""
+        """The topic's settings for segments."""
         return self._new_segments.limits
 
     def configure(self, config: TopicConfig) -> None:
-        """Go by other settings from the next append on."""
+        """Use other settings from the next append on."""
         self._new_segments.configure(config)
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a change is under way, or was interrupted."""
+        """Whether a change is in progress, or was interrupted."""
         return self._changes.is_unsettled
 
     def settle(self) -> None:
-        """Settle the change that an exception interrupted, if one did."""
+        """Settle an interrupted change, if there is one."""
         self._changes.settle()
 
     def about_to_write(self) -> None:
-        """Note that the files change; to be called before an append or a roll."""
+        """Note that the files are about to change; to be called before an append or a roll."""
         self._writers.touch(self)
         self._durability.is_dirty = True
 
@@ -134,7 +134,7 @@ class LocalLog:
             segment.close()
 
     def must_roll(self, size: int, max_timestamp: int, last_offset: int) -> bool:
-        """Whether batches are to go into a new segment; see `ActiveSegment.must_roll`."""
+        """Whether batches must go into a new segment; see `ActiveSegment.must_roll`."""
         return self._new_segments.must_roll(self.active, size, max_timestamp, last_offset)
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader], change: ProducerChange | None) -> None:
@@ -143,13 +143,13 @@ class LocalLog:
         Args:
             data: The batches, from the first byte of the first to the last byte of the last.
             headers: Their headers.
-            change: What they change of the producers; None where no producer is known by its id.
+            change: What they change in the producers' states; None if no batch has a producer id.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
         if change is not None and change.aborted:
-            # The index's file may be new: were its name lost, Kafka would give what was aborted.
+            # The file of the transaction index may be new: if its name were lost, Kafka would return aborted records.
             self._disk.names_changed()
         self._changes.carry_out(_Append(self.active, self.producers, data, headers, change))
 
@@ -164,21 +164,22 @@ class LocalLog:
         """
         base_offset = max(base_offset, self.log_end_offset)
         if base_offset == self.active.base_offset:
-            # Nothing was written to it and yet it cannot take this: its settings have changed.
+            # It is empty and yet cannot take this append: its settings have changed.
             self.segments = (*self.segments[:-1], self._new_segments.begin_again(self.active))
             return
-        # A flush may have noted a recovery point within what is sealed only now: nobody would look at the rest of it.
+        # A flush may have set a recovery point within the segment that is sealed here: recovery would skip the rest of
+        # it.
         is_noted = self._durability.recovery_point > self.active.base_offset
         is_synced = is_noted or not self.flushes_late
         self._changes.carry_out(_Roll(self, self._new_segments, base_offset, is_synced=is_synced))
 
     def replace(self, new_base_offset: int, old: Sequence[Segment], due_ms: int) -> None:
-        """Put the segment whose `.cleaned` files are complete in the place of others.
+        """Replace segments by the one whose `.cleaned` files are complete.
 
         Args:
-            new_base_offset: The new segment's.
-            old: The segments that it replaces, all of them in the list, none of them active.
-            due_ms: When the files of these are to be unlinked.
+            new_base_offset: The new segment's base offset.
+            old: The segments to replace, all of them in the list, none of them active.
+            due_ms: When the old files are to be unlinked, in ms.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
@@ -190,21 +191,21 @@ class LocalLog:
 
         Args:
             count: How many.
-            due_ms: When their files are to be unlinked.
+            due_ms: When their files are to be unlinked, in ms.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
         self._changes.carry_out(_Remove(self, count, due_ms))
 
-    # -- for the changes
+    # -- used by the changes below
 
     def seal_active(self, *, is_synced: bool) -> Segment:
         """Seal the active segment, which stays in its place."""
         sealed = self.active.seal()
         self._disk.names_changed()
         if is_synced:
-            # Were the next segment on the disk before the end of this one, a crash could leave a hole between them.
+            # If the next segment reached the disk before the end of this one, a crash could leave a gap between them.
             self._disk.sync_segment(sealed.base_offset)
             self._durability.sync_sealed(self.segments)
         return sealed
@@ -214,12 +215,12 @@ class LocalLog:
         ActiveSegment.remove(self.path, base_offset, self._disk)
 
     def after_roll(self, base_offset: int, *, is_synced: bool) -> None:
-        """Note that everything before the new active segment is on the disk, where it is."""
+        """Note that everything before the new active segment is on the disk, if it is."""
         if is_synced:
             self._durability.recovery_point = max(self._durability.recovery_point, base_offset)
 
     def swap(self, new_base_offset: int, old_base_offsets: Sequence[int]) -> SegmentSwap:
-        """Return the renaming by which a segment replaces others."""
+        """Return the renaming that replaces segments by another one."""
         return SegmentSwap(self.path, [new_base_offset], old_base_offsets, self._disk)
 
     def new_segment(self, base_offset: int) -> Segment:
@@ -260,7 +261,7 @@ class _Append:
         """Write, and let readers see it."""
         written = self._active.write(self._data, self._headers, self._aborted)
         if self._change is not None:
-            # Nobody is to take for stable what has only now begun.
+            # No reader may take a transaction for decided that has only now begun.
             self._producers.begin(self._change)
         self._active.publish(written)
         self._finish()
@@ -271,7 +272,7 @@ class _Append:
         self._producers.map_end_offset = self._next_offset
 
     def settle(self) -> None:
-        """Go by what the file holds: all of the batches, or none."""
+        """Complete it if the file holds all of the batches; undo it otherwise."""
         if self._active.end().next_offset < self._next_offset:
             written = self._active.settle(self._headers, self._aborted)
             if written is None:
@@ -285,7 +286,7 @@ class _Append:
 
 
 class _Roll:
-    """A new active segment."""
+    """Makes a new active segment."""
 
     def __init__(self, log: LocalLog, new_segments: NewSegments, base_offset: int, *, is_synced: bool) -> None:
         self._log = log
@@ -295,7 +296,7 @@ class _Roll:
         self._old = log.segments
 
     def apply(self) -> None:
-        """Seal the old one, make the new one, put it into the list."""
+        """Seal the old segment, make the new one, add it to the list."""
         log, producers = self._log, self._log.producers
         sealed = log.seal_active(is_synced=self._is_synced)
         active = self._new_segments.create(self._base_offset)
@@ -305,15 +306,16 @@ class _Roll:
         log.after_roll(self._base_offset, is_synced=self._is_synced)
 
     def settle(self) -> None:
-        """Where the new one is not in the list, remove its files: appends go on in the old one."""
+        """If the new segment is not in the list, remove its files: appends continue in the old one."""
         if self._log.segments is self._old:
             self._log.remove_files(self._base_offset)
-            # Were their names back after a power cut, they would begin within what is appended now.
+            # If their names came back after a power cut, their base offset would lie within records that are appended
+            # now.
             self._log.sync_folder()
 
 
 class _Replace:
-    """A compacted segment in the place of those that it was made from."""
+    """Replaces segments by the one that was compacted from them."""
 
     def __init__(self, log: LocalLog, new_base_offset: int, old: Sequence[Segment], due_ms: int) -> None:
         self._log = log
@@ -325,7 +327,7 @@ class _Replace:
         self._snapshots: list[Path] = []
 
     def apply(self) -> None:
-        """Rename the files, put the new segment into the list."""
+        """Rename the files, and put the new segment into the list."""
         log = self._log
         self._swap.run()
         bases = set(self._bases)
@@ -345,7 +347,7 @@ class _Replace:
 
 
 class _Remove:
-    """The oldest segments, on their way out."""
+    """Removes the oldest segments."""
 
     def __init__(self, log: LocalLog, count: int, due_ms: int) -> None:
         self._log = log
@@ -356,12 +358,13 @@ class _Remove:
     def apply(self) -> None:
         """Rename their files, the oldest first, then take them out of the list.
 
-        Where this fails the list has them still, and so the checkpoint of log starts keeps what is below the start.
+        If this fails, the list still has them, and so the log start offset stays in the checkpoint.
         """
         log = self._log
         for segment in self._going:
             self._renamed += log.mark_deleted(segment)
-        # The checkpoint leaves out a start that is the first segment's: it must not be written before this.
+        # The checkpoint leaves out a log start offset that is the first segment's, so it must not be written before
+        # this.
         log.sync_folder()
         log.segments = tuple(segment for segment in log.segments if segment not in self._going)
         for segment in self._going:

@@ -4,9 +4,9 @@
                00000000000000000042.log   [42, 99)     active: appended to
                leader-epoch-checkpoint    and the log start offset in the root's log-start-offset-checkpoint
 
-`Log` is how every log is read: `ReadOnlyLog` is one of whoever wrote the folder, `WritableLog` one that this process
-appends to. Offsets are of `[log_start_offset, log_end_offset)`; what cannot be read at the end is in `damage`, while
-corruption before the end is raised where a reader comes upon it.
+`Log` is the common interface for reading: a `ReadOnlyLog` reads a folder that any program wrote, a `WritableLog` is one
+that this process appends to. Offsets are in `[log_start_offset, log_end_offset)`. `damage` says what is wrong at the
+end of the log; corruption before the end is raised when a reader reaches it.
 
 Source in Kafka: `UnifiedLog`, `LocalLog`, `LogSegments`.
 """
@@ -102,12 +102,12 @@ class Log(ABC):
     @property
     @abstractmethod
     def segments(self) -> Sequence[Segment]:
-        """The segments, by base offset. Where they change, another sequence takes the place of this one."""
+        """The segments, by base offset. When they change, a new sequence replaces this one."""
 
     @property
     @abstractmethod
     def leader_epochs(self) -> list[EpochEntry]:
-        """The leader epochs and where they begin; empty where Kafka did not note them."""
+        """The leader epochs and where they begin; empty if Kafka did not record them."""
 
     @property
     @abstractmethod
@@ -139,7 +139,7 @@ class Log(ABC):
 
     @abstractmethod
     def may_have_gaps(self) -> bool:
-        """Whether offsets may be left out: the log was compacted, or nobody knows. Asked only where some are."""
+        """Whether offsets may be missing without a loss: the log was compacted, or that is not known."""
 
     @abstractmethod
     def refresh(self) -> None:
@@ -147,7 +147,7 @@ class Log(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the files. Records that were handed out stay valid; nothing more is read."""
+        """Close the files. Records that were handed out stay valid; nothing more can be read."""
 
     def _check_open(self) -> None:
         """Raise where it was closed."""
@@ -172,7 +172,7 @@ class Log(ABC):
     # -- beside a writer
 
     def _retried(self, action: Callable[[], _T]) -> _T:
-        """Do something that opens files, again where a file is gone: its writer may have replaced or deleted it."""
+        """Do something that opens files; do it again if a file is gone: its writer may have replaced or deleted it."""
         self._check_open()
         for _ in range(_RETRIES):
             with suppress(FileNotFoundError):
@@ -192,7 +192,8 @@ class Log(ABC):
             raise unreadable(error, self.path) from error
 
     def _gone(self, error: FileNotFoundError) -> Exception:
-        # The folder of a topic that was deleted has another name, and a log that is written to does not list it again.
+        # The folder of a deleted topic has another name, and a log that this process writes does not list its folder
+        # again.
         if not self.path.exists():
             return UnknownTopicOrPartitionError(*self.topic_partition, path=self.path.parent)
         return LogError(f"{error.filename} is gone, and the log that it belongs to is not")
@@ -200,11 +201,12 @@ class Log(ABC):
     def bounds(
         self, start_offset: int | None, end_offset: int | None, isolation: Isolation = "read_uncommitted"
     ) -> tuple[int, int]:
-        """Return the range of offsets that a reader means: half-open, and not beyond what it is given.
+        """Return the range of offsets to read: half-open, and within what the isolation level returns.
 
         Args:
-            start_offset: The first offset wanted; the log start offset where not given.
-            end_offset: After the last offset wanted; the end of the log for this isolation where not given, or above.
+            start_offset: The first offset to read; the log start offset if None.
+            end_offset: The offset after the last one to read; the end for this isolation level if None, or if it is
+                above that.
             isolation: `read_committed` ends at the last stable offset.
 
         Raises:
@@ -233,12 +235,12 @@ class Log(ABC):
     ) -> Iterator[LogSlice]:
         """Give the batches that hold a range of offsets, as slices of the segments, one after the other.
 
-        The first batch may begin below the range and the last may end above it; whoever decodes them leaves those
-        records out, and those of `aborted_transactions`. No checksum is verified here, nor that offsets follow.
+        The first batch may begin before the range, and the last may end after it; the caller leaves out those records,
+        and those of `aborted_transactions`. Neither checksums nor the order of offsets are checked here.
 
         Args:
-            start_offset: The first offset wanted; the log start offset where not given.
-            end_offset: After the last offset wanted; the end of the log for this isolation where not given.
+            start_offset: The first offset to read; the log start offset if None.
+            end_offset: The offset after the last one to read; the end for this isolation level if None.
             isolation: `read_committed` ends at the last stable offset.
             slice_bytes: About how many bytes a slice has at most.
 
@@ -251,7 +253,7 @@ class Log(ABC):
         yield from self._slices(offset, end, slice_bytes, may_start_later=start_offset is None)
 
     def _slices(self, offset: int, end: int, slice_bytes: int, *, may_start_later: bool) -> Iterator[LogSlice]:
-        """Give the slices of a range; where its start is deleted meanwhile, go on after that if nobody asked for it."""
+        """Yield the slices of a range; if its start is deleted meanwhile and may be skipped, continue after that."""
         failures = 0
         while True:
             self._check_open()
@@ -262,7 +264,7 @@ class Log(ABC):
             if offset >= end:
                 return
             try:
-                # Once its first slice is there, the segment may be deleted: its file stays open.
+                # Once the first slice has been made, the segment may be deleted: its file stays open.
                 parts, next_offset = self._opened_by(partial(self._segment_slices, offset, end, slice_bytes))
                 first = self._opened_by(partial(next, parts, None))
             except FileNotFoundError as error:
@@ -278,7 +280,7 @@ class Log(ABC):
             offset = next_offset
 
     def _segment_slices(self, offset: int, end: int, slice_bytes: int) -> tuple[Iterator[LogSlice], int]:
-        # A writer in this process puts another list in the place of this one where it rolls or deletes.
+        # A writer in this process replaces the list when it rolls or deletes.
         segments = self.segments
         number = max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
         segment = segments[number]
@@ -309,20 +311,20 @@ class Log(ABC):
         """Give the records of a range of offsets or of times, as a consumer is given them.
 
         Args:
-            start_offset: The first offset wanted; the log start offset where not given.
-            end_offset: After the last offset wanted; the end of the log where not given.
-            since: The first point in time wanted (`odradek.Time`); found through the time index.
-            until: The point in time after the last one wanted.
-            isolation: `read_committed` leaves out what is aborted or undecided.
-            include_control: Whether control records are given too.
+            start_offset: The first offset to read; the log start offset if None.
+            end_offset: The offset after the last one to read; the end of the log if None.
+            since: The first point in time to read (`odradek.Time`); found through the time index.
+            until: The point in time to stop before.
+            isolation: `read_committed` leaves out the records of aborted and open transactions.
+            include_control: Whether to yield control records too.
 
         Raises:
             OffsetOutOfRangeError: The range is not within the log.
             OptionError: There is no such isolation level, or a time has no time zone.
-            FormatError: A batch is corrupt; the records before it were given.
-            MissingRecordsError: Offsets are left out, though the log was never compacted.
+            FormatError: A batch is corrupt; the records before it have been yielded.
+            MissingRecordsError: Offsets are missing, though the log was never compacted.
             UnknownTopicOrPartitionError: The topic was deleted meanwhile.
-            LogError: The log was closed, also in the middle of it.
+            LogError: The log was closed, possibly while reading.
         """
         self._check_open()
         check_isolation(isolation)
@@ -392,7 +394,7 @@ class Log(ABC):
 
         Args:
             timestamp: In ms.
-            end_offset: Offsets from it on are not answered; the log end offset where not given.
+            end_offset: Only offsets below it are returned; the log end offset if None.
 
         Raises:
             FormatError: A batch that has to be read is corrupt.
@@ -466,7 +468,7 @@ class Log(ABC):
 
 
 class _Order:
-    """Holds the offsets of batches against those of the batches before them, which no checksum does."""
+    """Checks the offsets of batches against those of the batches before them, which no checksum does."""
 
     def __init__(self, start_offset: int, log: Log) -> None:
         self._next_offset = start_offset
@@ -474,7 +476,7 @@ class _Order:
         self._log = log
 
     def _check_gap(self, end_offset: int, path: Path, position: int | None = None) -> None:
-        # What was deleted meanwhile is not missing.
+        # Records that were deleted meanwhile are not missing.
         missing = max(self._next_offset, self._log.log_start_offset)
         if missing < end_offset and not self._log.may_have_gaps():
             raise MissingRecordsError(missing, end_offset, path=path, position=position)
@@ -483,7 +485,7 @@ class _Order:
         if header.base_offset < self._next_offset and not self._is_first:
             reason = f"offset {header.base_offset} follows {self._next_offset - 1}"
             raise CorruptRecordError(reason, path=part.path, position=header.position)
-        # Where a wrapper of v0 or v1 begins, only its content tells.
+        # The first offset of a wrapper (v0, v1) is only in its content.
         is_known = header.magic == 2 or not header.codec
         if header.base_offset > self._next_offset and is_known:
             self._check_gap(header.base_offset, part.path, header.position)

@@ -1,13 +1,14 @@
-"""The disk as one log uses it: its first failure takes the log offline, and one sync at a time happens.
+"""The disk of one log: its first failure takes the log offline, and only one sync runs at a time.
 
     append | flush | roll | delete | compact     ->   LogDisk   ->   FileSystem   ->   the disk
-                                                      failure: nothing is written any more, for anybody
+                                                      failure: nothing is written any more, by any thread
 
-Of pages that could not be written the kernel tells one sync of a file, and calls them clean from then on: a second sync
-at the same time, or a later one, would succeed. So nothing is synced after a failure, nor while another sync may fail.
+When the kernel cannot write pages, it reports that to one sync of the file, and treats them as clean from then on: a
+second sync at the same time, or a later one, would succeed. So nothing is synced after a failure, nor while another
+sync may fail.
 
-Not every `OSError` is the disk's. A process that has no descriptor left has no broken disk, and the handler of a
-signal, which Python runs in the middle of anything, may raise what it likes: a `TimeoutError`, say.
+Not every `OSError` is a failure of the disk. The disk of a process that has no descriptors left is not broken, and a
+signal handler, which Python may run anywhere, may raise anything: a `TimeoutError`, for example.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _T = TypeVar("_T")
 
 
 def is_disk_error(error: BaseException) -> bool:
-    """Whether an error is what the system answered to a `FileSystem`, not what a signal's handler raised in there."""
+    """Whether an error came from a system call of a `FileSystem`, not from a signal handler that ran in it."""
     if not isinstance(error, OSError) or error.errno is None:
         return False
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    # The frame that called the system; a handler has one of its own above it.
+    # The frame that made the system call; a signal handler has a frame of its own above it.
     return trace is not None and isinstance(trace.tb_frame.f_locals.get("self"), FileSystem | WritableFile)
 
 
 def _disk_error_within(error: BaseException | None) -> OSError | None:
-    """Return the disk's error that another one came on top of."""
+    """Return the disk's error during whose handling another one was raised."""
     while error is not None:
         if isinstance(error, OSError) and is_disk_error(error):
             return error
@@ -51,11 +52,11 @@ class LogDisk(FileSystem):
 
     Args:
         path: The folder.
-        files: The way to the disk.
-        free_descriptors: Closes files that can be opened again; called where the process has no descriptor left.
+        files: The file system to write through.
+        free_descriptors: Closes files that can be opened again; called when the process has no descriptors left.
 
     Attributes:
-        failure: The error that took the log offline, if one did.
+        failure: The error that took the log offline; None if it is not offline.
     """
 
     def __init__(
@@ -66,15 +67,15 @@ class LogDisk(FileSystem):
         self._files = files
         self._free_descriptors = free_descriptors
         self._lock = create_lock(Rank.SYNC)
-        # The names in the folder have changed so many times, and as of so many changes they are on the disk.
+        # How many times the names in the folder have changed, and how many of these changes are on the disk.
         self._names_changed = 0
         self._names_synced = 0
 
     def check(self) -> None:
-        """Do nothing while the disk is well.
+        """Raise if the disk has failed.
 
         Raises:
-            LogOfflineError: It has failed.
+            LogOfflineError: It has.
         """
         if self.failure is not None:
             raise self._offline(self.failure)
@@ -85,11 +86,11 @@ class LogDisk(FileSystem):
         return error
 
     def run(self, action: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Do something to the disk.
+        """Call a function that changes the disk.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
-            LogError: The process has no descriptor left.
+            LogError: The process has no descriptors left.
         """
         self.check()
         try:
@@ -97,7 +98,8 @@ class LogDisk(FileSystem):
         except OSError as error:
             if error.errno is None:
                 raise
-            # Before anything else: from here on an exception out of a signal's handler may come, and this be lost.
+            # First of all: an exception from a signal handler may come at any point after this, and the error would be
+            # lost.
             self.failure = error
             if not is_disk_error(error):
                 self.failure = None
@@ -115,11 +117,11 @@ class LogDisk(FileSystem):
     # -- files
 
     def open(self, path: Path) -> WritableFile:
-        """Open a file to write to, made where it is missing.
+        """Open a file to write to, created if it is missing.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
-            LogError: The process has no descriptor left.
+            LogError: The process has no descriptors left.
         """
         try:
             return _LogFile(self, self.run(self._files.open, path))
@@ -135,7 +137,7 @@ class LogDisk(FileSystem):
         self.run(self._files.rename, source, target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; that it is gone already is no error."""
+        """Remove a file; it is not an error if it is gone already."""
         self._names_changed += 1
         self.run(self._files.unlink, path)
 
@@ -154,7 +156,7 @@ class LogDisk(FileSystem):
     # -- bringing to the disk
 
     def names_changed(self) -> None:
-        """Note that the folder has a name that may not be on the disk."""
+        """Note that the folder has a name that may not be on the disk yet."""
         self._names_changed += 1
 
     def sync_directory(self, path: Path) -> None:
@@ -171,7 +173,7 @@ class LogDisk(FileSystem):
         return self._names_synced == self._names_changed
 
     def sync_names(self) -> None:
-        """Return when the names in the folder are on the disk; of several callers one does it for all.
+        """Return when the names in the folder are on the disk; of several concurrent callers, one syncs for all.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
@@ -195,7 +197,7 @@ class LogDisk(FileSystem):
             file.close()
 
     def sync_segment(self, base_offset: int) -> None:
-        """Return when the files of a segment are on the disk, but for their names."""
+        """Return when the files of a segment are on the disk, but not their names."""
         for suffix in SEGMENT_SUFFIXES:
             path = self._path / segment_file_name(base_offset, suffix)
             if path.exists():
@@ -228,5 +230,5 @@ class _LogFile(WritableFile):
         self._file.close()
 
     def __del__(self) -> None:
-        # The file within closes itself.
+        # The wrapped file closes itself.
         return

@@ -1,4 +1,4 @@
-"""Makes the active segments of one log, as its settings are at that time.
+"""Makes the active segments of one log, with its settings at that time.
 
 Source in Kafka: `LogSegment.open`, `LogConfig.randomSegmentJitter`.
 """
@@ -17,7 +17,7 @@ from odradek.storage.topic_config import TopicConfig
 
 
 class NewSegments:
-    """Makes the segments that a log is appended to. Who uses it holds the log's LOG lock.
+    """Makes the segments that a log is appended to. The caller holds the log's LOG lock.
 
     Args:
         path: The partition's folder.
@@ -27,7 +27,7 @@ class NewSegments:
         clock: The time, in ms.
 
     Attributes:
-        limits: What the settings say of segments.
+        limits: The settings for segments.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class NewSegments:
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
-        """Go by other settings from now on."""
+        """Use other settings from now on."""
         segment_ms = config.segment_ms
         if config.is_compacted:
             segment_ms = min(segment_ms, config.max_compaction_lag_ms)
@@ -57,11 +57,11 @@ class NewSegments:
         return random.randrange(self._jitter_bound_ms) if self._jitter_bound_ms > 0 else 0
 
     def must_roll(self, active: ActiveSegment, size: int, max_timestamp: int, last_offset: int) -> bool:
-        """Whether batches are to go into a new segment; see `ActiveSegment.must_roll`."""
+        """Whether batches must go into a new segment; see `ActiveSegment.must_roll`."""
         return active.must_roll(size, max_timestamp, last_offset, self.limits, self._clock())
 
     def create(self, base_offset: int) -> ActiveSegment:
-        """Make the files of a new segment, in the place of those that bear its name."""
+        """Make the files of a new segment; files that have its name are replaced."""
         segment = ActiveSegment.create(
             self._path,
             base_offset,
@@ -71,12 +71,12 @@ class NewSegments:
             jitter_ms=self._jitter_ms(),
             files=self._disk,
         )
-        # Not before: a sync that comes in between knows nothing of it.
+        # Only now: a sync before this does not cover the new names.
         self._disk.names_changed()
         return segment
 
     def resume(self, segment: Segment) -> ActiveSegment:
-        """Go on with the last segment of a log that was opened."""
+        """Append to the last segment of a log that was opened."""
         return ActiveSegment.resume(
             segment,
             self._opened,
@@ -87,7 +87,7 @@ class NewSegments:
         )
 
     def begin_again(self, empty: ActiveSegment) -> ActiveSegment:
-        """Go on with a segment to which nothing was appended, under other settings than it was made under."""
+        """Append to an empty segment under other settings than it was made with."""
         empty.park()
         return ActiveSegment(
             self._path,

@@ -1,6 +1,6 @@
-"""Bounds how many logs have files open for appending: that which was appended to longest ago closes its files.
+"""Limits how many logs have files open for appending: the log whose last append is oldest closes its files.
 
-Of a log of thousands, few are written to at a time; one that was closed here opens its files again at its next append.
+Of thousands of logs few are written to at a time; a log that was closed here opens its files again at its next append.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Parkable(Protocol):
 
     @property
     def lock(self) -> Lock:
-        """Held by whoever uses the files."""
+        """The lock that users of the files hold."""
         ...
 
     def park(self) -> None:
-        """Close the files; whoever calls this holds the lock."""
+        """Close the files; the caller holds the lock."""
 
 
 class OpenWriters:
@@ -32,7 +32,7 @@ class OpenWriters:
     Any thread may use it.
 
     Args:
-        limit: How many there are at most; if None, a quarter of the descriptors that the process may have.
+        limit: How many logs, at most; if None, a quarter of the number of descriptors that the process may have.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -47,7 +47,7 @@ class OpenWriters:
         return len(self._logs)
 
     def touch(self, log: Parkable) -> None:
-        """Note that a log is about to open its files, or uses them."""
+        """Note that a log is about to open its files, or is using them."""
         with self._lock:
             self._logs[log] = None
             self._logs.move_to_end(log)
@@ -61,7 +61,7 @@ class OpenWriters:
                 excess -= 1
 
     def park_all(self, *, but: Lock) -> None:
-        """Close the files of every log whose files are not in use, but for the one with a lock."""
+        """Close the files of every log that is not using them, except the log with one lock."""
         with self._lock:
             logs = list(self._logs)
         for log in logs:

@@ -1,7 +1,7 @@
-"""A log that is only read, whoever wrote its folder and whether that program runs, was closed or died.
+"""A log that is only read, whatever program wrote its folder, and whether that is running, was closed or crashed.
 
-A running Kafka may delete and replace files at any time: a file that is gone when it is to be opened makes the log list
-its folder again. Nothing is written, locked or waited for.
+A running Kafka may delete and replace files at any time: if a file is gone when the log opens it, the log lists its
+folder again. Nothing is written, locked or waited for.
 
 Source in Kafka: `UnifiedLog`, `LogLoader`.
 """
@@ -33,13 +33,13 @@ from odradek.storage.segment.segment import Access, Segment
 class ReadOnlyLog(Log):
     """One topic-partition, open for reading; a context manager. Any thread may use it.
 
-    What it says of the folder is how that was when it was opened, or at the last `refresh`.
+    It shows the folder as it was when it was opened, or at the last `refresh`.
 
     Args:
         path: Its folder.
-        checkpoints: What the root of the log directory says of it; the folder above is taken for the root if None.
+        checkpoints: The checkpoints of the log directory; if None, those in the parent folder.
         opened: The register of open segments, shared by the logs of a log directory.
-        may_have_gaps: Says whether offsets may be left out; if None, nobody knows.
+        may_have_gaps: Returns whether offsets may be missing without a loss; if None, that is not known.
 
     Raises:
         LogError: The folder is not named after a topic and a partition.
@@ -76,13 +76,13 @@ class ReadOnlyLog(Log):
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
-        """The leader epochs and where they begin; empty where Kafka did not note them."""
+        """The leader epochs and where they begin; empty if Kafka did not record them."""
         self._check_open()
         return read_leader_epochs(self.path / LEADER_EPOCH_CHECKPOINT)
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers are given: the greater of the checkpoint and the first segment."""
+        """The first offset that readers can get: the greater of the checkpoint and the first segment's base offset."""
         self._check_open()
         start_offset = self._start_offset
         if start_offset is None:
@@ -94,7 +94,7 @@ class ReadOnlyLog(Log):
 
     @property
     def log_end_offset(self) -> int:
-        """The offset after the last record, found from the last index entry on."""
+        """The offset after the last record, found by scanning from the last index entry."""
         return self._retried(self._find_end_offset)
 
     def _find_end_offset(self) -> int:
@@ -105,7 +105,7 @@ class ReadOnlyLog(Log):
         end = last.end()
         is_whole = last.access is Access.UNSTABLE and end.damage is None
         if is_whole and end.next_offset <= self._checkpoints.stable_offset(self.topic_partition):
-            # Closed in order: whoever goes on with it leaves all of this as it is.
+            # Closed in order: a later writer leaves all of this as it is.
             last.hold(Access.STABLE)
         return max(end.next_offset, start_offset)
 
@@ -113,18 +113,18 @@ class ReadOnlyLog(Log):
     def damage(self) -> list[FormatError]:
         """What is wrong at the ends of the segments and with the checkpoints: path, position and reason of each.
 
-        A torn last batch is what a crash leaves. Corruption in the middle of a segment is found by reading it.
+        A crash may leave an incomplete last batch. Corruption in the middle of a segment is found by reading it.
         """
         start_offset = self.log_start_offset
         ends = self._retried(lambda: [segment.end() for segment in self.segments])
-        # Those of a log directory are told once, by the directory.
+        # In a log directory, the directory reports them, once.
         found = list(self._checkpoints.problems) if self._is_alone else []
         if ends and ends[-1].next_offset < start_offset:
             reason = f"{self.topic_partition} starts at {start_offset}, after its end at {ends[-1].next_offset}"
             found.append(FormatError(reason, path=self.path.parent / LOG_START_OFFSET_CHECKPOINT))
         promised = self._checkpoints.promised_end_offset(self.topic_partition)
         if promised is not None and (not ends or ends[-1].next_offset < promised):
-            # What was appended and closed since this log was looked at last is not lost.
+            # What was appended and closed since this log was last refreshed is not lost.
             with ReadOnlyLog(self.path, checkpoints=self._checkpoints) as log:
                 end_offset = log.log_end_offset
             if end_offset < promised:
@@ -133,13 +133,13 @@ class ReadOnlyLog(Log):
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what `read_committed` gives: where the oldest open transaction begins, or the log end offset.
+        """The end of what `read_committed` returns: where the oldest open transaction begins, or the log end offset.
 
         Raises:
             FormatError: The marker of a transaction is corrupt.
         """
         stable = self._retried(lambda: self._transactions.last_stable_offset(self.segments, self.log_end_offset))
-        # Records of an open transaction may have been deleted; Kafka goes up to the log start offset then.
+        # Records of an open transaction may have been deleted; Kafka then uses the log start offset.
         return max(stable, self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -151,16 +151,16 @@ class ReadOnlyLog(Log):
         return self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
 
     def may_have_gaps(self) -> bool:
-        """Whether offsets may be left out: the log was compacted, or nobody knows."""
+        """Whether offsets may be missing without a loss: the log was compacted, or that is not known."""
         if self._may_have_gaps is None:
             self._may_have_gaps = True if self._gaps is None else self._gaps()
         return self._may_have_gaps
 
     def refresh(self) -> None:
-        """Look at the folder again: what a writer appended, rolled, compacted or deleted.
+        """Look at the folder again, after a writer appended, rolled, compacted or deleted.
 
         Raises:
-            UnknownTopicOrPartitionError: The folder is gone, or is that of another topic of the same name.
+            UnknownTopicOrPartitionError: The folder is gone, or belongs to another topic of the same name.
         """
         self._check_open()
         self._listing.refresh()
@@ -168,11 +168,11 @@ class ReadOnlyLog(Log):
         self._may_have_gaps = None
 
     def release(self) -> None:
-        """Let go of the files; whoever reads on opens them again."""
+        """Close the files; they are opened again when they are next read."""
         self._listing.close()
 
     def close(self) -> None:
-        """Let go of the files. Records that were handed out stay valid; nothing more is read."""
+        """Close the files. Records that were handed out stay valid; nothing more can be read."""
         self._is_closed = True
         self._listing.close()
 

@@ -1,9 +1,9 @@
-"""Recovers one segment: scans it, cuts it where it is torn, and writes its indexes again.
+"""Recovers one segment: scans it, cuts it where it is torn, and rebuilds its indexes.
 
     before   | batch | batch | batch | torn batch or zeros     .index: missing, padded or stale
     after    | batch | batch | batch |                         .index, .timeindex, .txnindex: as if appended and rolled
 
-Whatever recovery does to a folder is noted in a report. Files that are as they should be stay untouched.
+Every change that recovery makes to a folder is in a report. Files that are right are not changed.
 
 Source in Kafka: `LogSegment.recover`.
 """
@@ -32,7 +32,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class _Indexes:
-    """The indexes of a segment, in memory, as its batches come."""
+    """The indexes of a segment, built in memory batch by batch."""
 
     def __init__(self, segment: Segment, interval_bytes: int) -> None:
         def path(suffix: str) -> Path:
@@ -54,7 +54,7 @@ class _Indexes:
 
 
 def _can_be_indexed(segment: Segment, interval_bytes: int, recovery_point: int) -> bool:
-    """Return whether the indexes can hold the batches that recovery keeps of a segment whose offsets go back."""
+    """Return whether the indexes can hold the batches that recovery keeps, in a segment whose offsets go back."""
     builder = _Indexes(segment, interval_bytes).builder
     next_offset = segment.base_offset
     try:
@@ -86,20 +86,20 @@ def recover_segment(
 
     Args:
         segment: The segment; its file is cut after the last whole batch.
-        producers: The producers' state at the segment's base offset, which goes on to its end.
-        epochs: The leaders' terms, to which those of the batches are added.
+        producers: The producers' state at the segment's base offset; it is updated to that at its end.
+        epochs: The leader epochs, to which those of the batches are added.
         index_interval_bytes: `index.interval.bytes`.
-        recovery_point: What is below it is known to be on the disk; what is not is written once more, since a failed
-            sync may have left it in memory alone, where no later sync would take it from.
-        report: Where it is noted what was done.
+        recovery_point: All records below it are known to be on the disk. The others are written again: a failed sync
+            may have left them in memory only, and no later sync would write them.
+        report: Receives what was done.
         files: The way to the disk.
 
     Returns:
-        How many bytes were cut off.
+        The number of bytes that were cut off.
 
     Raises:
-        BrokerError: A batch contradicts the state of its producer: such a log cannot be recovered.
-        CorruptRecordError: An offset is below the base offset, or too far above it: nor can such a log.
+        BrokerError: A batch contradicts the state of its producer, so the log cannot be recovered.
+        CorruptRecordError: An offset is below the base offset, or too far above it; likewise.
         OSError: The disk failed.
     """
     size = segment.path.stat().st_size
@@ -114,12 +114,12 @@ def recover_segment(
             damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
             break
         if not _is_in_reach(segment, header):
-            # Kafka does not start then. It is nothing that a crash does, and what follows may be all there is.
+            # Kafka does not start in this case. No crash causes it, and the data after it may be all that is left.
             raise _misplaced(segment, header, f"offset {header.last_offset} cannot be in this segment")
         if header.last_offset < next_offset and not goes_back:
             goes_back = True
             if not _can_be_indexed(segment, index_interval_bytes, recovery_point):
-                # Kafka empties such a segment; what is before it is good. Where no index tells, it keeps all.
+                # Kafka empties such a segment; the part before it is good. If no index says so, Kafka keeps all of it.
                 damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
                 break
         indexes.builder.add((header,))
@@ -138,7 +138,7 @@ def recover_segment(
         reason = damage.reason if damage is not None else "no batch"
         report.add(RecoveryKind.TRUNCATED, segment.path, position, cut, reason)
         if next_offset < recovery_point:
-            # What is known to be on the disk may be mapped by readers, which a cut would end.
+            # Readers may have mapped the part that is known to be on the disk, and a cut would end them.
             replace_file(segment.path, bytes(memoryview(segment.path.read_bytes())[:position]), files)
         else:
             _truncate(segment.path, position, files)
@@ -150,7 +150,7 @@ def recover_segment(
 
 
 def _is_torn(header: BatchHeader, next_offset: int, recovery_point: int) -> bool:
-    """Whether the base offset, which no checksum covers, is the part of a batch that did not reach the disk."""
+    """Whether the base offset, which no checksum covers, is part of a batch that did not reach the disk completely."""
     return header.last_offset < next_offset and next_offset >= recovery_point
 
 
@@ -168,7 +168,7 @@ def _replay(
     producers: ProducerStateManager,
     epochs: LeaderEpochCache,
 ) -> Sequence[AbortedTransaction]:
-    """Let a batch take effect on the producers' state and the leaders' terms; return what it aborted."""
+    """Apply a batch to the producers' state and the leader epochs; return what it aborted."""
     if header.magic < 2:
         return ()
     latest = epochs.latest_epoch
@@ -180,7 +180,7 @@ def _replay(
 
 
 def replay_producers(segment: Segment, producers: ProducerStateManager, start_offset: int, end_offset: int) -> None:
-    """Let the batches of a segment from one offset up to another take effect on the producers' state."""
+    """Apply the batches of a segment from one offset up to another to the producers' state."""
     for header in segment.scan(segment.position_for(start_offset), segment.end().position):
         if header.base_offset >= end_offset:
             break
@@ -226,9 +226,9 @@ def _write_index(path: Path, entries: bytes, report: RecoveryReport, files: File
         present: bytes | None = path.read_bytes()
     except FileNotFoundError:
         present = None
-    # The last entries of a segment that was appended to may be missing, and that of its end always is.
+    # The last entries of an active segment may be missing, and the one for its end always is.
     if present is None or not entries.startswith(present.rstrip(b"\0")):
-        reason = "it was missing" if present is None else "its entries were not those that the segment gives"
+        reason = "it was missing" if present is None else "its entries did not match the segment"
         report.add(RecoveryKind.REBUILT, path, 0, len(entries), reason)
-    # In one step: somebody may have the old one mapped.
+    # In one step: a reader may have mapped the old file.
     replace_file(path, entries, files)

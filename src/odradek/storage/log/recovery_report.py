@@ -1,4 +1,4 @@
-"""What was done to a folder when it was opened, for whoever asks: nothing that is cut, removed or made goes untold.
+"""What was done to a folder when it was opened: everything that was cut, removed or created is reported.
 
 data/t-0/00000000000000000042.log: truncated 30 bytes from position 158: no batch
 """
@@ -23,13 +23,13 @@ class RecoveryKind(Enum):
     """A compaction that was complete but for its renaming was completed."""
 
     SPLIT = "split"
-    """Batches whose offsets were out of reach of the base offset were given a segment of their own."""
+    """Batches whose offsets were too far above the base offset were moved into a segment of their own."""
 
     REBUILT = "rebuilt"
-    """An index was written again."""
+    """An index was rebuilt."""
 
     LOST = "lost"
-    """Records are gone that a checkpoint tells of; nothing was done about it."""
+    """Records that a checkpoint covers are gone; nothing was done about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class RecoveryAction:
 
     Attributes:
         kind: What it did.
-        path: To which file.
-        position: From which byte on.
-        size_bytes: To how many bytes.
+        path: The file.
+        position: The first byte that it changed.
+        size_bytes: How many bytes it changed.
         reason: Why, in words.
     """
 
@@ -58,12 +58,12 @@ class RecoveryAction:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery did to a log, or to all logs of a directory, in order; empty where all was well.
+    """What recovery did to a log, or to all logs of a directory, in order; empty if nothing had to be done.
 
     Attributes:
         actions: What was done.
-        segments_scanned: How many segments were read whole.
-        bytes_scanned: How many bytes they have.
+        segments_scanned: How many segments were read completely.
+        bytes_scanned: The size of these segments.
     """
 
     actions: list[RecoveryAction] = field(default_factory=list)
@@ -74,11 +74,11 @@ class RecoveryReport:
         return bool(self.actions)
 
     def add(self, kind: RecoveryKind, path: Path, position: int, size_bytes: int, reason: str) -> None:
-        """Note something."""
+        """Add an action."""
         self.actions.append(RecoveryAction(kind, path, position, size_bytes, reason))
 
     def extend(self, other: RecoveryReport) -> None:
-        """Take over another report."""
+        """Add another report."""
         self.actions += other.actions
         self.segments_scanned += other.segments_scanned
         self.bytes_scanned += other.bytes_scanned

@@ -1,4 +1,4 @@
-"""What only a writer can do, on a class that reads: an error that says so, and yet no attribute."""
+"""Stands for the methods that only a writer has, in a class that reads: a clear error, and yet no attribute."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class _Opened(Protocol):
 
 
 class Refused:
-    """Stands in the place of a method that is not there; `hasattr` does not see it.
+    """Takes the place of a method that does not exist; `hasattr` returns False for it.
 
-    A `__getattr__` of the class would do the same, and make each of its attributes slow.
+    A `__getattr__` of the class would do the same, but slow down each of its attributes.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Which segments have served their time, and when the files of a deleted one may go.
+"""Decides which segments are to be deleted, and when the files of a deleted segment are unlinked.
 
-    | 0 | 100 | 200 | 300 active |        only ever from the oldest on, up to the first that has to stay
+    | 0 | 100 | 200 | 300 active |        only from the oldest on, up to the first that must be kept
       ^ base of the next <= log start offset        always
-      ^ the log is longer than retention.bytes      where cleanup.policy has `delete`
+      ^ the log is longer than retention.bytes      if cleanup.policy has `delete`
       ^ its newest record is older than retention.ms
 
 A deleted segment's files are first renamed to `.deleted`, so that readers that have them open can finish; they are
@@ -25,7 +25,7 @@ from odradek.storage.topic_config import TopicConfig
 
 
 class DeletionReason(Enum):
-    """Why a segment goes."""
+    """Why a segment is deleted."""
 
     START_OFFSET = "all of its records are below the log start offset"
     SIZE = "the log is longer than retention.bytes"
@@ -34,14 +34,14 @@ class DeletionReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A segment that is to go."""
+    """A segment that is to be deleted."""
 
     segment: Segment
     reason: DeletionReason
 
 
 def largest_timestamp(segment: Segment) -> int:
-    """Return the greatest timestamp of a segment's batches; where none has one, when its file was modified."""
+    """Return the greatest timestamp of a segment's batches, in ms; if none has one, when its file was modified."""
     timestamp = segment.largest_timestamp()
     return timestamp if timestamp >= 0 else segment.path.stat().st_mtime_ns // 1_000_000
 
@@ -57,16 +57,16 @@ def deletable_segments(
 ) -> list[Deletion]:
     """Return the segments that are to be deleted, from the oldest on.
 
-    The active segment, the last one, may be among them, though never an empty one: a new segment has to be rolled
-    before it goes.
+    The active segment, the last one, may be among them, but never if it is empty: a new segment has to be rolled before
+    it is deleted.
 
     Args:
         segments: All segments, in order.
         config: The topic's configs.
-        log_start_offset: The first offset that readers are given.
-        log_end_offset: After the last one.
-        high_watermark: No offset at or above it goes.
-        now_ms: The time.
+        log_start_offset: The first offset that readers can get.
+        log_end_offset: The offset after the last record.
+        high_watermark: No offset at or above it is deleted.
+        now_ms: The time, in ms.
     """
     candidates = []
     for number, segment in enumerate(segments):
@@ -98,7 +98,7 @@ def deletable_segments(
 
 
 class DelayedDeletes:
-    """Files that are to be unlinked when their time has come."""
+    """Files that are to be unlinked when they are due."""
 
     def __init__(self, files: FileSystem = FILES) -> None:
         self._files = files
@@ -108,12 +108,12 @@ class DelayedDeletes:
         return len(self._queue)
 
     def schedule(self, paths: Iterable[Path], due_ms: int) -> None:
-        """Have files unlinked at a time."""
+        """Schedule files to be unlinked."""
         for path in paths:
             heapq.heappush(self._queue, (due_ms, path))
 
     def run(self, now_ms: int) -> int:
-        """Unlink the files that are due; return how many."""
+        """Unlink the files that are due; return their number."""
         count = 0
         while self._queue and self._queue[0][0] <= now_ms:
             self._files.unlink(self._queue[0][1])

@@ -1,10 +1,11 @@
-"""What the checkpoints in the root of a log directory say of its logs, read again where they have changed.
+"""The checkpoints in the root of a log directory, read again when they have changed.
 
-    log-start-offset-checkpoint          where a log starts, if not with its first segment
-    recovery-point-offset-checkpoint     what is below is on the disk: no recovery cuts it
-    replication-offset-checkpoint        the high watermark: no new leader has what is below cut
+    log-start-offset-checkpoint          where a log starts, if not at its first segment
+    recovery-point-offset-checkpoint     records below it are on the disk: no recovery cuts them
+    replication-offset-checkpoint        the high watermark: no new leader makes a replica cut records below it
 
-For whoever reads beside the program that writes them. A checkpoint that cannot be read says nothing, and is told of.
+It is for readers of a folder that another program writes. A checkpoint that cannot be read is reported, and treated as
+empty.
 """
 
 from __future__ import annotations
@@ -61,17 +62,17 @@ class RootCheckpoints:
         return known.offsets
 
     def start_offset(self, topic_partition: TopicPartition) -> int:
-        """Return where a log starts, as far as the checkpoint says; else 0."""
+        """Return where a log starts, according to the checkpoint; 0 if it says nothing."""
         return self._offsets(LOG_START_OFFSET_CHECKPOINT).get(topic_partition, 0)
 
     def promised_end_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Return the end of a log that was closed in order; None where it was not."""
+        """Return the end of a log that was closed in order; None if it was not."""
         if not (self._root / CLEAN_SHUTDOWN_MARKER).exists():
             return None
         return self._offsets(RECOVERY_POINT_CHECKPOINT).get(topic_partition)
 
     def stable_offset(self, topic_partition: TopicPartition) -> int:
-        """Return the offset below which nobody cuts a log: it is on the disk, and no new leader lacks it."""
+        """Return the offset below which no program cuts a log: the records are on the disk and on every new leader."""
         recovery_points = self._offsets(RECOVERY_POINT_CHECKPOINT)
         high_watermarks = self._offsets(REPLICATION_OFFSET_CHECKPOINT)
         return min(recovery_points.get(topic_partition, 0), high_watermarks.get(topic_partition, 0))

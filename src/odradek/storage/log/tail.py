@@ -26,12 +26,12 @@ class _Log(Protocol):
 def last_records(log: _Log, count: int, isolation: Isolation) -> list[Record]:
     """Return the last records of a log; see `Log.tail`.
 
-    They are looked for in ranges of offsets, from the end back, each twice as long as the one before it: in most logs
-    the first range has them; where compaction or transactions left offsets without a record, a few more do.
+    They are searched for in ranges of offsets, from the end backwards, each twice as long as the one before it. In most
+    logs the first range has them; if compaction or transactions left offsets without a record, more ranges are read.
     """
     wanted = operator.index(count)
     if wanted < 0:
-        raise OptionError(f"the last {wanted} records: the number is negative")
+        raise OptionError(f"the number of records is {wanted}, which is negative")
     parts: list[deque[Record]] = []
     end = log.end_offset(isolation)
     wanted = length = min(wanted, max(0, end - log.log_start_offset))
@@ -42,7 +42,7 @@ def last_records(log: _Log, count: int, isolation: Isolation) -> list[Record]:
         except OffsetOutOfRangeError:
             if start >= log.log_start_offset:
                 raise
-            # What is read was deleted meanwhile.
+            # The range was deleted meanwhile.
             continue
         wanted -= len(parts[-1])
         end, length = start, 2 * length
@@ -50,7 +50,7 @@ def last_records(log: _Log, count: int, isolation: Isolation) -> list[Record]:
 
 
 def within(records: Iterable[Record], since_ms: int | None, until_ms: int | None) -> Iterator[Record]:
-    """Give the records whose timestamps are in a range; one without a timestamp has that of Kafka's files, -1."""
+    """Yield the records whose timestamps are in a range; no timestamp counts as -1, as in Kafka's files."""
     for record in records:
         timestamp = NO_TIMESTAMP if record.timestamp is None else record.timestamp
         if (since_ms is None or timestamp >= since_ms) and (until_ms is None or timestamp < until_ms):

@@ -4,11 +4,11 @@
     segment [100, 200) | data of 7 | data of 9 | ABORT of 7 at 150 | ...      -> 7 was aborted: [90, 150]
                                     ^ 9 is open: the last stable offset
 
-All of it is told from the headers of the batches, once a segment, and remembered; a segment that grows is read on from
-where it ended. A `.txnindex` says the same of its segment, and nothing in it says whether it is whole: so no answer
-rests on it, and the program that owns the log holds it against the segment. A snapshot, which has a checksum, saves
-reading the segments before it. That a snapshot knows of no transaction is no sign that there was none: producers that
-are silent for long are forgotten.
+All of it comes from the headers of the batches. Each segment is read once, and the result is kept; a segment that grows
+is read on from where it ended. A `.txnindex` says the same about its segment, but not whether it is complete: so no
+answer relies on it, and the process that owns the log checks it against the segment. A snapshot, which has a checksum,
+saves reading the segments before it. A snapshot without a transaction does not prove that there was none: producers
+that are silent for long are forgotten.
 
 Source in Kafka: `ProducerStateManager`, `UnifiedLog.collectAbortedTransactions`.
 """
@@ -32,7 +32,7 @@ from odradek.storage.segment.segment import Segment
 
 
 class AbortedRanges:
-    """Aborted transactions, to be asked whether a batch is of one."""
+    """Aborted transactions, to look up whether a batch belongs to one."""
 
     def __init__(self, transactions: Iterable[AbortedTransaction]) -> None:
         self._ranges: dict[int, list[tuple[int, int]]] = {}
@@ -53,11 +53,12 @@ class SegmentTransactions:
     """The transactions of one segment, up to a position of it.
 
     Attributes:
-        contents: What was read, by its identity: device and inode.
-        open: The first offset of the open transaction of each producer that has one, at the position.
+        contents: The identity of the file that was read: device and inode.
+        open: The first offset of each producer's open transaction, at `position`.
         position: Up to where the segment was read.
-        aborted: The transactions whose ABORT marker it holds and that have data in the log, in the order of markers.
-        other_aborts: The producer and offset of the ABORT markers whose data is gone: compacted, or deleted.
+        aborted: The transactions whose ABORT marker it holds and that have data in the log, in the order of their
+            markers.
+        other_aborts: Producer id and offset of the ABORT markers whose data is gone: compacted, or deleted.
     """
 
     contents: tuple[int, int]
@@ -68,7 +69,7 @@ class SegmentTransactions:
 
 
 class Transactions:
-    """The transactions of one log. Any thread may ask: what several find out at once is the same.
+    """The transactions of one log. Any thread may use it: threads that compute the same at once get the same result.
 
     Args:
         path: The partition's folder, where the snapshots are.
@@ -124,7 +125,7 @@ class Transactions:
         Raises:
             FormatError: A marker is damaged.
         """
-        # From the nearest segment before which everything is known: the first one, or one with a snapshot.
+        # Start at the nearest segment before which everything is known: the first one, or one with a snapshot.
         start, known = number, self._of(segments[number])
         while known is None:
             opened = self._open_by_snapshot(segments[start].base_offset)
@@ -148,7 +149,7 @@ class Transactions:
         return known
 
     def _open_by_snapshot(self, offset: int) -> dict[int, int] | None:
-        """Return the open transactions by the snapshot at an offset; `None` where none can be believed."""
+        """Return the open transactions of the snapshot at an offset; `None` if there is none that can be trusted."""
         try:
             producers = read_snapshot(self._path / segment_file_name(offset, SNAPSHOT_SUFFIX))
         except (FormatError, FileNotFoundError):
@@ -175,7 +176,7 @@ class Transactions:
             else:
                 other_aborts.append((header.producer_id, header.last_offset))
         if scan.damage is not None:
-            # What comes after it may decide what comes before it.
+            # Later batches may decide the transactions before them.
             raise scan.damage
         read = SegmentTransactions(known.contents, opened.first_offsets, end, tuple(aborted), tuple(other_aborts))
         self._known[segment] = read
@@ -185,15 +186,15 @@ class Transactions:
 def rebuilt_index(
     segment: Segment, known: SegmentTransactions, *, was_compacted: bool
 ) -> tuple[list[AbortedTransaction], str] | None:
-    """Hold a segment's transaction index against its batches.
+    """Check a segment's transaction index against its batches.
 
     Args:
         segment: The segment.
-        known: What its batches say, all of them.
-        was_compacted: Whether data that a transaction began with may be gone, of which the index still tells.
+        known: What all of its batches say.
+        was_compacted: Whether the first data of a transaction may be gone, which the index may still have.
 
     Returns:
-        The entries that it should have, and what is wrong with those that it has; None where nothing is.
+        The right entries, and what is wrong with the present ones; None if they are right.
     """
     reason = None
     try:
@@ -212,11 +213,11 @@ def rebuilt_index(
         wanted.sort(key=lambda entry: entry.last_offset)
     if present == wanted and reason is None and index.is_as_written:
         return None
-    return wanted, reason or "its entries are not those that the batches give"
+    return wanted, reason or "its entries do not match the batches"
 
 
 def _aborts(segment: Segment, header: BatchHeader) -> bool:
-    # Its checksum is verified: one flipped bit makes a COMMIT of an ABORT.
+    # Verify the checksum: one flipped bit turns a COMMIT into an ABORT.
     if segment.batch_at(header.position) is None:
         raise CorruptRecordError("this transaction marker is corrupt", path=segment.path, position=header.position)
     return is_abort(segment.read(header))
