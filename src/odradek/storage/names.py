@@ -4,7 +4,7 @@
     orders-0.<32 hex>-delete/                    deleted, to be removed        (also -stray, -future)
     orders-0/00000000000000000042.log            a segment whose base offset is 42, and its .index .timeindex .txnindex
     orders-0/00000000000000000042.snapshot       the producers' state at offset 42
-    orders-0/00000000000000000042.log.deleted    to be unlinked                (.cleaned and .swap: compaction at work)
+    orders-0/00000000000000000042.log.deleted    to be unlinked                (.cleaned and .swap: during a compaction)
 
 Source in Kafka: `LogFileUtils`, `LocalLog.parseTopicPartitionName`, `org.apache.kafka.common.internals.Topic`.
 """
@@ -31,7 +31,7 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
-"""In a log directory whose logs were all closed in order."""
+"""Exists in a log directory if all of its logs were closed in order."""
 
 DELETE_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"
@@ -81,7 +81,7 @@ class PartitionDirectory:
     """What the name of a partition's folder says.
 
     Attributes:
-        topic_partition: Whose folder it is. The topic may be cut short where `suffix` is not empty.
+        topic_partition: The partition that it belongs to. The topic may be cut short if `suffix` is not empty.
         suffix: Empty, or one of `-delete`, `-stray`, `-future`.
     """
 
@@ -90,7 +90,7 @@ class PartitionDirectory:
 
 
 def invalid_topic_name_reason(topic: str) -> str | None:
-    """Return what is wrong with a topic's name, or `None` where Kafka takes it."""
+    """Return what is wrong with a topic's name, or `None` if Kafka accepts it."""
     if not topic:
         return "a topic's name cannot be empty"
     if topic in {".", ".."}:
@@ -98,7 +98,7 @@ def invalid_topic_name_reason(topic: str) -> str | None:
     if len(topic) > MAX_TOPIC_NAME_LENGTH:
         return f"a topic's name has at most {MAX_TOPIC_NAME_LENGTH} characters, this one has {len(topic)}"
     if _TOPIC_NAME.fullmatch(topic) is None:
-        return f"a topic's name is of ASCII letters, digits, '.', '_' and '-' only, unlike {topic!r}"
+        return f"a topic's name consists of ASCII letters, digits, '.', '_' and '-', unlike {topic!r}"
     return None
 
 
@@ -108,9 +108,9 @@ def partition_directory_name(topic_partition: TopicPartition) -> str:
 
 
 def marked_directory_name(topic_partition: TopicPartition, unique: UUID, suffix: str) -> str:
-    """Return the folder name of a partition that is to be deleted (`-delete`), stray or on the move (`-future`).
+    """Return the folder name of a partition that is to be deleted (`-delete`), stray or being moved (`-future`).
 
-    The topic is cut where the name would be longer than a file system takes; not so for `-future`.
+    The topic is cut short if the name would be too long for a file system, except for `-future`.
     """
     tail = f"-{topic_partition.partition}.{unique.hex}{suffix}"
     topic = topic_partition.topic
@@ -120,7 +120,7 @@ def marked_directory_name(topic_partition: TopicPartition, unique: UUID, suffix:
 
 
 def parse_partition_directory(name: str) -> PartitionDirectory | None:
-    """Read a folder's name; `None` where it is not a partition's."""
+    """Parse a folder's name; `None` if it is not a partition's."""
     suffix = ""
     marked = _MARKED_DIRECTORY.fullmatch(name)
     if marked is not None:
@@ -137,7 +137,7 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
 
 
 def parse_segment_file(name: str) -> SegmentFile | None:
-    """Read the name of a segment's file; `None` where it is not one. The suffix may be double: `.log.deleted`."""
+    """Parse the name of a segment's file; `None` if it is not one. The suffix may be double: `.log.deleted`."""
     match = _SEGMENT_FILE.fullmatch(name)
     if match is None or int(match["offset"]) > 0x7FFFFFFFFFFFFFFF:
         return None
@@ -150,6 +150,6 @@ def raft_snapshot_file_name(end_offset: int, epoch: int) -> str:
 
 
 def parse_raft_snapshot_file(name: str) -> RaftSnapshotFile | None:
-    """Read the name of a snapshot of the metadata log; `None` where it is not one."""
+    """Parse the name of a snapshot of the metadata log; `None` if it is not one."""
     match = _RAFT_SNAPSHOT.fullmatch(name)
     return None if match is None else RaftSnapshotFile(int(match["offset"]), int(match["epoch"]))

@@ -1,4 +1,4 @@
-"""Which process has something open for writing: a fork of it inherits the memory, and not the right to write.
+"""The process that has something open for writing: a fork of it inherits the memory, but not the right to write.
 
     parent   open -> append ------------> append        holds the lock of the log directory
     child          `fork` -> append: LogError           POSIX locks are not inherited; neither are threads
@@ -27,11 +27,11 @@ class WritingProcess:
 
     @property
     def is_this(self) -> bool:
-        """Whether this process is the one; not so in a fork of it."""
+        """Whether this is that process; not so in a fork of it."""
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Do nothing in the process that opened it; to be called before any lock is taken, which a fork may find held.
+        """Raise in a fork of the process; to be called before a lock is taken, which a fork may inherit held.
 
         Raises:
             LogError: This is a fork of it.

@@ -1,8 +1,8 @@
 """Asks the system whether the bytes of a mapped file can be read, before they are looked at.
 
-A page that the disk does not give (a bad sector, a file that was cut meanwhile) ends a process that looks at it through
-a mapping: SIGBUS. Asked to bring the pages in beforehand, Linux says so instead (MADV_POPULATE_READ, since 5.14); an
-older one cannot be asked, and takes every page for one that can be read.
+If a mapped page cannot be read from the disk (a bad sector, a file that was cut meanwhile), a process that accesses it
+gets SIGBUS, which ends it. Linux can be asked to bring the pages in beforehand, and then returns an error instead
+(MADV_POPULATE_READ, since 5.14). An older Linux cannot be asked; there every page is assumed to be readable.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _EHWPOISON = 133
 
 
 class ReadableBytes:
-    """The bytes of a file, of which some may not be readable.
+    """The bytes of a file, some of which may not be readable.
 
     Args:
-        data: The file; bytes that are no mapping can be read.
+        data: The file; bytes that are not a mapping can always be read.
     """
 
     def __init__(self, data: mmap.mmap | bytes) -> None:
         self._data = data
 
     def end(self, position: int, end: int) -> int:
-        """Return up to where the bytes from a position on can be read, `end` at most."""
+        """Return up to where the bytes from a position on can be read, at most `end`."""
         start = position - position % mmap.PAGESIZE
         if self._is_readable(start, end):
             return end
@@ -45,7 +45,7 @@ class ReadableBytes:
         return max(low, position)
 
     def next(self, position: int) -> int:
-        """Return where the next page is that can be read; the end of the file where none is."""
+        """Return where the next readable page is; the end of the file if there is none."""
         page = position - position % mmap.PAGESIZE + mmap.PAGESIZE
         while page < len(self._data) and not self._is_readable(page, page + 1):
             page += mmap.PAGESIZE

@@ -1,7 +1,7 @@
-"""Opens what is a file, and nothing else.
+"""Opens regular files, and refuses anything else.
 
-What bears the name of a log's file may be a FIFO, whose opening waits for a writer; a device, which has no end; a
-folder; a link to itself. They are refused with an error that names them.
+A path with the name of a log's file may be a FIFO, whose opening waits for a writer; a device, which has no end; a
+folder; or a link to itself. They are refused with an error that names them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from odradek.errors import FormatError
 from odradek.storage.system_errors import raise_unless_of_system
 
 _NO_FILE = frozenset({errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP})
-"""What `open` says of a link to itself, of a name below a file, of a socket."""
+"""The errors of `open` for a link to itself, for a path below a file, for a socket."""
 
 
 def open_descriptor(path: Path) -> int:
-    """Open a file to read from, and return its descriptor: what is under its name is a file, or this fails at once.
+    """Open a file for reading and return its descriptor; if the path is not a regular file, fail at once.
 
     Raises:
-        FormatError: A directory, FIFO, socket, device or a link that leads nowhere is there instead.
-        FileNotFoundError: There is nothing.
+        FormatError: The path is a directory, FIFO, socket, device or a link that leads nowhere.
+        FileNotFoundError: The path does not exist.
         OSError: The disk failed, or this program may not read it.
     """
     try:
-        # To open a FIFO would wait for whoever writes to it.
+        # Otherwise opening a FIFO would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
-        raise FormatError(f"this is no file that can be read: {error.strerror}", path=path) from error
+        raise FormatError(f"this is not a file that can be read: {error.strerror}", path=path) from error
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -42,7 +42,7 @@ def open_descriptor(path: Path) -> int:
 
 
 def open_file(path: Path) -> FileIO:
-    """Open a file to read from, without a buffer; see `open_descriptor`."""
+    """Open a file for reading, unbuffered; see `open_descriptor`."""
     return FileIO(open_descriptor(path), "r")
 
 
@@ -56,11 +56,11 @@ _KINDS = {
 
 
 def file_size(path: Path) -> int:
-    """Return how many bytes a file has.
+    """Return the size of a file in bytes.
 
     Raises:
-        FormatError: It is no file.
-        FileNotFoundError: There is nothing.
+        FormatError: It is not a regular file.
+        FileNotFoundError: The path does not exist.
         OSError: This program may not read it.
     """
     with open_file(path) as file:
@@ -68,15 +68,15 @@ def file_size(path: Path) -> int:
 
 
 def read_file(path: Path, limit_bytes: int) -> bytes:
-    """Return what is in a file.
+    """Return the bytes of a file.
 
     Args:
         path: The file.
-        limit_bytes: How many bytes it may have: more than its writer ever writes.
+        limit_bytes: How large the file may be: larger than its writer ever makes it.
 
     Raises:
-        FormatError: It is no file, or one that is longer; nothing of it was read then.
-        FileNotFoundError: There is nothing.
+        FormatError: It is not a regular file, or is larger; nothing of it was read then.
+        FileNotFoundError: The path does not exist.
         OSError: The disk failed, or this program may not read it.
     """
     with open_file(path) as file:
@@ -87,7 +87,7 @@ def read_file(path: Path, limit_bytes: int) -> bytes:
 
 
 def read_at(file: FileIO, path: Path, position: int, size: int) -> bytes:
-    """Return `size` bytes from a position of a file on; fewer where it ends.
+    """Return `size` bytes from a position in a file on; fewer if the file ends before.
 
     Raises:
         OSError: The disk failed; it names the file.
@@ -108,13 +108,14 @@ def read_at(file: FileIO, path: Path, position: int, size: int) -> bytes:
 
 
 def subfolders(path: Path) -> list[str]:
-    """Return the names of the folders in a folder, sorted; a link that leads to a folder is one.
+    """Return the names of the folders in a folder, sorted; a link that leads to a folder counts as one.
 
     Raises:
         OSError: It cannot be read.
     """
     with os.scandir(path) as entries:
-        # What a link leads to may be gone, or out of reach: that is no folder, and no reason to see none of the others.
+        # The target of a link may be gone, or out of reach: then it is not a folder, but the others must still be
+        # listed.
         return sorted(
             entry.name
             for entry in entries

@@ -20,7 +20,7 @@ from odradek.storage.config_def import MAX_INT64, Parser, boolean, int32, int64,
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 INHERITED = -2
-"""The value of `local.retention.*` that stands for that of `retention.*`."""
+"""The value of `local.retention.*` that means: as `retention.*`."""
 
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
 
@@ -61,9 +61,9 @@ def _setting(default: Any, parse: Parser) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
-    """The settings of a topic: an attribute each, its name with underscores for the dots.
+    """The settings of a topic: an attribute for each, with underscores for the dots in its name.
 
-    `overrides` are those that were given for the topic itself, as text; all others are at their default.
+    `overrides` are the settings of the topic itself, as text; all others have their defaults.
     """
 
     cleanup_policy: tuple[str, ...] = _setting(("delete",), _cleanup_policy)
@@ -104,21 +104,21 @@ class TopicConfig:
 
     @classmethod
     def parse(cls, overrides: Mapping[str, str], broker_config: Mapping[str, str] | None = None) -> TopicConfig:
-        """Read settings that somebody asks for.
+        """Parse settings that a caller asks for.
 
         Args:
             overrides: The topic's own settings, by Kafka's names.
-            broker_config: Settings of the broker, whose names are others: the topic's defaults. Those that are no
-                defaults of topics are left alone.
+            broker_config: Settings of the broker, by their own names: the topic's defaults. Those that are not defaults
+                of topics are ignored.
 
         Raises:
-            InvalidConfigError: A setting is unknown, or has a value that it cannot have.
+            InvalidConfigError: A setting is unknown, or has a value that is not valid.
         """
         for name, value in overrides.items():
             if name not in TOPIC_CONFIGS:
                 raise _unknown(name)
             if not isinstance(value, str):
-                raise InvalidConfigError(name, f"{value!r} is no text")
+                raise InvalidConfigError(name, f"{value!r} is not text")
         config = cls.load(overrides, broker_config)
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             reason = f"{config.min_compaction_lag_ms} is above max.compaction.lag.ms, {config.max_compaction_lag_ms}"
@@ -129,10 +129,10 @@ class TopicConfig:
 
     @classmethod
     def load(cls, overrides: Mapping[str, str], broker_config: Mapping[str, str] | None = None) -> TopicConfig:
-        """Read settings that a log directory holds; unknown ones, from another version of Kafka, have no effect.
+        """Parse settings of a log directory; unknown ones, from another version of Kafka, have no effect.
 
         Raises:
-            InvalidConfigError: A setting has a value that it cannot have.
+            InvalidConfigError: A setting has a value that is not valid.
         """
         values = {name: (name, text) for name, text in overrides.items() if name in TOPIC_CONFIGS}
         values = _broker_defaults(broker_config or {}) | values
@@ -156,17 +156,17 @@ class TopicConfig:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether the cleaner works on the topic."""
+        """Whether the topic is compacted."""
         return "compact" in self.cleanup_policy
 
     @property
     def is_deleted(self) -> bool:
-        """Whether old segments are deleted for their age, or for the log's size."""
+        """Whether old segments are deleted because of their age, or of the log's size."""
         return "delete" in self.cleanup_policy
 
     @property
     def max_segment_bytes(self) -> int:
-        """How large a segment becomes: `segment.bytes`, or the hidden `internal.segment.bytes` of Kafka's own tests."""
+        """The size limit of a segment: `segment.bytes`, or `internal.segment.bytes`, as Kafka's tests set it."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
 
@@ -186,7 +186,7 @@ def _attribute(name: str) -> str:
 TOPIC_CONFIGS: dict[str, Parser] = {
     item.name.replace("_", "."): item.metadata["parse"] for item in fields(TopicConfig) if item.metadata
 }
-"""How the value of each setting is read, by Kafka's name."""
+"""The parser for each setting's value, by Kafka's name."""
 
 BROKER_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "cleanup.policy": (("log.cleanup.policy", 0),),
@@ -222,11 +222,11 @@ BROKER_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "local.retention.ms": (("log.local.retention.ms", 0),),
     "local.retention.bytes": (("log.local.retention.bytes", 0),),
 }
-"""The broker's settings that are a topic's default: the first that is given counts; their unit in ms (0: the same)."""
+"""The broker's settings that are a topic's default: the first one given counts; their unit in ms (0: the same)."""
 
 
 def _broker_defaults(broker_config: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the topics' settings that a broker's settings imply: by name, where from, and as text."""
+    """Return the topics' settings that follow from a broker's: by name, the broker's setting and the text."""
     defaults = {}
     for name, synonyms in BROKER_SYNONYMS.items():
         for given_as, unit in synonyms:

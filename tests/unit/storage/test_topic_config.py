@@ -78,7 +78,7 @@ def test_unknown_settings() -> None:
             TopicConfig().value(name)
     # Another version of Kafka may have written it, so a folder that has it still opens.
     assert TopicConfig.load({"message.format.version": "2.8", "flush.ms": "1"}).flush_ms == 1
-    with pytest.raises(InvalidConfigError, match="is no text"):
+    with pytest.raises(InvalidConfigError, match="is not text"):
         TopicConfig.parse({"flush.ms": None})  # type: ignore[dict-item]
 
 

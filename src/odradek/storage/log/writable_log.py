@@ -4,19 +4,20 @@
     append_batches(bytes)  checked and numbered        >  roll?  producers?  one write  indexes  readers see it  flush?
     append_batches(bytes)  as they are: a replica's   /
 
-It has its segments (`LocalLog`), what of them is on the disk (`Durability`), its producers and its leader epochs, each
-of which writes its own state, and none of the others'. Nothing is brought to the disk before `flush`, a durable append,
-`flush.messages` or `flush.ms` say so, or the log is closed: a crash of the program loses nothing that was appended, one
-of the machine what was not flushed. Durable appends that wait for the disk at the same time share a sync. A disk that
-fails takes the log offline: what was not acknowledged is unknown then, and only opening the log again tells.
+It has its segments (`LocalLog`), how much of them is on the disk (`Durability`), its producers and its leader epochs.
+Each of these parts writes its own state, and no other's. Appended records reach the disk with `flush`, with a durable
+append, when `flush.messages` or `flush.ms` say so, and when the log is closed. A crash of the program loses no appended
+record; a crash of the machine loses what was not flushed. Durable appends that wait for the disk at the same time share
+a sync. A failure of the disk takes the log offline: what was not acknowledged may be lost, and only opening the log
+again tells.
 
-**Threads.** Any thread may call anything; appends happen one at a time, reads beside them take no lock. The locks are
-taken in the order of `odradek.storage.locks`: CLEANING, FLUSH, LOG. What the owner has to know is told without them.
+**Threads.** Any thread may call anything. Appends happen one at a time; reads take no lock. The locks are taken in the
+order of `odradek.storage.locks`: CLEANING, FLUSH, LOG. The owner is called without them.
 
-**Signals.** An exception out of a signal's handler, such as Ctrl-C, may end any call anywhere. The log is then as
-before the call or as after it, never in between, and goes on; of an append, `log_end_offset` tells which.
+**Signals.** An exception from a signal handler, such as Ctrl-C, may end any call anywhere. The log is then as before or
+as after the call, never in between, and can be used further; after an append, `log_end_offset` tells which.
 
-**Forks.** A child process may read what its parent had open, as it was at the fork, and change nothing.
+**Forks.** A child process may read what its parent had open, as it was at the fork, but change nothing.
 
 Source in Kafka: `UnifiedLog`, `LocalLog`.
 """
@@ -77,7 +78,7 @@ class LogOwner(Protocol):
     """The log directory that a log belongs to. It is called without any lock of the log."""
 
     def rolled(self, log: WritableLog) -> None:
-        """Take note that a segment was rolled that is not on the disk yet."""
+        """Note that a segment was rolled that is not on the disk yet."""
 
     def start_moved(self, log: WritableLog) -> None:
         """Bring a new log start offset to the disk."""
@@ -86,29 +87,29 @@ class LogOwner(Protocol):
 class WritableLog(Log):
     """One topic-partition, open for appending and reading; a context manager that closes it.
 
-    Whoever opens it holds the lock of the log directory.
+    The caller holds the lock of the log directory.
 
     Args:
         path: Its folder.
         config: The topic's settings.
-        is_clean: Whether whoever wrote it last closed it in order.
+        is_clean: Whether the last program that wrote it closed it in order.
         recovery_point: The checkpointed recovery point.
         log_start_offset: The checkpointed log start offset.
-        leader_epoch: The epoch that batches are written in; at least the last one that the log knows.
+        leader_epoch: The leader epoch that batches are written in; at least the last one in the log.
         producer_id_expiration_ms: `producer.id.expiration.ms`.
         opened: The register of open segments, shared by the logs of a log directory.
-        writers: The register of logs with files open for appending, likewise.
+        writers: The register of logs with files open for appending, shared as well.
         files: The way to the disk.
-        clock: The time, in ms.
-        owner: Who is told of changes.
-        flushes_late: Whether the owner flushes rolled segments some time later; else they are as they are rolled.
-        was_compacted: Whether the cleaner has been at work in it.
+        clock: Returns the time in ms.
+        owner: The log directory, which is told of changes.
+        flushes_late: Whether the owner flushes rolled segments some time later; otherwise a roll flushes them.
+        was_compacted: Whether the log was compacted before.
 
     Attributes:
-        leader_epoch: The epoch that batches are written in.
+        leader_epoch: The leader epoch that batches are written in.
         report: What had to be done when the log was opened.
         cleaning: Whose turn it is to work on its sealed segments.
-        flushes_late: As given; another value may be put in its place.
+        flushes_late: As given; it may be changed.
 
     Raises:
         LogOfflineError: The disk failed.
@@ -192,22 +193,22 @@ class WritableLog(Log):
 
     @property
     def is_within_call(self) -> bool:
-        """Whether this thread is in the middle of a change of this log: in the handler of a signal that came then."""
+        """Whether this thread is in the middle of changing this log: a signal handler interrupted the change."""
         return self._lock._is_owned() or self._flush_lock._is_owned()
 
     def _check_entry(self) -> None:
-        """Raise in a fork, and in the middle of another change by this thread; to be called before a lock is taken."""
+        """Raise in a fork, or if this thread is in the middle of a change; to be called before a lock is taken."""
         self._process.check()
         if self.is_within_call:
             raise LogError(f"{self.path}: a change was asked for in the middle of another one, by a signal's handler?")
 
     def _check_turn(self) -> None:
-        """Raise where this thread is compacting this log."""
+        """Raise if this thread is compacting this log."""
         if self.cleaning.lock._is_owned():
             raise LogError(f"{self.path}: a change was asked for in the middle of its compaction")
 
     def _check_usable(self) -> None:
-        """Raise where nothing can be changed; to be called under the LOG lock, before a change."""
+        """Raise if nothing can be changed; to be called under the LOG lock, before a change."""
         self._disk.check()
         self._check_open()
         self._settle()
@@ -217,14 +218,14 @@ class WritableLog(Log):
         self._appender.settle()
 
     def _settled(self) -> LocalLog:
-        """Return the segments, as before or after a change that an exception interrupted; for readers.
+        """Return the segments, as before or after an interrupted change; for readers.
 
-        Whoever interrupted a change may have interrupted its settling as well. Where the lock is taken somebody is at
-        work, who settles it.
+        An exception may have interrupted the settling of the change too. If the lock is taken, the thread that holds it
+        settles the change.
         """
         is_unsettled = self._local.is_unsettled or self._appender.is_unsettled
         if is_unsettled and not self._is_closed and self._process.is_this:
-            # A disk that fails takes the log offline; what can be read of it still is.
+            # A disk that fails takes the log offline; the rest can still be read.
             with suppress(LogError):
                 run_if_free(self._lock, self._settle)
         return self._local
@@ -248,7 +249,7 @@ class WritableLog(Log):
 
     @property
     def is_dirty(self) -> bool:
-        """Whether anything was changed since it was closed in order: it has to be recovered when it is opened again."""
+        """Whether it was changed since it was last closed in order: then the next opening recovers it."""
         return self._durability.is_dirty
 
     @property
@@ -258,7 +259,7 @@ class WritableLog(Log):
 
     @property
     def producers(self) -> ProducerStateManager:
-        """What the log knows of its producers; only to be looked at."""
+        """The log's producers; read only."""
         return self._local.producers
 
     @property
@@ -266,7 +267,7 @@ class WritableLog(Log):
         """The segments, by base offset.
 
         Raises:
-            UnknownTopicOrPartitionError: The topic was deleted; another of its name is another log.
+            UnknownTopicOrPartitionError: The topic was deleted; a new topic of the same name has another log.
         """
         self._check_exists()
         return self._settled().segments
@@ -278,36 +279,36 @@ class WritableLog(Log):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers are given: the head before it was deleted."""
+        """The first offset that readers can get: records below it were deleted."""
         return self._start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         self._check_exists()
         return self._settled().log_end_offset
 
     @property
     def high_watermark(self) -> int:
-        """The end of what readers are given: all there is, since there are no replicas to wait for."""
+        """The end of what readers get: the log end offset, since there are no replicas to wait for."""
         return self.log_end_offset
 
     @property
     def recovery_point(self) -> int:
-        """All segments below it are on the disk, with their indexes: recovery has no need to look at them."""
+        """All segments below it are on the disk, with their indexes, so recovery skips them."""
         return self._durability.recovery_point
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what `read_committed` gives: where the oldest open transaction begins, or the log end offset."""
+        """The end of what `read_committed` returns: where the oldest open transaction begins, or the log end offset."""
         end = self.log_end_offset
         first = self.producers.first_unstable_offset
-        # Records of an open transaction may have been deleted; Kafka goes up to the log start offset then.
+        # Records of an open transaction may have been deleted; Kafka then uses the log start offset.
         return end if first is None else max(min(first, end), self.log_start_offset)
 
     @property
     def damage(self) -> list[FormatError]:
-        """What is wrong at the ends of the sealed segments; of what was damaged when it was opened, `report` tells."""
+        """What is wrong at the ends of the sealed segments; damage that was found at opening is in `report`."""
         ends = self._retried(lambda: [segment.end().damage for segment in self.segments])
         return [damage for damage in ends if damage is not None]
 
@@ -323,9 +324,9 @@ class WritableLog(Log):
         return found
 
     def _check_transaction_indexes(self, start_offset: int, end_offset: int) -> None:
-        """Hold the indexes of sealed segments against their batches, once each, and write those that are wrong again.
+        """Check the indexes of sealed segments against their batches, once for each, and rewrite those that are wrong.
 
-        No answer of ours rests on them; those of a Kafka that takes over do.
+        No answer of this class relies on them, but those of a Kafka that takes over do.
         """
         segments = self.segments
         for number, segment in enumerate(segments[:-1]):
@@ -341,7 +342,7 @@ class WritableLog(Log):
             self._checked.add(segment)
 
     def may_have_gaps(self) -> bool:
-        """Whether offsets may be left out: the log is compacted, or was."""
+        """Whether offsets may be missing without a loss: the log is compacted, or was."""
         return self._was_compacted or self.config.is_compacted
 
     def last_records(self) -> Mapping[int, LastRecord]:
@@ -359,7 +360,7 @@ class WritableLog(Log):
                 self.producers.remove_expired(self._clock())
 
     def refresh(self) -> None:
-        """Wait for a change of the segments that is under way; nobody else changes the folder."""
+        """Wait for a change of the segments that is in progress; no other process changes the folder."""
         if self._process.is_this:
             with self._lock:
                 pass
@@ -368,7 +369,7 @@ class WritableLog(Log):
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's settings; others may be put in their place."""
+        """The topic's settings; they may be replaced."""
         return self._config
 
     @config.setter
@@ -376,7 +377,7 @@ class WritableLog(Log):
         self._check_entry()
         with self._lock:
             if not self._is_closed and not self.is_offline:
-                # What was begun under the old settings is brought to its end under them.
+                # A change that began under the old settings is completed under them.
                 self._settle()
             self._local.configure(config)
             self._appender.configure(config)
@@ -385,7 +386,7 @@ class WritableLog(Log):
 
     @property
     def flushes_late(self) -> bool:
-        """Whether the owner flushes rolled segments some time later; else they are flushed as they are rolled."""
+        """Whether the owner flushes rolled segments some time later; otherwise a roll flushes them."""
         return self._local.flushes_late
 
     @flushes_late.setter
@@ -404,27 +405,27 @@ class WritableLog(Log):
         timestamp: Time | None = None,
         durable: bool = False,
     ) -> int:
-        """Append records, in batches below `max.message.bytes`; compressed as `compression.type` says.
+        """Append records, in batches of at most `max.message.bytes`, compressed as `compression.type` says.
 
         Args:
-            records: The records, or one; one without a timestamp gets the time of now. Their offsets are not looked at.
-                They are taken from the iterable before anything else happens, and nobody waits for it.
-            key: Instead of records, what one record is made of: its key,
+            records: The records, or one. A record without a timestamp gets the current time. Their offsets are ignored.
+                The iterable is read to its end first, while no lock is held.
+            key: Instead of records, the parts of one record: its key,
             value: its value,
             headers: its headers,
             timestamp: and its timestamp.
-            durable: Whether to return only when they are on the disk, and all before them.
+            durable: Whether to return only when these records, and all before them, are on the disk.
 
         Returns:
             The offset of the first record.
 
         Raises:
-            InvalidRecordError: There is no record, or one that the topic does not take; nothing was appended.
+            InvalidRecordError: There is no record, or the topic does not accept one; nothing was appended.
             InvalidTimestampError: A timestamp is too far from the clock; nothing was appended.
             RecordTooLargeError: A record does not fit into `max.message.bytes`; nothing was appended.
             LogError: The log is closed, or this is a fork of the process that opened it.
-            LogOfflineError: The disk failed, now or before: what was appended is unknown.
-            TypeError: Something is no record, or nothing was given.
+            LogOfflineError: The disk failed, now or before; the records may or may not have been appended.
+            TypeError: Something is not a record, or nothing was given.
         """
         self._check_entry()
         rules = self._appender.rules
@@ -433,7 +434,7 @@ class WritableLog(Log):
         with self._lock:
             self._check_usable()
             if built is None:
-                # The times of appends are to rise as their offsets do.
+                # The append times must increase as the offsets do.
                 built = build_batches(given, rules, now_ms=self._clock())
             appended = self._appender.append_built(built, self.leader_epoch)
         self._after_append(appended, durable=durable)
@@ -448,21 +449,21 @@ class WritableLog(Log):
         transaction_version: int = 0,
         supports_epoch_bump: bool = False,
     ) -> AppendResult:
-        """Append what is encoded already.
+        """Append batches that are encoded already.
 
         Args:
-            data: From a client or a coordinator: one v2 batch, a v0 or v1 wrapper, or plain v0 or v1 messages; it is
-                checked, gets its offsets and is rewritten where the topic asks it, in place where this memory can be
-                written to. From a replica: any number of batches that keep their offsets and are written as they are.
+            data: From a client or a coordinator: one v2 batch, a v0 or v1 wrapper, or plain v0 or v1 messages. They are
+                checked, get their offsets, and are rewritten if the topic requires it; in place if this memory is
+                writable. From a replica: any number of batches, which keep their offsets and are written unchanged.
             origin: Who appends.
-            durable: Whether to return only when they are on the disk, and all before them.
+            durable: Whether to return only when these records, and all before them, are on the disk.
             transaction_version: `transaction.version` of the coordinator that writes a marker.
             supports_epoch_bump: Whether the producer's transaction was verified under `transaction.version` 2.
 
         Raises:
             BrokerError: With Kafka's code for what is wrong; nothing was appended.
             LogError: The log is closed, or this is a fork of the process that opened it.
-            LogOfflineError: The disk failed, now or before: what was appended is unknown.
+            LogOfflineError: The disk failed, now or before; the batches may or may not have been appended.
         """
         self._check_entry()
         with self._lock:
@@ -505,7 +506,7 @@ class WritableLog(Log):
         )
 
     def _after_append(self, appended: Appended, *, durable: bool) -> None:
-        """Do what is to be done without the lock: tell the owner, and bring to the disk what the policy asks."""
+        """Finish an append without the lock: tell the owner, and flush what the settings require."""
         if appended.rolled:
             self._after_roll()
         config = self.config
@@ -550,7 +551,7 @@ class WritableLog(Log):
             self.flush()
 
     def flush_sealed(self) -> None:
-        """Bring all segments but the active one to the disk, while others append; nothing where the log was closed.
+        """Flush all segments but the active one, while other threads append; do nothing if the log is closed.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
@@ -566,11 +567,11 @@ class WritableLog(Log):
                 self._durability.sync_sealed(segments)
 
     def flush(self) -> None:
-        """Return when all that was appended is on the disk; others append meanwhile.
+        """Return when all that was appended is on the disk; other threads may append meanwhile.
 
         Raises:
             LogError: The log is closed, or this is a fork of the process that opened it.
-            LogOfflineError: The disk failed, now or before: what was not flushed before is unknown.
+            LogOfflineError: The disk failed, now or before; what was not flushed before may be lost.
         """
         self._check_entry()
         with self._flush_lock:
@@ -585,14 +586,14 @@ class WritableLog(Log):
             self._durability.sync(segments, end_offset, indexes=True)
 
     def _make_durable(self, end_offset: int) -> None:
-        """Return when the records below an offset are on the disk; without the indexes, which recovery can make again.
+        """Return when the records below an offset are on the disk; their indexes may not be: recovery makes them again.
 
-        Others append meanwhile. Those who wait for their turn here are covered by whoever comes first among them.
+        Other threads may append meanwhile. Of the threads that wait here for their turn, the first one syncs for all.
 
         Raises:
-            LogOfflineError: The disk failed, now or before: what was not flushed before is unknown.
+            LogOfflineError: The disk failed, now or before; what was not flushed before may be lost.
         """
-        # Nobody is to delete, compact or close what is synced.
+        # No other thread may delete, compact or close what is being synced.
         with self._flush_lock:
             if self._durability.durable_end >= end_offset:
                 return
@@ -604,13 +605,13 @@ class WritableLog(Log):
     # -- removing and replacing
 
     def delete_records(self, before_offset: int | None = None) -> int:
-        """Move the log start offset up; segments that lie below it go with the next retention.
+        """Move the log start offset up; segments below it are deleted by the next retention.
 
         Args:
             before_offset: The new log start offset; the log end offset if None.
 
         Returns:
-            The log start offset, which never falls.
+            The log start offset, which never decreases.
 
         Raises:
             OffsetOutOfRangeError: It is above the log end offset.
@@ -620,7 +621,7 @@ class WritableLog(Log):
         with self._lock:
             self._check_usable()
             end = self.log_end_offset
-            # What is no integer would be written into the checkpoint as it is.
+            # Anything but an integer would be written to the checkpoint as it is.
             offset = end if before_offset is None else int(operator.index(before_offset))
             if not 0 <= offset <= end:
                 raise OffsetOutOfRangeError(offset, self.log_start_offset, end, log=str(self.path))
@@ -632,7 +633,7 @@ class WritableLog(Log):
     def _raise_start_offset(self, offset: int) -> None:
         self._durability.is_dirty = True
         self._start_offset = max(offset, self._start_offset)
-        # What an exception leaves out here is made up for by the next one who raises it, and by `close`.
+        # If an exception interrupts this, the next call that raises the log start offset does it, or `close`.
         self._follow_start_offset()
 
     def _follow_start_offset(self) -> None:
@@ -640,7 +641,7 @@ class WritableLog(Log):
         self.producers.on_log_start_offset_incremented(self._start_offset)
 
     def old_segments(self) -> list[Deletion]:
-        """Return the segments that have served their time, as the settings say, and why."""
+        """Return the segments that are due for deletion according to the settings, and why."""
         self._check_entry()
         with self._lock:
             return self._old_segments()
@@ -656,7 +657,7 @@ class WritableLog(Log):
         )
 
     def delete_old_segments(self) -> list[Deletion]:
-        """Delete the segments that have served their time; return which, and why.
+        """Delete the segments that are due; return which, and why.
 
         Raises:
             LogError: The log is closed, or this is a fork of the process that opened it.
@@ -673,7 +674,7 @@ class WritableLog(Log):
                 self._local.roll(self._local.log_end_offset)
             self._raise_start_offset(self.segments[len(found)].base_offset)
         if self._owner is not None:
-            # Only some of the renames may reach the disk: what is left of the deleted head must not be seen again.
+            # Only some of the renames may reach the disk: the rest of the deleted head must not reappear.
             self._owner.start_moved(self)
         self._check_turn()
         with self.cleaning.asked():
@@ -684,7 +685,7 @@ class WritableLog(Log):
         return found
 
     def _remove_head(self) -> None:
-        """Remove the segments that lie below the log start offset."""
+        """Remove the segments below the log start offset."""
         following = [segment.base_offset for segment in self.segments[1:]]
         gone = sum(base_offset <= self._start_offset for base_offset in following)
         if gone:
@@ -698,14 +699,14 @@ class WritableLog(Log):
                 self._local.deleted.run(self._clock())
 
     def replace_segments(self, new_base_offset: int, old: Sequence[Segment]) -> None:
-        """Put the segment whose `.cleaned` files are complete in the place of others, for the cleaner.
+        """Replace segments by the one whose `.cleaned` files are complete; for the cleaner.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
         self._check_entry()
         with self._flush_lock:
-            # A power cut must not take the markers by which the cleaner judged what it left out.
+            # A power cut must not lose the markers by which the cleaner decided what to leave out.
             self._flush()
             with self._lock:
                 self._check_usable()
@@ -718,10 +719,10 @@ class WritableLog(Log):
     # -- closing
 
     def discard(self, *, is_deleted: bool = False) -> None:
-        """Close the files as they are, as a crash would, or since the log is being deleted.
+        """Close the files as they are, as a crash would, or because the log is being deleted.
 
         Args:
-            is_deleted: Whether its topic is gone, so that it is not to be read any more either.
+            is_deleted: Whether its topic is gone, so that it must not be read any more either.
 
         Raises:
             LogError: This is a fork of the process that opened it.
@@ -736,10 +737,10 @@ class WritableLog(Log):
                 self._local.close()
 
     def close(self) -> None:
-        """Bring all to the disk, note the producers' state, cut the files to their used size, and close them.
+        """Flush everything, write the producers' state, cut the files to their used size, and close them.
 
-        A log that is offline, or that a fork only inherited, is left as it is. Where an exception ended it, it can be
-        closed again, and goes on where it was.
+        A log that is offline, or that a fork inherited, is left as it is. If an exception ended it, it can be called
+        again, and continues where it stopped.
 
         Raises:
             LogOfflineError: The disk failed now.
@@ -757,7 +758,7 @@ class WritableLog(Log):
                     if not self.is_offline:
                         self._close_in_order()
                 finally:
-                    # Else it was interrupted: the next one to close it brings it to an end.
+                    # Otherwise it was interrupted: the next `close` completes it.
                     if self.is_offline:
                         self._is_closed = True
                         self._local.close()

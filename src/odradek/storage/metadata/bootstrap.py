@@ -1,8 +1,8 @@
-"""`bootstrap.checkpoint`, the metadata of a log directory that no controller has started on yet.
+"""`bootstrap.checkpoint`: the metadata of a log directory on which no controller has started yet.
 
-A controller that finds the metadata log empty copies these records into it. Until then every change is made here: what
-a change makes void is left out, so the file is no longer than what it says, and records of unknown kinds stay as they
-are.
+A controller that finds the metadata log empty copies these records into it. Until then every change is made here. A
+record that a change makes obsolete is removed, so the file does not grow with each change; records of unknown types are
+kept as they are.
 
 Source in Kafka: `BootstrapDirectory`, `BootstrapMetadata`.
 """
@@ -47,7 +47,7 @@ class BootstrapRecords:
         return [value for _, value in self._kept.values()]
 
     def changed(self, values: Iterable[bytes | None]) -> BootstrapRecords:
-        """Return these records and more, without what the new ones make void."""
+        """Return these records and new ones, without those that the new ones make obsolete."""
         after = copy(self)
         after._kept = dict(self._kept)
         after._change(values)

@@ -1,10 +1,10 @@
 """Changes the topics and settings of a log directory, so that Apache Kafka finds them when it starts on it.
 
-While the metadata log is empty, a change is a new `bootstrap.checkpoint`; afterwards, one more batch at the log's end.
-Either way it has happened or it has not when the power fails.
+While the metadata log is empty, a change writes a new `bootstrap.checkpoint`; later, it appends one batch to the log.
+In both cases a power failure leaves the whole change, or none of it.
 
-A partition's folder that the metadata does not know is stray to Kafka, and a folder that is missing is made by it: so a
-topic is created here first and its folders then, and it is deleted here first too.
+To Kafka a partition's folder that the metadata does not have is stray; a folder that is missing is created by Kafka. So
+a topic is created in the metadata before its folders are, and also deleted there first.
 
 Source in Kafka: `ReplicationControlManager`, `ConfigurationControlManager`.
 """
@@ -56,14 +56,14 @@ from odradek.storage.topic_config import TOPIC_CONFIGS, TopicConfig
 UNKNOWN_BROKER_EPOCH = -1
 MAX_INT64 = (1 << 63) - 1
 MAX_PARTITIONS_PER_BATCH = 10_000
-"""So many partitions can be created at a time."""
+"""How many partitions can be created at a time."""
 
 
 _logger = logging.getLogger(__name__)
 
 
 def check_partition_count(count: int) -> None:
-    """Refuse to create more partitions at a time than Kafka does.
+    """Check that no more partitions are created at a time than Kafka allows.
 
     Raises:
         PolicyViolationError: There are more than 10,000.
@@ -74,14 +74,14 @@ def check_partition_count(count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What was read from the disk or written to it last.
+    """The state that was last read from the disk, or written to it.
 
     Attributes:
-        image: What the records add up to.
+        image: The result of all records.
         tail: Where the metadata log ends.
-        bootstrap: The records of `bootstrap.checkpoint`, where a change is made there.
+        bootstrap: The records of `bootstrap.checkpoint`, if changes are made there.
         is_recorded: Whether topics are recorded at all.
-        stamps: What the files looked like before they were read.
+        stamps: The sizes and times of the files before they were read.
     """
 
     image: MetadataImage
@@ -94,25 +94,25 @@ class _State:
 class ClusterMetadata:
     """The topics and settings of one log directory, to read and to change.
 
-    Whoever changes them holds the directory's lock, and no child process does after a fork. Other threads may look
-    meanwhile: they see what was there before a change, or wait for its end. A change that ends early, by an error or by
-    an exception out of a signal handler, at whatever point, leaves what is on the disk as it was before or after; it is
-    read again before anything else is said or done.
+    The thread that changes them holds the directory's lock; a child process may not change them after a fork. Other
+    threads may read meanwhile: they see the state before a change, or wait for its end. If an error or an exception
+    from a signal handler ends a change early, the disk has the state before or after it, and the files are read again
+    before the next call returns or changes anything.
 
     Args:
-        directory: The log directory; of several, that which holds the metadata log.
-        is_clean: Whether whoever wrote here last closed the directory in order. Else the torn end that a crash left in
-            the metadata log is cut now.
-        report: Where it is noted what was cut.
+        directory: The log directory; of several, the one with the metadata log.
+        is_clean: Whether the last program that wrote here closed the directory in order. Otherwise the torn end that a
+            crash left in the metadata log is cut now.
+        report: Receives what was cut.
         files: The way to the disk.
 
     Attributes:
         directory: The log directory.
-        meta: Whose directory it is; None where `meta.properties` is missing.
+        meta: The directory's identity; None if `meta.properties` is missing.
         report: What was cut.
 
     Raises:
-        FormatError: The metadata are damaged, and not as a crash damages them; nothing was cut.
+        FormatError: The metadata are damaged, in a way that no crash causes; nothing was cut.
         OSError: The disk failed.
     """
 
@@ -141,7 +141,7 @@ class ClusterMetadata:
         if tail is not None and damage is not None:
             interrupted = self._interrupted
             if interrupted is not None:
-                # Of a change that did not come to its end.
+                # A change that did not complete may have left this.
                 may_be_torn |= (interrupted.path, interrupted.position) == (tail.path, tail.position)
             if not may_be_torn:
                 reason = (
@@ -152,7 +152,7 @@ class ClusterMetadata:
             size = tail.path.stat().st_size - tail.position
             tail = cut_tail(tail, self._files)
             self.report.add(RecoveryKind.TRUNCATED, tail.path, tail.position, size, damage.reason)
-            # The report is lost where something else keeps the directory from being opened.
+            # The report is lost if the directory then cannot be opened for another reason.
             _logger.warning("%s", self.report.actions[-1])
             stamps = metadata_stamps(self.directory)
         bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
@@ -169,7 +169,7 @@ class ClusterMetadata:
 
     def _load_again(self) -> _State:
         state = self._load(may_be_torn=False)
-        # What an interrupted change wrote is now taken for done, so it has to be on the disk as if it were.
+        # The state that is read now counts as written, so it must be on the disk.
         self._files.sync_directory(self.directory)
         if self._interrupted is not None:
             sync_segment(self._interrupted.path, self._files)
@@ -200,7 +200,7 @@ class ClusterMetadata:
 
     @property
     def image(self) -> MetadataImage:
-        """What the metadata say now."""
+        """The current metadata."""
         return self._current().image
 
     @property
@@ -227,11 +227,11 @@ class ClusterMetadata:
             directory_ids: The log directory of each partition; this one for all if None.
 
         Raises:
-            InvalidTopicError: Kafka does not take such a name, or it is too like that of another topic.
-            TopicExistsError: There is a topic of that name or id.
-            InvalidPartitionsError: There must be one partition at least.
-            PolicyViolationError: There are more partitions than 10,000.
-            InvalidConfigError: A setting is unknown, or has a value that it cannot have.
+            InvalidTopicError: Kafka does not accept the name, or it collides with another topic's.
+            TopicExistsError: A topic with that name or id exists.
+            InvalidPartitionsError: The number of partitions is below 1.
+            PolicyViolationError: There are more than 10,000 partitions.
+            InvalidConfigError: A setting is unknown, or has a value that is not valid.
         """
         self.refresh()
         self._check_new_name(name)
@@ -252,16 +252,16 @@ class ClusterMetadata:
         return self.image.topics[name]
 
     def create_partitions(self, name: str, total: int, *, directory_ids: Sequence[UUID] | None = None) -> TopicImage:
-        """Let a topic grow to `total` partitions.
+        """Add partitions to a topic, up to a total of `total`.
 
         Args:
             name: The topic.
-            total: How many partitions it has then.
+            total: How many partitions it will have.
             directory_ids: The log directory of each new partition; this one for all if None.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
-            InvalidPartitionsError: It has as many already, or more: a topic never shrinks.
+            InvalidPartitionsError: The topic has at least as many already; a topic never shrinks.
             PolicyViolationError: More than 10,000 would be new.
         """
         self.refresh()
@@ -274,15 +274,15 @@ class ClusterMetadata:
         return self.image.topics[name]
 
     def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> TopicConfig:
-        """Set settings of a topic, and let those whose value is None go back to their default.
+        """Change settings of a topic; a value of None resets a setting to its default.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
-            InvalidConfigError: A setting is unknown, or has a value that it cannot have.
+            InvalidConfigError: A setting is unknown, or has a value that is not valid.
         """
         self.refresh()
         self.image.topic(name)
-        # A setting of another version of Kafka may stay, and may be taken away, but not be given.
+        # A setting of another version of Kafka may stay, and may be removed, but not be set.
         present = self.image.topic_config(name)
         for key, value in changes.items():
             if value is None and key not in present:
@@ -300,10 +300,10 @@ class ClusterMetadata:
         return TopicConfig.load(wanted)
 
     def alter_broker_config(self, changes: Mapping[str, str | None], node_id: int | None = None) -> None:
-        """Set settings of one broker, or of every one, that Kafka may change while it runs; None takes one away.
+        """Change settings of one broker, or of all, that Kafka can change while it runs; a value of None removes one.
 
         Raises:
-            InvalidConfigError: A setting that is a default of topics has a value that it cannot have.
+            InvalidConfigError: A setting that is a default of topics has a value that is not valid.
         """
         TopicConfig.load({}, {key: value for key, value in changes.items() if value is not None})
         self.refresh()
@@ -322,15 +322,15 @@ class ClusterMetadata:
         return topic
 
     def take_producer_ids(self, count: int) -> range:
-        """Take producer ids that nobody will get again, whoever starts on the folder later.
+        """Allocate producer ids, which no other program that opens the folder will get.
 
         Raises:
-            LogError: There are not so many.
+            LogError: So many ids are not left.
         """
         self.refresh()
         first = self.image.next_producer_id
         if not 0 < count <= MAX_INT64 - first:
-            raise LogError(f"{count} producer ids cannot be taken, the next one is {first}")
+            raise LogError(f"{count} producer ids cannot be allocated: the next one is {first}")
         self._write([ProducerIdsRecord(self._node_id(), UNKNOWN_BROKER_EPOCH, first + count)])
         return range(first, first + count)
 
@@ -339,10 +339,10 @@ class ClusterMetadata:
         if reason is not None:
             raise InvalidTopicError(reason)
         if name == CLUSTER_METADATA_TOPIC:
-            raise InvalidTopicError(f"{name} is Kafka's own")
+            raise InvalidTopicError(f"{name} is reserved by Kafka")
         if name in self.image.topics:
-            raise TopicExistsError(f"there is a topic {name}")
-        # In the names of metrics Kafka writes an underscore for a dot, so two such topics would be one there.
+            raise TopicExistsError(f"topic {name} exists already")
+        # Kafka's metrics replace a dot in a name by an underscore, so two such topics would share their metrics.
         same = [topic for topic in self.image.topics if topic.replace(".", "_") == name.replace(".", "_")]
         if same:
             raise InvalidTopicError(f"{name} differs from {same[0]} only in '.' and '_'")
@@ -410,5 +410,5 @@ class ClusterMetadata:
         stamps = metadata_stamps(self.directory)
         self._state = replace(after, stamps=stamps)
         others = {name for name in {*stamps, *state.stamps} if stamps.get(name) != state.stamps.get(name)}
-        # What somebody else has written at the same time is read before the next look.
+        # What another program has written at the same time is read before the metadata are used again.
         self._is_in_doubt = not others <= {path.name}

@@ -1,7 +1,7 @@
-"""The partitions' folders of a log directory, held against what its metadata say, or in the place of them.
+"""The partitions' folders of a log directory: checked against its metadata, or used in place of missing metadata.
 
-    orders-0/partition.metadata          the id of the topic: a folder of another one is not known
-    orders-0/leader-epoch-checkpoint     the epoch, where no metadata have it
+    orders-0/partition.metadata          the id of the topic: a folder with another id is not known
+    orders-0/leader-epoch-checkpoint     the epoch, if there are no metadata
 
 Source in Kafka: `LogManager.isStrayKraftReplica`.
 """
@@ -18,7 +18,7 @@ from odradek.storage.regular_files import subfolders
 
 
 def partition_folders(directory: Path) -> list[tuple[Path, TopicPartition]]:
-    """Return the partitions' folders of a log directory, but that of the metadata log and those that are marked.
+    """Return the partitions' folders of a log directory, without those of the metadata log and those with a suffix.
 
     Raises:
         OSError: The directory cannot be read.
@@ -36,7 +36,7 @@ def partition_folders(directory: Path) -> list[tuple[Path, TopicPartition]]:
 
 
 def unknown_partitions(directory: Path, image: MetadataImage) -> list[Path]:
-    """Return the folders of partitions that some metadata do not know, by name or by their topic's id.
+    """Return the partitions' folders that the metadata do not have, by name or by their topic's id.
 
     Raises:
         FormatError: A `partition.metadata` is damaged.
@@ -45,7 +45,7 @@ def unknown_partitions(directory: Path, image: MetadataImage) -> list[Path]:
 
 
 def is_known(image: MetadataImage, folder: Path, name: TopicPartition) -> bool:
-    """Whether some metadata know the partition of a folder, by name and by its topic's id.
+    """Whether the metadata have the partition of a folder, by name and by its topic's id.
 
     Raises:
         FormatError: Its `partition.metadata` is damaged.
@@ -53,12 +53,12 @@ def is_known(image: MetadataImage, folder: Path, name: TopicPartition) -> bool:
     topic = image.topics.get(name.topic)
     if topic is None or name.partition not in topic.partitions:
         return False
-    # A crash may have come between the making of the folder and that of the file.
+    # A crash may have come after the folder was made, and before the file.
     return read_partition_metadata(folder / PARTITION_METADATA) in {None, topic.topic_id}
 
 
 def image_of_folders(directory: Path) -> MetadataImage:
-    """Make up the metadata from the names of partition folders, their `partition.metadata` and their leader epochs."""
+    """Return metadata made up from the partitions' folder names, `partition.metadata` and leader epochs."""
     image = MetadataImage()
     for folder, (topic, partition) in partition_folders(directory):
         epochs = read_leader_epochs(folder / LEADER_EPOCH_CHECKPOINT)

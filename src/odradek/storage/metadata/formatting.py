@@ -1,8 +1,8 @@
 """Makes a new log directory that Apache Kafka starts on, as its format tool does.
 
-    meta.properties             whose it is; written last: with it the folder is formatted
+    meta.properties             the identity; written last: with it the folder is formatted
     bootstrap.checkpoint        the levels of the features
-    __cluster_metadata-0/00000000000000000000-0000000000.checkpoint       the voters, where they are not in the settings
+    __cluster_metadata-0/00000000000000000000-0000000000.checkpoint       the voters, if they are not in the settings
 
 Source in Kafka: `Formatter`, `StorageTool`.
 """
@@ -40,9 +40,9 @@ KAFKA_4_3_FEATURES: Mapping[str, int] = {
 def new_meta_properties(
     *, node_id: int = DEFAULT_NODE_ID, cluster_id: str | None = None, directory_id: UUID | None = None
 ) -> MetaProperties:
-    """Return the identity of a new log directory; ids that are not given are made up."""
+    """Return the identity of a new log directory; ids that are not given are random."""
     if node_id < 0:
-        raise ValueError(f"a node id is not negative, unlike {node_id}")
+        raise ValueError(f"a node id cannot be negative: {node_id}")
     return MetaProperties(
         cluster_id=format_uuid(random_uuid()) if cluster_id is None else cluster_id,
         node_id=node_id,
@@ -58,17 +58,17 @@ def format_log_directory(
     features: Mapping[str, int] = KAFKA_4_3_FEATURES,
     files: FileSystem = FILES,
 ) -> None:
-    """Make a log directory, in a folder that is absent or not yet formatted.
+    """Format a log directory: a folder that is missing or not yet formatted.
 
-    Kafka starts on it with `controller.quorum.voters` in its settings, or with `controller.quorum.bootstrap.servers`
-    where `voters` are given here.
+    Kafka starts on it with `controller.quorum.voters` in its settings, or with `controller.quorum.bootstrap.servers` if
+    `voters` are given here.
 
     Args:
         directory: The folder.
-        meta: Whose it is.
+        meta: Its identity.
         voters: The controllers that vote.
         features: The levels of the features.
-        files: The disk.
+        files: The file system to write through.
 
     Raises:
         LogError: It is formatted already.

@@ -1,4 +1,4 @@
-"""What the metadata log adds up to: the topics, settings and features at one offset of it.
+"""The result of the metadata log's records: the topics, settings and features at one offset.
 
     TopicRecord -> PartitionRecord -> PartitionChangeRecord ...  -> a topic, its partitions, who leads them
     ConfigRecord ...                                             -> the settings that are not at their default
@@ -46,7 +46,7 @@ _ELIGIBLE_LEADER_REPLICAS_SINCE = 23
 
 
 class ConfigResource(NamedTuple):
-    """What a setting is for: a topic (2) or a broker (4); the broker named "" is every broker."""
+    """What a setting applies to: a topic (2) or a broker (4); the broker named "" is every broker."""
 
     type: int
     name: str
@@ -54,7 +54,7 @@ class ConfigResource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """A partition: who holds it and who leads it. `directories` goes with `replicas`."""
+    """A partition: its replicas and its leader. `directories` goes with `replicas`."""
 
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
@@ -87,7 +87,7 @@ class PartitionImage:
 
 @dataclass(slots=True)
 class TopicImage:
-    """A topic and its partitions by number. Only a topic of a folder from before KRaft may have no id."""
+    """A topic and its partitions by number. Only a topic from before KRaft may have no id."""
 
     name: str
     topic_id: UUID | None
@@ -99,12 +99,12 @@ class MetadataImage:
 
     Attributes:
         topics: The topics by name.
-        configs: The settings that were given, by what they are for.
+        configs: The settings that are set, by what they apply to.
         features: The levels of the features that are on.
         brokers: The last registration of each broker.
-        next_producer_id: The first producer id that was not yet given out.
-        skipped: How many records of which (api key, version) are not known here and so left out.
-        open_transaction: Whether the records end within a transaction, whose records do not count yet.
+        next_producer_id: The first producer id that is not allocated yet.
+        skipped: The numbers of records of unknown types, by (api key, version); they have no effect.
+        open_transaction: Whether the records end within a transaction, whose records have no effect yet.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class MetadataImage:
         self._transaction: list[MetadataRecord] | None = None
 
     def copy(self) -> MetadataImage:
-        """Return an image that changes apart from this one."""
+        """Return an independent copy."""
         made = MetadataImage()
         for topic in self.topics.values():
             made.add_topic(TopicImage(topic.name, topic.topic_id, dict(topic.partitions)))
@@ -137,7 +137,7 @@ class MetadataImage:
 
     @property
     def partition_record_version(self) -> int:
-        """The version of PartitionRecord that goes with this `metadata.version`."""
+        """The version of PartitionRecord for this `metadata.version`."""
         level = self.features.get(METADATA_VERSION, 0)
         return 2 if level >= _ELIGIBLE_LEADER_REPLICAS_SINCE else 1 if level >= _DIRECTORIES_SINCE else 0
 
@@ -145,7 +145,7 @@ class MetadataImage:
         """Return a topic.
 
         Raises:
-            UnknownTopicOrPartitionError: There is none of that name.
+            UnknownTopicOrPartitionError: There is no topic of that name.
         """
         try:
             return self.topics[name]
@@ -157,33 +157,33 @@ class MetadataImage:
         return self._topics_by_id.get(topic_id)
 
     def topic_config(self, name: str) -> dict[str, str]:
-        """Return the settings that were given to a topic; what is not there is at its default."""
+        """Return the settings that are set for a topic; all others have their defaults."""
         return dict(self.configs.get(ConfigResource(TOPIC_RESOURCE, name), {}))
 
     def broker_config(self, node_id: int | None = None) -> dict[str, str]:
-        """Return the settings that were given to every broker, and over them those of one."""
+        """Return the settings that are set for every broker, overridden by those of one."""
         config = dict(self.configs.get(ConfigResource(BROKER_RESOURCE, EVERY_BROKER), {}))
         if node_id is not None:
             config |= self.configs.get(ConfigResource(BROKER_RESOURCE, str(node_id)), {})
         return config
 
     def add_topic(self, topic: TopicImage) -> None:
-        """Put a topic in, with its partitions."""
+        """Add a topic with its partitions."""
         self.topics[topic.name] = topic
         if topic.topic_id is not None:
             self._topics_by_id[topic.topic_id] = topic
 
     def apply_all(self, records: Iterable[MetadataRecord]) -> None:
-        """Apply records one after the other."""
+        """Apply records in order."""
         for record in records:
             self.apply(record)
 
     def apply(self, record: MetadataRecord) -> None:
-        """Let a record take effect, or keep it until the end of its transaction.
+        """Apply a record, or keep it until the end of its transaction.
 
         Raises:
-            FormatError: It speaks of a topic or partition that is not there or cannot be, or a transaction does not
-                fit.
+            FormatError: It is about a topic or partition that does not or cannot exist, or a transaction begins or ends
+                at the wrong place.
         """
         match record:
             case BeginTransactionRecord():
@@ -192,7 +192,7 @@ class MetadataImage:
                 self._transaction = []
             case EndTransactionRecord() | AbortTransactionRecord():
                 if self._transaction is None:
-                    raise FormatError("a metadata transaction ends that did not begin")
+                    raise FormatError("a metadata transaction ends without having begun")
                 kept, self._transaction = self._transaction, None
                 if isinstance(record, EndTransactionRecord):
                     self.apply_all(kept)
@@ -204,17 +204,17 @@ class MetadataImage:
     def _replay(self, record: MetadataRecord) -> None:
         match record:
             case TopicRecord():
-                # Its name becomes that of a folder.
+                # Its name becomes the name of a folder.
                 reason = invalid_topic_name_reason(record.name)
                 if reason is not None or record.name == CLUSTER_METADATA_TOPIC:
                     raise FormatError(reason or f"a topic cannot be named {record.name}, as the metadata log is")
                 known = self.topics.get(record.name)
                 if known is not None and known.topic_id != record.topic_id:
-                    raise FormatError(f"topic {record.name} is made as {record.topic_id}, but is {known.topic_id}")
+                    raise FormatError(f"topic {record.name} gets id {record.topic_id}, but has {known.topic_id}")
                 self.add_topic(TopicImage(record.name, record.topic_id))
             case PartitionRecord():
                 if record.partition_id < 0:
-                    raise FormatError(f"partition {record.partition_id} of {record.topic_id} is made")
+                    raise FormatError(f"partition {record.partition_id} of {record.topic_id}: its number is negative")
                 self._topic_of(record.topic_id).partitions[record.partition_id] = PartitionImage(
                     replicas=record.replicas,
                     isr=record.isr,
@@ -229,7 +229,9 @@ class MetadataImage:
             case PartitionChangeRecord():
                 partitions = self._topic_of(record.topic_id).partitions
                 if record.partition_id not in partitions:
-                    raise FormatError(f"partition {record.partition_id} of {record.topic_id} changes, but was not made")
+                    raise FormatError(
+                        f"partition {record.partition_id} of {record.topic_id} changes, but does not exist"
+                    )
                 partitions[record.partition_id] = partitions[record.partition_id].changed(record)
             case RemoveTopicRecord():
                 topic = self._topic_of(record.topic_id)
@@ -254,7 +256,7 @@ class MetadataImage:
     def _topic_of(self, topic_id: UUID) -> TopicImage:
         topic = self._topics_by_id.get(topic_id)
         if topic is None:
-            raise FormatError(f"a metadata record is about topic {topic_id}, which was not made")
+            raise FormatError(f"a metadata record is about topic {topic_id}, which was not created")
         return topic
 
     def _set_config(self, resource: ConfigResource, name: str, value: str | None) -> None:

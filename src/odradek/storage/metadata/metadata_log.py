@@ -1,13 +1,13 @@
-"""`__cluster_metadata-0`: the log of the metadata records, and what it adds up to together with its snapshots.
+"""`__cluster_metadata-0`: the log of the metadata records, and the metadata that it and its snapshots give.
 
     00000000000000000000-0000000000.checkpoint     a snapshot: end offset, epoch
     00000000000000000000.log                       batches of metadata records, and the controllers' control records
-    bootstrap.checkpoint                           one level up: holds while the log says no metadata.version
+    bootstrap.checkpoint                           one level up: counts while the log has no metadata.version
 
-The log is read from the newest snapshot on, but all of it has to be whole: Kafka, which loads it as after a crash, cuts
-it at the first batch that is not, and what lies after that is gone. So nothing here is cut but the torn end of a crash,
-and the caller says whether there was one. The indexes need no care, and one more batch at the end is one more change.
-In a batch every record has the same timestamp: Kafka does not start otherwise.
+The log is read from the newest snapshot on, but all of it must be valid: Kafka loads it as after a crash and cuts it at
+the first invalid batch, so later batches are lost. So nothing is cut here but the torn end that a crash leaves, and the
+caller says whether there was a crash. The indexes need no update, and a change is one more batch at the end. All
+records of a batch have the same timestamp: otherwise Kafka does not start.
 
 Source in Kafka: `KafkaRaftLog`, `RecordsBatchReader`, `ActivationRecordsGenerator`.
 """
@@ -60,9 +60,9 @@ class MetadataTail:
         position: Where the next batch goes in it.
         next_offset: The offset of the next record.
         epoch: The leader epoch of the next batch.
-        voters: The controllers that vote, by the last election; empty where none is recorded.
-        damage: Why the bytes from `position` to the end are no batch, as a crash leaves them; None where there are
-            none.
+        voters: The controllers that vote, by the last election; empty if none is recorded.
+        damage: Why the bytes from `position` to the end are not a batch, as a crash leaves them; None if there are no
+            such bytes.
     """
 
     path: Path
@@ -75,14 +75,14 @@ class MetadataTail:
 
 @dataclass(slots=True)
 class LoadedMetadata:
-    """What a log directory says of its cluster.
+    """The metadata of a log directory.
 
     Attributes:
         image: The topics, settings and features.
-        tail: Where the metadata log ends; None where there is no metadata log.
-        bootstrap: The records of `bootstrap.checkpoint`, where it is they that count.
-        is_recorded: Whether topics are recorded at all; else the image was made up from the names of folders.
-        was_led: Whether a controller has led, so that the log cannot be empty for long.
+        tail: Where the metadata log ends; None if there is no metadata log.
+        bootstrap: The records of `bootstrap.checkpoint`, if they count.
+        is_recorded: Whether topics are recorded at all; otherwise the image was made up from the names of folders.
+        was_led: Whether a controller has been the leader, so that the log cannot still be empty.
     """
 
     image: MetadataImage = field(default_factory=MetadataImage)
@@ -93,23 +93,24 @@ class LoadedMetadata:
 
 
 def load_metadata(directory: Path) -> LoadedMetadata:
-    """Read what a log directory says of its cluster.
+    """Read the metadata of a log directory.
 
-    That is the metadata log with its newest snapshot; where it is still empty, `bootstrap.checkpoint`; and in a folder
-    from before KRaft, or one that lost both, what the names of its folders say.
+    They come from the metadata log with its newest snapshot; while that is empty, from `bootstrap.checkpoint`; and in a
+    folder from before KRaft, or one that lost both, from the names of its folders.
 
     Returns:
-        What it says. What a crash left at the end of the log is passed over: see `MetadataTail.damage`.
+        The metadata. What a crash left at the end of the log is skipped: see `MetadataTail.damage`.
 
     Raises:
-        FormatError: The log or a snapshot is damaged, and not as a crash does it; a record contradicts those before it;
-            or the log is empty although it was written to and here are partitions.
+        FormatError: The log or a snapshot is damaged in a way that no crash causes; a record contradicts earlier ones;
+            or the log is empty although it was written to and there are partitions.
         OSError: The disk failed.
     """
     loaded = _load_log(directory / METADATA_DIRECTORY)
     if METADATA_VERSION in loaded.image.features or loaded.image.topics:
         return loaded
-    # The controller of an empty log takes the records of bootstrap.checkpoint, and aborts what was begun before.
+    # The controller of an empty log copies the records of bootstrap.checkpoint, and aborts a transaction that began
+    # before.
     image = MetadataImage()
     values = None
     with suppress(FileNotFoundError):
@@ -123,17 +124,17 @@ def load_metadata(directory: Path) -> LoadedMetadata:
             position=0,
         )
     if values is None:
-        # The log, if there is one, says not even its version.
+        # The log, if there is one, does not even have its version.
         return LoadedMetadata(image_of_folders(directory), loaded.tail, is_recorded=False)
     return LoadedMetadata(image, loaded.tail, values)
 
 
 def load_bootstrap(path: Path) -> MetadataImage:
-    """Return what `bootstrap.checkpoint` says, whether that counts or not.
+    """Return the metadata in `bootstrap.checkpoint`, whether they count or not.
 
     Raises:
         FormatError: It is damaged.
-        FileNotFoundError: There is none.
+        FileNotFoundError: It does not exist.
     """
     image = MetadataImage()
     _apply_snapshot(image, path)
@@ -155,7 +156,7 @@ def _apply(image: MetadataImage, values: Iterable[bytes | None], path: Path, pos
         try:
             image.apply(decode_metadata_record(value))
         except FormatError as error:
-            # The place within the record is of no use to who looks at the file.
+            # A position within the record is of no use to a reader of the file.
             raise FormatError(error.reason, path=path, position=position) from error
 
 
@@ -194,7 +195,7 @@ def _load_log(folder: Path) -> LoadedMetadata:
     if tail is not None:
         begun = [entry.epoch for entry in load.epochs if entry.start_offset <= tail.next_offset]
         tail = replace(tail, epoch=max([tail.epoch, snapshot.epoch, *begun]))
-    # Kafka notes the epoch before it writes the first record of it.
+    # Kafka records the epoch before it writes the first record of it.
     return LoadedMetadata(load.image, tail, was_led=bool(load.epochs) or QUORUM_STATE in names)
 
 
@@ -211,10 +212,10 @@ def _read_epochs(folder: Path) -> list[EpochEntry]:
 
 
 class _Load:
-    """The metadata log as it is read, a segment after the other.
+    """The metadata log as it is read, segment by segment.
 
     Attributes:
-        image: What the records add up to so far.
+        image: The metadata so far.
         tail: Where the log ends so far.
         epochs: What `leader-epoch-checkpoint` says.
     """
@@ -241,10 +242,10 @@ class _Load:
         next_offset = base_offset if self.tail is None else self.tail.next_offset
         if base_offset != next_offset:
             raise FormatError(
-                f"it begins at offset {base_offset}, that before it ends with {next_offset}", path=path, position=0
+                f"it begins at offset {base_offset}, the previous segment ends at {next_offset}", path=path, position=0
             )
         if self.tail is None and base_offset > self._snapshot.end_offset:
-            reason = f"the records below offset {base_offset} are missing, and no snapshot stands for them"
+            reason = f"the records below offset {base_offset} are missing, and no snapshot replaces them"
             raise FormatError(reason, path=path, position=0)
         epoch = 0 if self.tail is None else self.tail.epoch
         with BatchFile(path, next_offset=base_offset, epoch=epoch, epochs=self.epochs) as file:
@@ -260,13 +261,13 @@ class _Load:
 
     def _read_control(self, records: list[Record], path: Path, position: int) -> None:
         for record, control in control_records(records, path, position):
-            # A snapshot may leave the voters to what was said before it.
+            # A snapshot may leave the voters to earlier records.
             counts = (record.offset or 0) >= self._snapshot.end_offset or not self._snapshot_has_voters
             if counts and isinstance(control, LeaderChange | KRaftVoters):
                 self._voters = frozenset(voter.voter_id for voter in control.voters)
 
     def _check_torn(self, file: BatchFile, damage: FormatError, *, is_last: bool) -> None:
-        """Raise unless a crash may have left this: it reaches to the end of the log, and nothing good follows it."""
+        """Raise unless a crash may have left this: the damage reaches the log's end, and no valid batch follows."""
         if not file.may_be_torn:
             raise damage
         if not is_last:
@@ -278,7 +279,7 @@ class _Load:
 
 
 def metadata_stamps(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Return what tells whether somebody has written: size, times and number of each file of the metadata, by name."""
+    """Return the size, times and inode of each metadata file, by name: they change when it is written to."""
     folder = directory / METADATA_DIRECTORY
     stamps: dict[str, tuple[int, ...]] = {}
     paths = [directory / BOOTSTRAP_CHECKPOINT]
@@ -292,10 +293,10 @@ def metadata_stamps(directory: Path) -> dict[str, tuple[int, ...]]:
 
 
 def cut_tail(tail: MetadataTail, files: FileSystem = FILES) -> MetadataTail:
-    """Cut what a crash left after the last batch; return when that is on the disk.
+    """Cut what a crash left after the last batch; return when the cut is on the disk.
 
     Returns:
-        Where the log ends now: at the same place, but without damage.
+        Where the log ends now: at the same position, but without damage.
     """
     file = files.open(tail.path)
     try:
@@ -320,22 +321,22 @@ def append_metadata(
 ) -> MetadataTail:
     """Append metadata records to the metadata log, as one batch, and return when it is on the disk.
 
-    Whatever ends this early, an interrupt too, takes back what is already written.
+    If this ends early, also by an interrupt, what was written is taken back.
 
     Args:
         tail: Where the log ends.
         values: The records.
         timestamp_ms: When the change was made; now if None.
-        files: The disk.
+        files: The file system to write through.
 
     Returns:
         Where the log ends now.
 
     Raises:
-        LogError: More than one controller has this log: a change to one copy of it would not be the quorum's. Or
-            somebody else has written to it.
-        FormatError: It ends in what is no batch.
-        PolicyViolationError: The change is larger than a batch can be.
+        LogError: More than one controller has this log, and a change to one copy would not be the quorum's; or another
+            program has written to it.
+        FormatError: The log ends with damage.
+        PolicyViolationError: The change is larger than a batch may be.
     """
     if len(tail.voters) > 1:
         raise LogError(
@@ -345,7 +346,7 @@ def append_metadata(
         raise tail.damage
     now = now_ms() if timestamp_ms is None else timestamp_ms
     records = [Record(None, value, timestamp=now) for value in values]
-    # Half of a change is none: it has to be one batch, whose checksum says whether it is whole.
+    # Half of a change must not count: so it is one batch, whose checksum says whether it is complete.
     batch = build_batch(records, base_offset=tail.next_offset, partition_leader_epoch=tail.epoch)
     if len(batch) > MAX_BATCH_BYTES:
         raise PolicyViolationError(
@@ -359,7 +360,7 @@ def append_metadata(
             file.write(batch)
             file.sync()
         except BaseException:
-            # What cannot be taken back now is when the log is looked at again.
+            # If it cannot be taken back now, that is done when the log is next read.
             with suppress(OSError):
                 file.truncate(tail.position)
                 file.sync()

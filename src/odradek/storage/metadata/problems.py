@@ -1,8 +1,8 @@
-"""What is wrong with the metadata of a log directory, whoever writes there meanwhile.
+"""What is wrong with the metadata of a log directory, even while another program writes there.
 
     __cluster_metadata-0/   the log and all of its snapshots; quorum-state, partition.metadata, leader-epoch-checkpoint
-    bootstrap.checkpoint    whole, also where it does not count any more: Kafka reads it whenever it starts
-    orders-0/               of a partition that the metadata know
+    bootstrap.checkpoint    also if it does not count any more: Kafka reads it whenever it starts
+    orders-0/               the folders of partitions that the metadata have
 
 Nothing is raised for what is damaged, and nothing is changed.
 """
@@ -26,7 +26,7 @@ _LOOKS = 3
 
 
 def problem_of(path: Path, read: Callable[[Path], object]) -> FormatError | None:
-    """Read a file and return what is wrong with it; that it is absent is nothing wrong."""
+    """Read a file and return what is wrong with it; a missing file is not wrong."""
     try:
         read(path)
     except FormatError as error:
@@ -40,17 +40,17 @@ def problem_of(path: Path, read: Callable[[Path], object]) -> FormatError | None
 
 
 class MetadataProblems:
-    """What is wrong with the metadata of a log directory; it is found when this is made.
+    """What is wrong with the metadata of a log directory; it is found when this object is made.
 
     Args:
         directory: The log directory.
 
     Attributes:
         found: What is wrong with its files.
-        strays: That there are partitions' folders of which they know nothing, if there are.
-        loaded: The metadata, where they could be read.
+        strays: A problem that says which partitions' folders the metadata do not have, if there are any.
+        loaded: The metadata, if they could be read.
         is_recorded: Whether there are metadata, damaged or not.
-        here: The partitions that have a folder here and that the metadata know.
+        here: The partitions that have a folder here and that the metadata have.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -80,7 +80,7 @@ class MetadataProblems:
             self._compare_folders(self.loaded)
 
     def _read_log(self) -> None:
-        """Read the log: more than once where it seems damaged, for somebody may be writing to it."""
+        """Read the log, several times if it seems damaged: another program may be writing to it."""
         before = None
         for _ in range(_LOOKS):
             self.loaded = None
@@ -95,7 +95,7 @@ class MetadataProblems:
         try:
             loaded = load_metadata(directory)
         except FileNotFoundError as error:
-            # A segment or a snapshot was deleted between two looks.
+            # A segment or a snapshot was deleted while the log was read.
             raise FormatError("it is gone", path=error.filename) from error
         self.loaded = loaded
         if loaded.tail is not None and loaded.tail.damage is not None:
@@ -113,7 +113,7 @@ class MetadataProblems:
                 self.here.append(name)
             else:
                 unknown.append(folder)
-        # Where the log ends too soon, that is why.
+        # If the log ends too early, that is the cause.
         if unknown and (loaded.tail is None or loaded.tail.damage is None):
             self.strays = FormatError(
                 f"it knows nothing of {len(unknown)} partitions that are here, {unknown[0].name} among them: Kafka "

@@ -1,1 +1,1 @@
-"""What a partition knows of its producers: sequences, epochs, open and aborted transactions, snapshots."""
+"""A partition's state of its producers: sequences, epochs, open and aborted transactions, snapshots."""

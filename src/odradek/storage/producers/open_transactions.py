@@ -1,9 +1,9 @@
-"""Which transactions of a log are open, followed from batch to batch by their headers and markers.
+"""Follows which transactions of a log are open, batch by batch, by their headers and markers.
 
     | data of 7 | data of 9 | ABORT of 7 | ...        open: 7, 9, then 9; the last stable offset is where 9 begins
 
-The one place that knows how a transaction begins and ends for whoever reads a log: its readers, salvage, verify. The
-log's own writer checks more (`producer_state_manager`) and asks here how far all is decided.
+All code that reads logs (readers, salvage, verify) finds out here how a transaction begins and ends. The log's own
+writer checks more (`producer_state_manager`), and asks here for the last stable offset.
 
 Source in Kafka: `ProducerStateManager`, `ProducerAppendInfo`.
 """
@@ -20,7 +20,7 @@ def stable_offset_after(last_offset: int, open_since: Iterable[int]) -> int:
     """Return the last stable offset after a marker.
 
     Args:
-        last_offset: The marker's.
+        last_offset: The offset of the marker.
         open_since: Where the transactions begin that are open after it.
     """
     return min(open_since, default=last_offset + 1)
@@ -38,22 +38,22 @@ class OpenTransactions:
 
     @property
     def since(self) -> int | None:
-        """Where the oldest one begins; None where none is open."""
+        """Where the oldest one begins; None if none is open."""
         return min(self.first_offsets.values(), default=None)
 
     def data(self, header: BatchHeader) -> bool:
-        """Take a batch of data of a transaction; True where the transaction begins with it."""
+        """Add a batch of data of a transaction; return True if the transaction begins with it."""
         begins = header.producer_id not in self.first_offsets
         if begins:
             self.first_offsets[header.producer_id] = header.base_offset
         return begins
 
     def end(self, header: BatchHeader) -> int | None:
-        """Take a marker, and return where the transaction begins that it ends; None where none is open."""
+        """Add a marker; return where the transaction that it ends begins; None if none is open."""
         return self.first_offsets.pop(header.producer_id, None)
 
     def abort(self, header: BatchHeader) -> AbortedTransaction | None:
-        """Take an ABORT marker, and return the entry of the transaction index for it; None where none is open."""
+        """Add an ABORT marker; return its entry of the transaction index; None if no transaction is open."""
         first_offset = self.end(header)
         if first_offset is None:
             return None

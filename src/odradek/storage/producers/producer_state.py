@@ -1,10 +1,10 @@
-"""What a partition knows of one producer, and the rules by which its next batches are taken or refused.
+"""The state of one producer in a partition, and the rules for accepting or refusing its next batches.
 
     batches of one append -> ProducerAppend (a draft of the state after them) -> ProducerState
 
 A producer's batches carry its id, its epoch and a sequence number; a transaction begins with the first transactional
-batch and ends with a marker. The checks work on batch headers alone: only a marker is ever read. A draft is thrown
-away where a batch of its append is refused, so a refusal changes nothing.
+batch and ends with a marker. The checks use only batch headers; of the records, only markers are read. If a batch of an
+append is refused, the draft is dropped, so a refusal changes nothing.
 
 Source in Kafka: `ProducerStateEntry`, `ProducerAppendInfo`, KIP-98, KIP-360, KIP-890.
 """
@@ -69,14 +69,14 @@ class CompletedTransaction(NamedTuple):
 
 
 def read_marker(data: Buffer, header: BatchHeader) -> EndTransactionMarker | None:
-    """Return the marker that a transaction's control batch holds; None where the cleaner has emptied the batch.
+    """Return the marker in a transaction's control batch; None if the cleaner has emptied the batch.
 
     Args:
         data: The bytes that hold the batch.
         header: The header of a control batch with a producer id.
 
     Raises:
-        CorruptRecordError: The record is no transaction marker.
+        CorruptRecordError: The record is not a transaction marker.
     """
     records = read_records(data, header)
     return parse_end_transaction_marker(records[0].key, records[0].value) if records else None
@@ -87,10 +87,10 @@ class ProducerState:
     """The state of one producer.
 
     Attributes:
-        producer_id: Which producer.
-        producer_epoch: Its current epoch, -1 where none is known.
+        producer_id: The producer's id.
+        producer_epoch: Its current epoch, -1 if none is known.
         coordinator_epoch: The epoch of the coordinator that wrote its last marker, or -1.
-        last_timestamp: The timestamp of its last batch or marker, or -1; what its expiry counts from.
+        last_timestamp: The timestamp of its last batch or marker, or -1; its expiry counts from it, in ms.
         current_transaction_first_offset: Where its open transaction begins, or None.
         batches: Its last batches of this epoch, the oldest first.
     """
@@ -113,24 +113,24 @@ class ProducerState:
         return self.batches[-1].last_offset if self.batches else NONE
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the remembered batch of the same epoch and exactly the same sequences."""
+        """Return the remembered batch with the same epoch and exactly the same sequences."""
         if header.producer_epoch != self.producer_epoch:
             return None
         wanted = (header.base_sequence, header.last_sequence)
         return next((batch for batch in self.batches if (batch.first_sequence, batch.last_sequence) == wanted), None)
 
     def add_batch(self, producer_epoch: int, batch: BatchMetadata) -> None:
-        """Remember a batch; one of another epoch makes those before it forgotten."""
+        """Remember a batch; if its epoch is new, forget those before it."""
         self._enter(producer_epoch)
         self.batches.append(batch)
         self.last_timestamp = batch.timestamp
 
     def copy(self) -> ProducerState:
-        """Return a state of its own that says the same."""
+        """Return an independent copy."""
         return replace(self, batches=self.batches.copy())
 
     def merge(self, later: ProducerState) -> None:
-        """Take over the state that an append leads to."""
+        """Take over the state after an append."""
         self._enter(later.producer_epoch)
         self.batches.extend(later.batches)
         self.coordinator_epoch = later.coordinator_epoch
@@ -138,7 +138,7 @@ class ProducerState:
         self.last_timestamp = later.last_timestamp
 
     def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """Take over what a marker says."""
+        """Take over the state after a marker."""
         self._enter(producer_epoch)
         self.coordinator_epoch = coordinator_epoch
         self.current_transaction_first_offset = None
@@ -150,11 +150,11 @@ class ProducerState:
             self.producer_epoch = producer_epoch
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether the producer has been silent for so long that it is forgotten; never within a transaction."""
+        """Whether the producer has been silent for so long that it is to be forgotten; never within a transaction."""
         return self.current_transaction_first_offset is None and now_ms - self.last_timestamp >= expiration_ms
 
     def to_snapshot(self) -> ProducerSnapshotEntry:
-        """Return what a snapshot holds of this state."""
+        """Return the snapshot entry of this state."""
         first_offset = self.current_transaction_first_offset
         return ProducerSnapshotEntry(
             producer_id=self.producer_id,
@@ -169,7 +169,7 @@ class ProducerState:
 
     @classmethod
     def from_snapshot(cls, entry: ProducerSnapshotEntry) -> ProducerState:
-        """Return the state that a snapshot holds."""
+        """Return the state in a snapshot entry."""
         first_offset = entry.current_transaction_first_offset
         state = cls(
             entry.producer_id,
@@ -185,7 +185,7 @@ class ProducerState:
 
 
 class ProducerAppend:
-    """A draft of one producer's state, batch by batch of one append.
+    """A draft of one producer's state, updated by the batches of one append.
 
     Attributes:
         state: The state after the batches so far; its `batches` are those of this append only.
@@ -215,15 +215,15 @@ class ProducerAppend:
 
         Args:
             header: Its header, with its final offsets.
-            marker: What it holds if it is a control batch; None for one that was emptied, which says nothing.
-            transaction_version: `transaction.version` of the coordinator that writes the marker: from 2 on each
-                marker has an epoch of its own.
+            marker: Its marker if it is a control batch; None for an emptied one, which has no effect.
+            transaction_version: `transaction.version` of the coordinator that writes the marker: from 2 on each marker
+                has a new epoch.
 
         Returns:
-            The transaction that it ends, if it ends one that held data here.
+            The transaction that it ends, if that had data here.
 
         Raises:
-            BrokerError: The batch is refused; the draft is of no use any more.
+            BrokerError: The batch is refused; the draft must not be used any more.
         """
         if header.is_control:
             return None if marker is None else self._end_transaction(header, marker, transaction_version)
@@ -290,8 +290,8 @@ class ProducerAppend:
         if transaction_version < 2:
             is_stale = header.producer_epoch < known_epoch
         else:
-            # The epoch rises with every marker, so that one of the known epoch is a marker seen before: refused
-            # while a transaction of that epoch is open, written once more while none is.
+            # The epoch increases with every marker, so a marker of the known epoch was seen before: it is refused while
+            # a transaction of that epoch is open, and written again while none is.
             is_retry = header.producer_epoch == known_epoch and (
                 first_offset is None or known_epoch == MAX_PRODUCER_EPOCH
             )

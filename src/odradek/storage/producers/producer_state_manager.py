@@ -1,11 +1,11 @@
-"""The producers of one partition: who they are, what each may write next, and how far transactions are decided.
+"""The producers of one partition: their states, what each may write next, and up to where transactions are decided.
 
     append:    check(batches) -> refused | duplicate | AppendCheck -> prepare -> begin -- published --> install
     restart:   newest readable <offset>.snapshot, then replay(batch) for every batch after it
     roll:      take_snapshot() at the new segment's base offset
 
-The open transactions are kept by their first offsets; the first of them is the last stable offset. On one node a marker
-counts as soon as it is written, since nothing waits for replicas.
+The open transactions are kept by their first offsets; the first of these is the last stable offset. With a single node
+a marker counts as soon as it is written, since there are no replicas to wait for.
 
 Source in Kafka: `ProducerStateManager`, `UnifiedLog.analyzeAndValidateProducerState`.
 """
@@ -45,11 +45,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class AppendCheck:
-    """What the batches of one append lead to; nothing has changed yet.
+    """The result of checking the batches of one append; nothing has changed yet.
 
     Attributes:
-        duplicate: The batch as it was written the first time, where it was sent twice: answer with its offsets and
-            write nothing.
+        duplicate: The batch as it was first written, if it was sent twice: answer with its offsets and write nothing.
         appends: The drafts, by producer id.
         completed: The transactions that markers among the batches end.
     """
@@ -61,14 +60,14 @@ class AppendCheck:
 
 @dataclass(frozen=True, slots=True)
 class ProducerChange:
-    """What an append changes; see `ProducerStateManager.prepare`. All of it is absolute, so that it can be done again.
+    """What an append changes; see `ProducerStateManager.prepare`. It holds absolute values, so it can be applied twice.
 
     Attributes:
         states: The new states, by producer id.
         open_before: The first offsets of the open transactions before the append, each with its producer's id.
-        open_meanwhile: The same, and those that the append begins.
-        open_after: The same, without those that it ends.
-        aborted: What belongs into the transaction index of the segment.
+        open_meanwhile: The same, plus those that the append begins.
+        open_after: The same, minus those that the append ends.
+        aborted: The entries for the transaction index of the segment.
         end_offset: The log end offset after it.
     """
 
@@ -82,10 +81,10 @@ class ProducerChange:
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """The last record of an active producer, which the cleaner keeps a trace of.
+    """The last record of an active producer, of which the cleaner keeps at least the batch.
 
     Attributes:
-        last_data_offset: Its offset; None where nothing but a marker is known of the producer.
+        last_data_offset: Its offset; None if only a marker is known of the producer.
         producer_epoch: The producer's epoch.
     """
 
@@ -98,7 +97,7 @@ class ProducerStateManager:
 
     Attributes:
         directory: The partition's folder, where the snapshots are.
-        map_end_offset: The offset that the state belongs to: every batch below it has been seen.
+        map_end_offset: The offset of the state: it includes every batch below it.
     """
 
     def __init__(
@@ -113,8 +112,8 @@ class ProducerStateManager:
         self._files = files
         self._expiration_ms = producer_id_expiration_ms
         self._producers: dict[int, ProducerState] = {}
-        # First offset -> producer id, sorted: what begins later comes later.
-        # Replaced, never changed: readers look at it.
+        # First offset -> producer id, sorted: transactions that begin later come later. Replaced, never changed:
+        # readers use it without a lock.
         self._open: Mapping[int, int] = {}
         self._snapshots: list[int] = self._list_snapshots()
         self._last_snapshot_offset = 0
@@ -130,21 +129,21 @@ class ProducerStateManager:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether a producer that is known has begun or ended a transaction."""
+        """Whether a known producer has begun or ended a transaction."""
         return bool(self._open) or any(state.coordinator_epoch != NONE for state in self._producers.values())
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the oldest open transaction; None where all is decided."""
+        """The first offset of the oldest open transaction; None if none is open."""
         return next(iter(self._open), None)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the offset up to which every transaction is decided."""
+        """Return the offset up to which all transactions are decided."""
         first = self.first_unstable_offset
         return high_watermark if first is None else min(first, high_watermark)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer of this epoch is within a transaction here."""
+        """Whether a producer of this epoch has an open transaction here."""
         state = self._producers.get(producer_id)
         return (
             state is not None
@@ -172,7 +171,7 @@ class ProducerStateManager:
         """Check the batches of an append, whose offsets are assigned.
 
         Args:
-            batches: All batches of the append; those without a producer id are passed over.
+            batches: All batches of the append; those without a producer id are ignored.
             origin: Who appends.
             transaction_version: See `ProducerAppend.append`.
             supports_epoch_bump: Whether the producer's transaction was verified under `transaction.version` 2, where an
@@ -208,7 +207,7 @@ class ProducerStateManager:
         return check
 
     def prepare(self, check: AppendCheck, end_offset: int) -> ProducerChange:
-        """Work out what the batches of an append lead to; nothing has changed yet.
+        """Compute what the batches of an append change; nothing has changed yet.
 
         Args:
             check: What `check` returned.
@@ -238,22 +237,22 @@ class ProducerStateManager:
         return ProducerChange(states, self._open, opened, left, tuple(aborted), end_offset)
 
     def begin(self, change: ProducerChange) -> None:
-        """Hold the last stable offset where transactions begin, before anybody sees their first batch."""
+        """Hold the last stable offset at the transactions that begin, before readers see their first batch."""
         self._open = change.open_meanwhile
 
     def install(self, change: ProducerChange) -> None:
-        """Take over what an append led to, now that its batches are in the log; a second time does nothing."""
+        """Apply what an append changes, now that its batches are in the log; applying it again has no effect."""
         for state in change.states.values():
             self._add(state)
         self._open = change.open_after
         self.map_end_offset = change.end_offset
 
     def withdraw(self, change: ProducerChange) -> None:
-        """Forget what an append would have led to whose batches are not in the log."""
+        """Undo `begin` for an append whose batches are not in the log."""
         self._open = change.open_before
 
     def replay(self, header: BatchHeader, marker: EndTransactionMarker | None = None) -> tuple[AbortedTransaction, ...]:
-        """Take over a batch that is in the log already, while it is recovered.
+        """Apply a batch that is in the log already, during recovery.
 
         Raises:
             InvalidTransactionStateError: A batch outside of its producer's open transaction: the log is at fault.
@@ -288,7 +287,7 @@ class ProducerStateManager:
         return self.directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
 
     def take_snapshot(self) -> Path | None:
-        """Write the state at `map_end_offset` to the disk; None where it has not moved since the last time."""
+        """Write the state at `map_end_offset` to the disk; None if it has not changed since the last snapshot."""
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
         path = self.snapshot_path(self.map_end_offset)
@@ -310,16 +309,16 @@ class ProducerStateManager:
         return sorted(self._producers.values(), key=bucket)
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Bring the state to what the newest readable snapshot within the log holds; batches after it are to follow.
+        """Load the state from the newest readable snapshot within the log; the batches after it must be replayed.
 
-        Snapshots after the log, and those that cannot be read, are deleted; unlike Kafka, not those before its start:
-        the segment that they belong to is recovered from them once more. Where the state belongs to the log end offset
-        already, it stays.
+        Snapshots after the log's end, and those that cannot be read, are deleted. Unlike in Kafka, those before its
+        start are kept: the segment that they belong to is recovered again from them. If the state belongs to the log
+        end offset already, it is kept.
 
         Args:
-            log_start_offset: Where the log starts.
-            log_end_offset: Where it ends.
-            now_ms: What expiry is counted against.
+            log_start_offset: The log start offset.
+            log_end_offset: The log end offset.
+            now_ms: The time that expiry is compared with, in ms.
         """
         for offset in self.snapshot_offsets:
             if offset > log_end_offset:
@@ -363,12 +362,12 @@ class ProducerStateManager:
         self.map_end_offset = offset
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Note that the head of the log has gone; the producers stay."""
+        """Note that the head of the log was deleted; the producers stay."""
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         self._last_snapshot_offset = self._snapshots[-1] if self._snapshots else log_start_offset
 
     def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
-        """Delete the snapshots that belong to no segment, save the newest where it lies above the last segment."""
+        """Delete the snapshots that belong to no segment, except the newest one if it is after the last segment."""
         self._snapshots = self._list_snapshots()
         strays = [offset for offset in self._snapshots if offset not in segment_base_offsets]
         if strays and strays[-1] > max(segment_base_offsets, default=-1):
@@ -389,7 +388,7 @@ class ProducerStateManager:
                 self.delete_snapshot(snapshot)
 
     def mark_snapshot_deleted(self, offset: int) -> Path | None:
-        """Rename a snapshot to `.deleted`, to go with its segment; None where there is none."""
+        """Rename a snapshot to `.deleted`, to be unlinked with its segment; None if there is none."""
         if offset not in self._snapshots:
             return None
         self._snapshots.remove(offset)

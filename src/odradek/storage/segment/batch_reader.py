@@ -3,8 +3,8 @@
     | batch | batch | damage ............ | batch | batch | torn tail
                       ^ reported            ^ the next batch whose checksum holds
 
-A broker beside us lives from the page cache: what was not in it before is dropped once it is read, and what was is
-left there.
+It spares the page cache, on which a broker on the same machine relies: pages that were not in it before are dropped
+once they are read, and the others stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.storage.regular_files import open_file
 from odradek.storage.system_errors import raise_unless_of_system
 
 WINDOW_BYTES = 16 << 20
-"""After how many bytes the pages that were read are let go."""
+"""After how many bytes the pages that were read are released."""
 
 UNREADABLE = "the disk does not give these bytes"
 
@@ -40,7 +40,7 @@ class Damage(NamedTuple):
         position: Where they start.
         size_bytes: How many they are: up to the next good batch, or the end of the file.
         reason: What is wrong with them.
-        is_truncation: Whether the file ends in the midst of a batch.
+        is_truncation: Whether the file ends in the middle of a batch.
     """
 
     path: Path
@@ -55,10 +55,10 @@ class Damage(NamedTuple):
 
 @contextmanager
 def mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
-    """Map a file for reading, from one end to the other; an empty one is `b""`.
+    """Map a whole file for reading; an empty one is `b""`.
 
     Raises:
-        FormatError: Something else than a file is there.
+        FormatError: It is not a regular file, or was cut while it was opened.
         OSError: It cannot be read.
     """
     with open_file(path) as file:
@@ -86,7 +86,7 @@ def mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
 
 @contextmanager
 def suppress_exported_pointers() -> Iterator[None]:
-    """Let go of a mapping that somebody still looks into."""
+    """Suppress the error of closing a mapping that is still in use."""
     try:
         yield
     except BufferError:

@@ -1,10 +1,11 @@
-"""The bytes of one `.log` file, as a reader holds them: mapped where nobody cuts the file, else read into memory.
+"""The bytes of one `.log` file, as a reader holds them: mapped if no program cuts the file, otherwise read into memory.
 
     stable     | batch | batch | batch |            sealed and on the disk: mapped, whole
     unstable   | batch | batch | ba...              its writer may be killed, and cut it when it starts again: `pread`
 
-A mapping of a file that is cut ends its reader with SIGBUS, so only bytes that no recovery and no truncation reaches
-are mapped. Whatever was handed out stays valid, also after the file was closed, replaced or deleted.
+If a mapped file is cut, accessing the part that was cut ends the reader with SIGBUS. So only bytes that no recovery and
+no truncation reaches are mapped. Bytes that were handed out stay valid, even after the file was closed, replaced or
+deleted.
 
 Source in Kafka: `FileRecords`.
 """
@@ -53,14 +54,14 @@ class Contents:
 
     Args:
         path: The file.
-        is_stable: Whether nobody will ever cut it.
+        is_stable: Whether no program will ever cut it.
 
     Attributes:
         identity: The device and inode.
 
     Raises:
         FileNotFoundError: The file is gone: its writer deleted or replaced it.
-        FormatError: It is no regular file.
+        FormatError: It is not a regular file.
     """
 
     _descriptor = -1
@@ -95,7 +96,7 @@ class Contents:
         return os.fstat(self._descriptor).st_size if self._mapped is None else len(self._mapped)
 
     def window(self, position: int, size_bytes: int) -> Window:
-        """Return the bytes from a position on, as many as are asked for where the file has them.
+        """Return the bytes from a position on, as many as are asked for if the file has them.
 
         Raises:
             LogError: The disk cannot read them.
@@ -104,7 +105,7 @@ class Contents:
             return Window(self._mapped, 0)
         try:
             data = os.pread(self._descriptor, size_bytes, position)
-            # A signal, or a limit of the kernel's, may have cut it short.
+            # A signal, or a limit of the kernel, may have made it shorter.
             while data and len(data) < size_bytes:
                 more = os.pread(self._descriptor, size_bytes - len(data), position + len(data))
                 if not more:
@@ -116,7 +117,7 @@ class Contents:
         return Window(data, position)
 
     def batch_at(self, position: int, end: int) -> BatchHeader | None:
-        """Return the header of the batch that starts at a position; `None` where no valid batch does.
+        """Return the header of the batch that starts at a position; `None` if no valid batch does.
 
         Args:
             position: The position.

@@ -1,4 +1,4 @@
-"""Says which batches of a segment get entries in its indexes: the one place where the rule stands.
+"""Decides which batches of a segment get entries in its indexes; the only place with this rule.
 
     .log         | batch | batch | batch | batch | batch |            position: where a batch begins
                  |<- more than index.interval.bytes ->|
@@ -42,13 +42,13 @@ class IndexBuilder:
         self.go_back(0, TimestampOffset(NO_TIMESTAMP, offset_index.base_offset), 0)
 
     def go_back(self, position: int, largest: TimestampOffset, bytes_since_entry: int) -> None:
-        """Go on from another place; the indexes are the caller's to set back."""
+        """Continue from another position; the caller sets the indexes back."""
         self.position = position
         self.largest = largest
         self.bytes_since_entry = bytes_since_entry
 
     def add(self, headers: Iterable[BatchHeader]) -> None:
-        """Take over the next batches. Where an index is full, none of them gets an entry.
+        """Add the next batches. If an index is full, none of them gets an entry.
 
         Raises:
             LogError: An index would have to go back, which it cannot.

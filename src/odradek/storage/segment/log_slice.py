@@ -1,4 +1,4 @@
-"""Consecutive whole batches of one segment, for whoever decodes them."""
+"""Consecutive whole batches of one segment, for code that decodes them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class LogSlice:
         position: Where the first batch starts, in the file.
         end_position: Where the last batch ends, in the file.
         base_offset: No batch of the slice begins below it.
-        next_offset: Where the segment that follows begins, if this is the end of a sealed one; else None. Bytes at the
-            end that are no batch are no loss where the offsets before them go up to it.
+        next_offset: Where the next segment begins, if this is the end of a sealed one; else None. Bytes at the end that
+            are not a batch are no loss if the offsets before them reach it.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LogSlice:
 
     @property
     def data(self) -> Mapped:
-        """The bytes: of the whole file, where it is mapped, else of the slice."""
+        """The bytes: of the whole file if it is mapped, otherwise of the slice."""
         return self._window.data
 
     @property
@@ -84,7 +84,7 @@ class LogSlice:
         end = index.entry(entry).position if entry >= 0 else 0
         if end > position and self._contents.batch_at(end, self.end_position) is not None:
             return end
-        # The index does not tell, or what it says is not so.
+        # The index has no such entry, or it is wrong.
         for header in SegmentScan(self.path, self._contents, position, self.end_position):
             if header.end_position - position > size_bytes:
                 return header.position if header.position > position else header.end_position

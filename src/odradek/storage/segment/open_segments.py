@@ -1,4 +1,4 @@
-"""The segments whose files are open for reading: how many there may be, and which go first."""
+"""The segments whose files are open for reading: how many there may be, and which are closed first."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Closable(Protocol):
 
 
 class OpenSegments:
-    """The segments whose files are open, the one used last at the end; the first goes where there are too many.
+    """The segments whose files are open, the last used one at the end; if there are too many, the first is closed.
 
-    What was handed out stays valid: a file goes with its last user. Any thread may use the register.
+    What was handed out stays valid: a file is closed with its last user. Any thread may use the register.
 
     Args:
-        limit: How many there are at most; if None, as many as take a part of the descriptors that the process may have.
+        limit: How many there may be; if None, a part of the number of descriptors that the process may have.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -42,7 +42,7 @@ class OpenSegments:
         return len(self._segments)
 
     def open(self, action: Callable[[], _T]) -> _T:
-        """Open a file; where the process has no descriptor left, others are closed first.
+        """Open a file; if the process has no descriptors left, close others first.
 
         Raises:
             FileNotFoundError: There is no such file.

@@ -5,8 +5,8 @@
     00000000000000000042.timeindex   timestamp -> offset              likewise
     00000000000000000042.txnindex    aborted transactions             only where there are any
 
-An index is a hint: whatever it says is checked against the batch that it points to, and the segment is scanned
-from its start where the two differ. Files are opened when they are first needed and let go when others are needed more.
+An index is a hint: each entry is checked against the batch that it points to, and if they differ, the segment is
+scanned from its start. Files are opened when they are first needed, and closed when too many are open.
 
 Source in Kafka: `LogSegment`, `FileRecords`.
 """
@@ -40,7 +40,7 @@ from odradek.storage.segment.segment_scan import SegmentScan
 
 
 class Access(Enum):
-    """How a segment's files may be held by who reads them; see `contents`."""
+    """How a reader may hold a segment's files; see `contents`."""
 
     OWN = "own"
     """This process alone changes the files, and cuts none that is sealed."""
@@ -95,7 +95,7 @@ class Segment:
         base_offset: As given.
         path: The `.log` file.
         suffix: As given.
-        access: As given; another may be put in its place.
+        access: As given; it may be changed.
     """
 
     def __init__(
@@ -130,11 +130,11 @@ class Segment:
 
     @property
     def inode(self) -> int | None:
-        """The inode of the `.log` file, where it was looked at once."""
+        """The inode of the `.log` file, if it was looked at before."""
         return None if self._identity is None else self._identity[1]
 
     def identify(self) -> Segment:
-        """Go by the `.log` file that has the name now, not by one that takes its place when the log is compacted.
+        """Use only the `.log` file that has the name now, not one that replaces it when the log is compacted.
 
         Raises:
             FileNotFoundError: There is none.
@@ -154,13 +154,13 @@ class Segment:
 
         Raises:
             FileNotFoundError: The file is gone: its writer deleted or compacted it; another may have its name.
-            FormatError: It is no regular file.
+            FormatError: It is not a regular file.
         """
         contents = self._contents
         if contents is None:
             contents = self._opened.open(lambda: Contents(self.path, is_stable=self.access is not Access.UNSTABLE))
             if self._identity not in (None, contents.identity):
-                # Positions in the one are none in the other, which may hold the records of the next segment, too.
+                # Positions in one file mean nothing in the other, which may also hold the records of the next segment.
                 raise FileNotFoundError(errno.ENOENT, "another file has its name", str(self.path))
             self._contents, self._identity = contents, contents.identity
         self._opened.touch(self)
@@ -168,7 +168,7 @@ class Segment:
 
     @property
     def data(self) -> Mapped:
-        """The whole file, mapped; of an unstable one there is no such thing.
+        """The whole file, mapped; only for a stable file.
 
         Raises:
             FileNotFoundError: The file is gone.
@@ -437,7 +437,7 @@ class Segment:
         known, status = self._end, self.path.stat()
         identity = status.st_dev, status.st_ino
         if self._contents is None and known is None:
-            # Nothing is remembered of it.
+            # What is known of the old file does not apply to it.
             self._identity = identity
             return False
         if identity != self._identity or known is None or status.st_size < known.position:
@@ -457,7 +457,7 @@ class Segment:
 
     def _forget(self) -> bool:
         if self.access is Access.STABLE:
-            # Its writer goes on with it, so it may cut it again.
+            # Its writer appends to it, so it may cut it again.
             self.access = Access.UNSTABLE
         self.close()
         self._end = None
@@ -465,7 +465,7 @@ class Segment:
         return True
 
     def close(self) -> None:
-        """Let go of the files; they are opened again when needed."""
+        """Close the files; they are opened again when needed."""
         self._contents = None
         self._offset_index = None
         self._time_index = None

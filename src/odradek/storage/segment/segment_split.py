@@ -3,8 +3,8 @@
     before    0.log | 0 .. 41 | 3000000007 .. 3000000009 |          as the cleaner of old brokers left it (KAFKA-6264)
     after     0.log | 0 .. 41 |   3000000007.log | 3000000007 .. 3000000009 |
 
-The parts take the segment's place as a compacted segment does: a crash leaves the one or the others. They have no
-indexes; whoever loads them finds that, and recovers them.
+The parts replace the segment as a compacted segment does: a crash leaves the parts or the segment. They have no
+indexes; the loader notices that, and recovers them.
 
 Source in Kafka: `LocalLog.splitOverflowedSegment`.
 """
@@ -24,7 +24,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What becomes a segment of its own.
+    """A part that becomes a segment.
 
     Attributes:
         base_offset: The new segment's base offset.
@@ -36,14 +36,14 @@ class Part:
 
 
 def parts_of(segment: Segment, following: int | None) -> list[Part]:
-    """Return what a segment is to be split into; one part, the whole, where it is well, or splitting does not help.
+    """Return the parts to split a segment into; a single part if it is right, or if splitting does not help.
 
-    The first part keeps the base offset, though it have no batch: a swap that is completed after a crash removes what
-    lies between the first part and the last, the old segment among it.
+    The first part keeps the base offset, even if it has no batch: a swap that is completed after a crash removes the
+    segments between the first part and the last, including the old segment.
 
     Args:
         segment: The segment.
-        following: The base offset of the next one; None of the last.
+        following: The base offset of the next one; None for the last one.
     """
     parts = [Part(segment.base_offset, 0)]
     if following is not None and following - segment.base_offset <= MAX_RELATIVE_OFFSET + 1:
@@ -57,17 +57,17 @@ def parts_of(segment: Segment, following: int | None) -> list[Part]:
             parts.append(Part(header.base_offset, header.position))
         elif header.last_offset < parts[-1].base_offset:
             return parts[:1]
-    # Bytes that cannot be read before the end are not overflow's doing, nor are offsets that are the next segment's.
+    # Overflow is not the cause of unreadable bytes before the end, nor of offsets that belong to the next segment.
     is_whole = scan.damage is None and (following is None or end.next_offset <= following)
     return parts if is_whole else parts[:1]
 
 
 def split_segment(segment: Segment, parts: list[Part], files: FileSystem = FILES) -> None:
-    """Put the parts of a segment in its place; nobody else has it open.
+    """Replace a segment by its parts; nothing else may have it open.
 
     Args:
         segment: The segment.
-        parts: What `parts_of` returned. What is after the last whole batch goes into the last part.
+        parts: The result of `parts_of`. Bytes after the last whole batch go into the last part.
         files: The way to the disk.
     """
     status = segment.path.stat()

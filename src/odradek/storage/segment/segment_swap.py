@@ -1,12 +1,12 @@
-"""Puts a compacted segment in the place of those that it was made from, so that a crash leaves the one or the other.
+"""Replaces segments by the one that was compacted from them, so that a crash leaves either the old ones or the new one.
 
     0.log.cleaned ->  0.log.swap  ->  0.log                  written and synced before; see `CleanedSegment`
     0.log 7.log                   ->  0.log.deleted 7.log.deleted, unlinked later
-                  ^ until here a restart throws the new segment away, from here on it completes the swap
+                  ^ before this a restart discards the new segment, after it a restart completes the swap
 
-The new segments are renamed to `.swap` from the last to the first: whoever finds a `.cleaned` takes every `.swap` at or
-above its offset for unfinished. The old ones go from the first to the last: what a tombstone deletes or a marker ends
-is gone before it.
+The new segments are renamed to `.swap` from the last to the first: a loader that finds a `.cleaned` file treats every
+`.swap` at or above its offset as unfinished. The old ones are renamed from the first to the last: the records that a
+tombstone deletes, or a marker ends, are gone before it.
 
 Source in Kafka: `LocalLog.replaceSegments`, `LogSegment.changeFileSuffixes`.
 """
@@ -28,7 +28,7 @@ from odradek.storage.segment.segment import Segment
 
 
 def replaced_offsets(swapped: Sequence[Segment]) -> range:
-    """Return the base offsets of the segments whose place `.swap` segments take: one without records, its own.
+    """Return the base offsets of the segments that `.swap` segments replace; for one without records, its own.
 
     Args:
         swapped: The `.swap` segments, at least one, by base offset.
@@ -40,7 +40,7 @@ def replaced_offsets(swapped: Sequence[Segment]) -> range:
 def rename_segment_files(
     directory: Path, base_offset: int, old_suffix: str, new_suffix: str, files: FileSystem = FILES
 ) -> list[Path]:
-    """Give the files of a segment another suffix; those that are missing are passed over.
+    """Change the suffix of a segment's files; skip those that are missing.
 
     Returns:
         The files under their new names.
@@ -58,13 +58,13 @@ def rename_segment_files(
 class SegmentSwap:
     """Replaces segments by those whose `.cleaned` files are complete and synced.
 
-    Whoever runs it holds the lock under which the log's list of segments changes. Producer snapshots at old base
-    offsets that are not among the new ones are the caller's to delete.
+    The caller holds the lock under which the log's list of segments changes. The caller also deletes producer snapshots
+    at old base offsets that are not among the new ones.
 
     Args:
         directory: The partition's folder.
         new_base_offsets: The new segments.
-        old_base_offsets: The old ones, those of the same base offsets among them.
+        old_base_offsets: The old ones, including those with the same base offsets.
         files: The way to the disk.
     """
 
@@ -92,9 +92,9 @@ class SegmentSwap:
         return [path for path in map(self._directory.joinpath, names) if path.exists()]
 
     def run(self) -> None:
-        """Rename the files; where an exception ended it, go on from there.
+        """Rename the files; if an exception ended it, call it again to continue.
 
-        A step that was not completed is done again: what it has renamed has its old name no more.
+        An incomplete step is repeated: files that it has renamed no longer have their old names.
         """
         for number, step in enumerate((self._mark_complete, self._mark_deleted, self._take_place)):
             if self._steps_done == number:
@@ -102,12 +102,12 @@ class SegmentSwap:
                 self._steps_done = number + 1
 
     def _mark_complete(self) -> None:
-        # The `.cleaned` names are on the disk first: where a rename to `.swap` does not reach it, that file tells.
+        # The `.cleaned` names reach the disk first: if a rename to `.swap` does not, the remaining `.cleaned` file
+        # shows it.
         self._files.sync_directory(self._directory)
         for base_offset in reversed(self._new):
             rename_segment_files(self._directory, base_offset, CLEANED_SUFFIX, SWAP_SUFFIX, self._files)
-            # Were a later rename to reach the disk before these, a crash would lose both the old segments and a new
-            # one.
+            # If a later rename reached the disk before these, a crash could lose both the old segments and a new one.
             self._files.sync_directory(self._directory)
 
     def _mark_deleted(self) -> None:
@@ -118,5 +118,5 @@ class SegmentSwap:
     def _take_place(self) -> None:
         for base_offset in self._new:
             rename_segment_files(self._directory, base_offset, SWAP_SUFFIX, "", self._files)
-            # One after the other: whoever finds a `.swap` removes what lies between it and the last one.
+            # One by one: a loader that finds a `.swap` removes what lies between it and the last one.
             self._files.sync_directory(self._directory)

@@ -142,7 +142,7 @@ def test_a_replica_takes_no_offsets_that_cannot_be_kept(folder: Path, offsets: l
 def test_producer_ids_are_given_once(folder: Path, count: int) -> None:
     with odradek.open(folder) as logs:
         assert logs.take_producer_ids(5) == range(5)
-        with pytest.raises(LogError, match="cannot be taken"):
+        with pytest.raises(LogError, match="cannot be allocated"):
             logs.take_producer_ids(count)
         assert logs.take_producer_ids(3) == range(5, 8)
 

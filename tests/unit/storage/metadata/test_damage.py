@@ -160,7 +160,7 @@ def test_a_base_offset_that_did_not_reach_the_disk_is_torn_and_another_one_is_no
         ({"at_0": batch(0) + batch(1) + batch(1)}, 0, 2 * len(batch(0)), "offset 1 follows 1"),
         ({"at_0": batch(0, epoch=3) + batch(1, epoch=2)}, 0, len(batch(0)), "epoch 2 follows epoch 3"),
         ({"at_0": batch(0, epoch=3), "at_1": batch(1, epoch=2)}, 1, 0, "epoch 2 follows epoch 3"),
-        ({"at_0": batch(0), "at_2": batch(2)}, 2, 0, "it begins at offset 2, that before it ends with 1"),
+        ({"at_0": batch(0), "at_2": batch(2)}, 2, 0, "it begins at offset 2, the previous segment ends at 1"),
         ({"at_0": batch(0), "at_1": batch(2)}, 1, 0, "offset 2 follows 0"),
         ({"at_0": batch(0)[:-1], "at_1": batch(1)}, 0, 0, "more segments follow"),
         ({"at_0": batch(0) + b"x", "at_1": b""}, 0, len(batch(0)), "more segments follow"),

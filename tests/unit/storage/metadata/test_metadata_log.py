@@ -192,9 +192,9 @@ def test_unknown_records_are_counted_and_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (PARTITION, "was not made"),
-        (RemoveTopicRecord(TOPIC_ID), "was not made"),
-        (EndTransactionRecord(), "did not begin"),
+        (PARTITION, "was not created"),
+        (RemoveTopicRecord(TOPIC_ID), "was not created"),
+        (EndTransactionRecord(), "without having begun"),
     ],
 )
 def test_a_record_out_of_place_is_named_with_its_place(tmp_path: Path, record: MetadataRecord, reason: str) -> None:
