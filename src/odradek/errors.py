@@ -341,7 +341,7 @@ class InvalidPartitionsError(BrokerError):
 
 
 class InvalidConfigError(BrokerError):
-    """A setting that does not exist, or a value that it cannot have.
+    """A setting that does not exist, or a value that is not valid.
 
     Attributes:
         config_name: The setting.

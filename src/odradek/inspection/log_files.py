@@ -282,7 +282,7 @@ def locate(path: Path) -> Located:
     """Return what a path stands for.
 
     Raises:
-        UnknownPathError: It is no file or folder of a log, or cannot be looked at.
+        UnknownPathError: It is not a regular file or folder of a log, or cannot be looked at.
     """
     try:
         if path.is_dir():

@@ -22,7 +22,7 @@ def copy_files(
         source: The folder that they are in; missing files are skipped.
         target: The folder to copy them into.
         readers: The files by name, each with a function that reads it, and raises if it cannot be read.
-        files: The way to the disk.
+        files: The file system to write through.
 
     Returns:
         The findings for the files that were left out.

@@ -69,7 +69,7 @@ class PartitionSalvage:
         surroundings: The log directory around it.
         directory: The folder to write into, which exists.
         result: Receives what becomes of the partition.
-        files: The way to the disk.
+        files: The file system to write through.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ def salvage(
     Args:
         source: The log directory or partition's folder; it is only read.
         target: The new log directory: it must not exist, or be empty.
-        files: The way to the disk.
+        files: The file system to write through.
         watch: Called with the report of each partition when the work on it begins; its counts grow from then on.
 
     Raises:

@@ -29,7 +29,7 @@ class SalvagedSegment:
         directory: The folder of the partition.
         base_offset: The segment's base offset.
         size_bytes: About how many bytes it will have.
-        files: The way to the disk.
+        files: The file system to write through.
     """
 
     def __init__(self, directory: Path, base_offset: int, size_bytes: int, files: FileSystem) -> None:

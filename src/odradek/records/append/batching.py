@@ -41,7 +41,7 @@ class AppendResult(NamedTuple):
     Attributes:
         first_offset: The offset of the first record.
         last_offset: The offset of the last record.
-        append_time_ms: The time that the records were stamped with; None where they keep their own.
+        append_time_ms: The time that the records were stamped with; None if they keep their own.
         is_duplicate: Whether a producer sent the batch for a second time: nothing was written, and the offsets are
             those of the first time.
     """

@@ -96,7 +96,7 @@ class ValidatedAppend(NamedTuple):
     Attributes:
         data: Exactly the bytes of the batch.
         header: Its header, at position 0.
-        append_time_ms: The time that it was stamped with; None where the records keep their own.
+        append_time_ms: The time that it was stamped with; None if the records keep their own.
         is_rebuilt: Whether the bytes differ from those that were passed in.
     """
 

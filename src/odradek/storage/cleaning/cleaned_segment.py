@@ -36,7 +36,7 @@ class CleanedSegment:
     Args:
         directory: The partition's folder.
         base_offset: The segment's base offset; leftovers under its name are deleted.
-        files: The way to the disk.
+        files: The file system to write through.
     """
 
     def __init__(self, directory: Path, base_offset: int, files: FileSystem = FILES) -> None:

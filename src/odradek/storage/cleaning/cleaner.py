@@ -90,7 +90,7 @@ class Cleaner:
 
     Args:
         config: The cleaner's configs.
-        files: The way to the disk.
+        files: The file system to write through.
         throttle: Limits the rate of reading and writing; one of its own if None.
         check_done: Called now and then; it raises to stop the work.
     """

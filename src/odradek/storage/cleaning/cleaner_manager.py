@@ -129,7 +129,7 @@ class LogCleaner:
     Args:
         logs: Returns the current logs.
         config: The cleaner's configs.
-        files: The way to the disk.
+        files: The file system to write through.
         clock: Returns the time in ms.
     """
 

@@ -49,7 +49,7 @@ class SegmentCleaner:
         now_ms: The time that delete horizons are compared with, in ms.
         legacy_horizon_ms: Tombstones of v0 and v1 are removed from segments that were not modified after it, in ms.
         end_of_round: The first uncleanable offset: of the batch before it, at least the header is kept.
-        files: The way to the disk.
+        files: The file system to write through.
         throttle: Limits the rate of reading and writing.
         check_done: Called now and then; it raises to stop the work.
         stats: Counts what is done.

@@ -41,7 +41,7 @@ class Admission:
     Args:
         paths: The folders of `log.dirs`.
         adopt: Whether to accept folders that hold something else.
-        files: The way to the disk.
+        files: The file system to write through.
 
     Raises:
         ForeignDirectoryError: A folder holds something else; or with `adopt`, something that cannot become a partition.

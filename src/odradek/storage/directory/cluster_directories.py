@@ -66,7 +66,7 @@ class ClusterDirectories:
         adopt: Whether partitions' folders without metadata become topics, if the first folder is new.
         clean: The folders that were closed in order.
         report: Receives what a crash left in the metadata log and was cut.
-        files: The way to the disk.
+        files: The file system to write through.
 
     Attributes:
         metadata: The topics and settings.

@@ -57,7 +57,7 @@ class DirectoryState:
 
     Args:
         path: The folder, which is created if it is missing.
-        files: The way to the disk.
+        files: The file system to write through.
 
     Attributes:
         path: The folder.

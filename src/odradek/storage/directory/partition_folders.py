@@ -42,7 +42,7 @@ class PartitionFolders:
     Args:
         states: The folders of `log.dirs`.
         cluster: The partitions in the metadata.
-        files: The way to the disk.
+        files: The file system to write through.
 
     Attributes:
         places: The folder of `log.dirs` that holds each partition.

@@ -93,7 +93,7 @@ class WritableLogDirectory(LogDirectory):
             files allows.
         adopt: Whether to make a log directory of a folder that is neither empty nor a log directory, and topics of the
             partitions' folders in it.
-        files: The way to the disk.
+        files: The file system to write through.
         clock: Returns the time in ms.
 
     Attributes:

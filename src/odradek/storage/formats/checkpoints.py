@@ -105,7 +105,7 @@ def read_offset_checkpoint(path: Path) -> dict[TopicPartition, int]:
     """Read an offset checkpoint; a missing file holds nothing.
 
     Raises:
-        FormatError: The file is not of the form that Kafka writes, or is no file.
+        FormatError: The file is not of the form that Kafka writes, or is not a regular file.
     """
     return parse_offset_checkpoint(_read_text(path), path=path)
 
@@ -134,7 +134,7 @@ def read_leader_epochs(path: Path) -> list[EpochEntry]:
     """Read a leader epoch checkpoint; a missing file holds nothing.
 
     Raises:
-        FormatError: The file is not of the form that Kafka writes, or is no file.
+        FormatError: The file is not of the form that Kafka writes, or is not a regular file.
     """
     return parse_leader_epochs(_read_text(path), path=path)
 

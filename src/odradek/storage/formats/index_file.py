@@ -196,7 +196,7 @@ class WritableIndexFile(Generic[Index]):
         path: The file.
         base_offset: The segment's base offset.
         max_index_size_bytes: `segment.index.bytes`, which the file is preallocated to.
-        files: The way to the disk.
+        files: The file system to write through.
 
     Attributes:
         path: The file; if it exists, its entries are kept.

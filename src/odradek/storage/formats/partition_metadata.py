@@ -50,7 +50,7 @@ def read_partition_metadata(path: Path) -> UUID | None:
     """Return the topic's id; `None` if the file is missing.
 
     Raises:
-        FormatError: The file is not of the form that Kafka reads, or is no file.
+        FormatError: The file is not of the form that Kafka reads, or is not a regular file.
     """
     try:
         return parse_partition_metadata(read_file(path, _MAX_BYTES).decode("latin-1"), path=path)

@@ -131,7 +131,7 @@ def read_quorum_state(path: Path) -> QuorumState | None:
     """Read the file; `None` if it is missing: no controller has started here yet.
 
     Raises:
-        FormatError: The file is not of the form that Kafka writes, or is no file.
+        FormatError: The file is not of the form that Kafka writes, or is not a regular file.
     """
     try:
         return parse_quorum_state(read_file(path, _MAX_BYTES).decode(), path=path)

@@ -85,8 +85,8 @@ class Appender:
         local: The log's segments.
         epochs: Its leader epochs.
         config: The topic's settings.
-        disk: The way to the disk.
-        clock: The time, in ms.
+        disk: The log's disk.
+        clock: Returns the time in ms.
 
     Attributes:
         rules: What the settings require of appends.

@@ -30,7 +30,7 @@ class Changes:
     """The changes of one log, one at a time. The caller holds the log's LOG lock.
 
     Args:
-        disk: The way to the disk.
+        disk: The log's disk.
     """
 
     def __init__(self, disk: LogDisk) -> None:

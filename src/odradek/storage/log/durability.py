@@ -22,7 +22,7 @@ class Durability:
     """How much of one log is on the disk. Changes need the log's FLUSH lock, or its LOG lock for good.
 
     Args:
-        disk: The way to the disk.
+        disk: The log's disk.
         recovery_point: The recovery point that is known.
 
     Attributes:

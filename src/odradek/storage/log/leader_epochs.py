@@ -33,7 +33,7 @@ class LeaderEpochCache:
 
     Args:
         directory: The partition's folder.
-        files: The way to the disk.
+        files: The file system to write through.
 
     Raises:
         CheckpointError: The file is not of the form that Kafka reads.

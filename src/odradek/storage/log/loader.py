@@ -83,8 +83,8 @@ class LogLoader:
         log_start_offset: The checkpointed log start offset.
         index_interval_bytes: `index.interval.bytes`.
         producer_id_expiration_ms: `producer.id.expiration.ms`.
-        files: The way to the disk.
-        clock: The time, in ms.
+        files: The file system to write through.
+        clock: Returns the time in ms.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class LocalLog:
         segments: The segments without the active one.
         active: The active segment.
         producers: The producers' state at the log's end.
-        disk: The way to the disk.
+        disk: The log's disk.
         durability: How much of the log is on the disk.
         opened: The register of open segments.
         new_segments: Makes the active segments.

@@ -233,7 +233,7 @@ class Log(ABC):
         isolation: Isolation = "read_uncommitted",
         slice_bytes: int = SLICE_BYTES,
     ) -> Iterator[LogSlice]:
-        """Give the batches that hold a range of offsets, as slices of the segments, one after the other.
+        """Yield the batches that hold a range of offsets, as slices of the segments, one after the other.
 
         The first batch may begin before the range, and the last may end after it; the caller leaves out those records,
         and those of `aborted_transactions`. Neither checksums nor the order of offsets are checked here.
@@ -308,7 +308,7 @@ class Log(ABC):
         isolation: Isolation = "read_uncommitted",
         include_control: bool = False,
     ) -> Iterator[Record]:
-        """Give the records of a range of offsets or of times, as a consumer is given them.
+        """Yield the records of a range of offsets or of times, as a consumer is given them.
 
         Args:
             start_offset: The first offset to read; the log start offset if None.
@@ -426,7 +426,7 @@ class Log(ABC):
         return bisect_left(largest, timestamp)
 
     def find_max_timestamp(self) -> TimestampedOffset | None:
-        """Return the first record that has the greatest timestamp of the log; `None` where none has one.
+        """Return the first record that has the greatest timestamp of the log; `None` if none has one.
 
         Raises:
             FormatError: A batch that has to be read is corrupt.
@@ -445,7 +445,7 @@ class Log(ABC):
         )
 
     def offset_for_time(self, timestamp: Time, *, isolation: Isolation = "read_uncommitted") -> int | None:
-        """Return the offset of the first record whose timestamp is at or above `timestamp`; `None` where there is none.
+        """Return the offset of the first record whose timestamp is at or above `timestamp`; `None` if there is none.
 
         Args:
             timestamp: In ms, or as a datetime that has a time zone (`odradek.Time`).

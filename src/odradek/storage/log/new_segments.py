@@ -23,8 +23,8 @@ class NewSegments:
         path: The partition's folder.
         config: The topic's settings.
         opened: The register of open segments.
-        disk: The way to the disk.
-        clock: The time, in ms.
+        disk: The log's disk.
+        clock: Returns the time in ms.
 
     Attributes:
         limits: The settings for segments.

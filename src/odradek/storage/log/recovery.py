@@ -92,7 +92,7 @@ def recover_segment(
         recovery_point: All records below it are known to be on the disk. The others are written again: a failed sync
             may have left them in memory only, and no later sync would write them.
         report: Receives what was done.
-        files: The way to the disk.
+        files: The file system to write through.
 
     Returns:
         The number of bytes that were cut off.

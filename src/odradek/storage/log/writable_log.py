@@ -99,7 +99,7 @@ class WritableLog(Log):
         producer_id_expiration_ms: `producer.id.expiration.ms`.
         opened: The register of open segments, shared by the logs of a log directory.
         writers: The register of logs with files open for appending, shared as well.
-        files: The way to the disk.
+        files: The file system to write through.
         clock: Returns the time in ms.
         owner: The log directory, which is told of changes.
         flushes_late: Whether the owner flushes rolled segments some time later; otherwise a roll flushes them.

@@ -104,7 +104,7 @@ class ClusterMetadata:
         is_clean: Whether the last program that wrote here closed the directory in order. Otherwise the torn end that a
             crash left in the metadata log is cut now.
         report: Receives what was cut.
-        files: The way to the disk.
+        files: The file system to write through.
 
     Attributes:
         directory: The log directory.

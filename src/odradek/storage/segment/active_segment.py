@@ -66,7 +66,7 @@ class Written(NamedTuple):
     Attributes:
         end: Where its batches end.
         largest: The greatest timestamp, and the last offset of the first batch that has it.
-        first_timestamp: The greatest timestamp of the first batch; None where it was not looked at.
+        first_timestamp: The greatest timestamp of the first batch; None if it was not looked at.
         bytes_since_index_entry: How many bytes of batches there are from the last indexed one on.
         offset_entries: How many entries of the offset index are in use.
         time_entries: How many of the time index.
@@ -166,7 +166,7 @@ class ActiveSegment(Segment):
             limits: How it is written.
             created_ms: The time that its age counts from while it holds no timestamp.
             jitter_ms: How much earlier than `segment.ms` it is rolled.
-            files: The way to the disk.
+            files: The file system to write through.
         """
         cls.remove(directory, base_offset, files)
         # Preallocated with the first append: an empty segment is to be found as it was left.

@@ -222,7 +222,7 @@ class Segment:
     # -- batches
 
     def batch_at(self, position: int) -> BatchHeader | None:
-        """Return the header of the batch that starts at a position; `None` where no valid batch does."""
+        """Return the header of the batch that starts at a position; `None` if no valid batch does."""
         return self.contents.batch_at(position, self.size_bytes)
 
     def scan(
@@ -280,7 +280,7 @@ class Segment:
         return None, position
 
     def batch_for(self, offset: int) -> BatchHeader | None:
-        """Return the first batch whose last offset is at or above an offset; `None` where none is.
+        """Return the first batch whose last offset is at or above an offset; `None` if none is.
 
         It holds the offset, or begins above it where compaction left a gap.
         """
@@ -356,11 +356,11 @@ class Segment:
         return self._largest
 
     def largest_timestamp(self) -> int:
-        """Return the greatest timestamp of any batch, -1 where none has one."""
+        """Return the greatest timestamp of any batch, -1 if none has one."""
         return self.largest().timestamp
 
     def _batch_of_time_entry(self, number: int) -> BatchHeader | None:
-        """Return the batch that an entry of the time index names; `None` where what it says is not so.
+        """Return the batch that an entry of the time index names; `None` if what it says is not so.
 
         It says that the batch has this greatest timestamp, and that every batch before it has a lower one. Only the
         part from the entry before it on is looked at.
@@ -381,7 +381,7 @@ class Segment:
         return header if is_first else None
 
     def largest_timestamp_from(self, start_offset: int) -> int:
-        """Return the greatest timestamp of any record at or after an offset, -1 where none has one.
+        """Return the greatest timestamp of any record at or after an offset, -1 if none has one.
 
         Raises:
             FormatError: The batch that holds the offset is corrupt.

@@ -31,7 +31,7 @@ class SegmentScan:
     Attributes:
         position: The first byte that was not understood (or not yet reached).
         window: The part of the file that holds the batch that was given last.
-        damage: Why the scan stopped before the end; None while, and where, all is well. It is not raised.
+        damage: Why the scan stopped before the end; None as long as all is well. It is not raised.
     """
 
     window: Window

@@ -68,7 +68,7 @@ def split_segment(segment: Segment, parts: list[Part], files: FileSystem = FILES
     Args:
         segment: The segment.
         parts: The result of `parts_of`. Bytes after the last whole batch go into the last part.
-        files: The way to the disk.
+        files: The file system to write through.
     """
     status = segment.path.stat()
     ends = [*(part.position for part in parts[1:]), status.st_size]

@@ -65,7 +65,7 @@ class SegmentSwap:
         directory: The partition's folder.
         new_base_offsets: The new segments.
         old_base_offsets: The old ones, including those with the same base offsets.
-        files: The way to the disk.
+        files: The file system to write through.
     """
 
     def __init__(
