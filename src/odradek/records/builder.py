@@ -1,6 +1,6 @@
 """Builds v2 record batches: from `Record` objects, or from rows that a kernel reads in place.
 
-    | header, 61 bytes | record | record | ...        where attributes name a codec, the records are one block of it
+    | header, 61 bytes | record | record | ...        if attributes name a codec, the records are one block of it
 
 `columnar.encode` builds batches from Arrow columns in the same way. Kafka: MemoryRecordsBuilder, DefaultRecordBatch.
 """

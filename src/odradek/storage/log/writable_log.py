@@ -588,7 +588,8 @@ class WritableLog(Log):
     def _make_durable(self, end_offset: int) -> None:
         """Return when the records below an offset are on the disk; their indexes may not be: recovery makes them again.
 
-        Other threads may append meanwhile. Of the threads that wait here for their turn, the first one syncs for all.
+        Other threads may append meanwhile. The first of the threads that wait here for their turn syncs for all of
+        them.
 
         Raises:
             LogOfflineError: The disk failed, now or before; what was not flushed before may be lost.

@@ -47,7 +47,7 @@ class SegmentLimits:
 
     Attributes:
         segment_bytes: `segment.bytes`.
-        segment_ms: `segment.ms`, or `max.compaction.lag.ms` of a compacted topic where that is less.
+        segment_ms: `segment.ms`, or `max.compaction.lag.ms` of a compacted topic if that is less.
         segment_index_bytes: `segment.index.bytes`.
         index_interval_bytes: `index.interval.bytes`.
         preallocate: `preallocate`.
@@ -169,7 +169,7 @@ class ActiveSegment(Segment):
             files: The file system to write through.
         """
         cls.remove(directory, base_offset, files)
-        # Preallocated with the first append: an empty segment is to be found as it was left.
+        # Preallocated with the first append: an empty segment must be found as it was left.
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             files.open(directory / segment_file_name(base_offset, suffix)).close()
         written = Written(SegmentEnd(0, base_offset, None), TimestampOffset(NO_TIMESTAMP, base_offset))
@@ -262,15 +262,15 @@ class ActiveSegment(Segment):
     def write(
         self, data: Buffer, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction] = ()
     ) -> Written:
-        """Write batches, in one go, and index them. Nobody sees them before `publish`.
+        """Write batches with a single write, and index them. No reader sees them before `publish`.
 
         Args:
             data: The batches, from the first byte of the first to the last byte of the last.
             headers: Their headers.
-            aborted: The transactions that ABORT markers among them end.
+            aborted: The transactions that end with ABORT markers among them.
 
         Returns:
-            What is to be published.
+            What to publish.
 
         Raises:
             LogOfflineError: The disk failed. What of the batches is in the file is unknown.
@@ -309,14 +309,14 @@ class ActiveSegment(Segment):
         self.written = written
 
     def settle(self, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]) -> Written | None:
-        """Find out how far a `write` came that an exception ended early; where it came nowhere, undo it.
+        """Find out how far an interrupted `write` came; if the file does not hold all of its batches, undo it.
 
         Args:
             headers: The headers of its batches.
             aborted: As given to it.
 
         Returns:
-            What is to be published, where the file holds all of the batches; else the file ends as before, and None.
+            What to publish if the file holds all of the batches; otherwise None, and the file ends as before.
         """
         opened, position = self._writable(), self.written.position
         end = position + sum(header.size_bytes for header in headers)
@@ -340,7 +340,7 @@ class ActiveSegment(Segment):
         opened.transaction_index.sync()
 
     def park(self) -> None:
-        """Close the files as they are, to be opened again at the next append."""
+        """Close the files as they are; the next append opens them again."""
         opened, self._opened_files = self._opened_files, None
         if opened is not None:
             opened.abandon()

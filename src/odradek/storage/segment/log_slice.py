@@ -46,7 +46,7 @@ class LogSlice:
 
     @property
     def is_stable(self) -> bool:
-        """Whether nobody will ever cut the file: then it is mapped."""
+        """Whether no program will ever cut the file: then it is mapped."""
         return self._contents.mapped is not None
 
     @property

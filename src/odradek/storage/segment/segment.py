@@ -282,14 +282,14 @@ class Segment:
     def batch_for(self, offset: int) -> BatchHeader | None:
         """Return the first batch whose last offset is at or above an offset; `None` if none is.
 
-        It holds the offset, or begins above it where compaction left a gap.
+        It holds the offset, or begins after it if compaction left a gap.
         """
         return self._locate(offset)[0]
 
     def position_for(self, offset: int) -> int:
         """Return where to read on for the records from an offset on.
 
-        That is where `batch_for` starts, or where the bytes on the way to it are no batch, or the end of the file.
+        That is where `batch_for` starts, where the bytes on the way to it are not a batch, or the end of the file.
         """
         return self._locate(offset)[1]
 
@@ -341,7 +341,7 @@ class Segment:
     def largest(self) -> TimestampOffset:
         """Return the greatest timestamp of any batch, and the last offset of the first batch that has it.
 
-        The timestamp is -1 where no batch has one; the offset is the base offset then.
+        The timestamp is -1 if no batch has one; then the offset is the base offset.
         """
         if self._largest is None:
             times = self.time_index
