@@ -160,7 +160,7 @@ class LogDirectoryLockedError(LogError):
     def __str__(self) -> str:
         if self.is_own:
             return f"{self.path} is locked: this program has it open already"
-        return f"{self.path} is locked: another program writes in it"
+        return f"{self.path} is locked: another program has it open for writing"
 
 
 class LogOfflineError(LogError):

@@ -495,7 +495,7 @@ def test_only_one_of_us_writes_at_a_time(kafka_tools: KafkaTools, broker: KafkaB
         logs.create_topic("later", 1)
         logs["later", 0].append([Record(b"k", b"x", (), now_ms())])
     broker.start()
-    with pytest.raises(LogDirectoryLockedError, match="another program writes in it"):
+    with pytest.raises(LogDirectoryLockedError, match="another program has it open for writing"):
         odradek.open(broker.log_dir)
     assert kafka_tools.topics(broker.bootstrap_servers, "--list").check().stdout.split() == ["held", "later"]
     # Reading is always allowed, and whoever was refused has changed nothing.
