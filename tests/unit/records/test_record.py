@@ -78,6 +78,17 @@ def test_a_record_is_shown_in_a_notebook_as_text() -> None:
     assert "offset" not in shown
 
 
+@pytest.mark.parametrize("before", range(197, 201))
+def test_what_is_cut_in_a_notebook_is_cut_between_characters(before: int) -> None:
+    value = b"x" * before + "\N{SNOWMAN}".encode() * 50
+    shown = Record(None, value)._repr_html_()
+    whole = "\N{SNOWMAN}" * ((200 - before) // 3)
+    assert f"<td>{'x' * before}{whole}... ({len(value)} bytes)</td>" in shown
+    # What is no text is shown as bytes: within what is shown, or cut off by the value's own end.
+    for binary in (b"\xff" + value, b"ab\xe2"):
+        assert "<td>b&#x27;" in Record(None, binary)._repr_html_()
+
+
 @pytest.mark.parametrize(
     "time",
     [

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from typing_extensions import Buffer
 
+from odradek.arguments import given_text
 from odradek.records.kernels.objects import Record
 from odradek.records.timestamps import Time
 
@@ -28,16 +29,16 @@ def given_records(
     Raises:
         TypeError: Something is not a record, or nothing was given, or both records and the parts of one were given.
     """
-    has_parts = key is not None or value is not None or timestamp is not None or headers != ()
     if records is None:
-        if not has_parts:
-            raise TypeError("append takes records, or the key=, value=, headers= and timestamp= of one")
+        if key is None and value is None:
+            # A record of neither is more likely a slip than meant; who means it gives a `Record`.
+            raise TypeError("append takes records, or the key= or value= of one, and its headers= and timestamp=")
         return [Record(key, value, headers, timestamp)]
-    if has_parts:
+    if key is not None or value is not None or timestamp is not None or headers != ():
         raise TypeError("append takes records, or the parts of one (key=, value=, ...), not both")
     if isinstance(records, Record):
         return [records]
-    if isinstance(records, (str, bytes, bytearray, memoryview)):
+    if isinstance(records, (str, bytes, bytearray, memoryview)) or not isinstance(records, Iterable):
         raise _no_record(records)
     given = list(records)
     if not _RECORDS.issuperset(map(type, given)):
@@ -46,9 +47,6 @@ def given_records(
 
 
 def _no_record(given: object) -> TypeError:
-    shown = repr(given)
-    shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
     return TypeError(
-        f"append takes odradek.Record objects, not {shown} ({type(given).__name__}); "
-        "bytes become one as append(value=...)"
+        f"append takes odradek.Record objects, not {given_text(given)}; bytes become one as append(value=...)"
     )

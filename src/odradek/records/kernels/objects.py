@@ -11,7 +11,8 @@ from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.odradek.records.kernels.wire import read_varint, read_varlong
 
-from odradek.records.html_table import html_table
+from odradek.arguments import given_text
+from odradek.html_table import html_table
 from odradek.records.timestamps import timestamp_ms
 
 
@@ -49,7 +50,7 @@ class Record:
         self.offset = offset
         if timestamp_type is not None and timestamp_type not in ("CreateTime", "LogAppendTime"):
             raise TypeError(
-                f"a record's timestamp_type is CreateTime, LogAppendTime or None, not {_given(timestamp_type)}"
+                f"a record's timestamp_type is CreateTime, LogAppendTime or None, not {given_text(timestamp_type)}"
             )
         self.timestamp_type = timestamp_type
 
@@ -105,29 +106,25 @@ def _short(value):
     return f"{value[:_SHOWN_BYTES]!r}... ({len(value)} bytes)"
 
 
-def _given(value):
-    shown = repr(value)
-    return f"{shown if len(shown) <= 60 else shown[:60] + '...'} ({type(value).__name__})"
-
-
 def _checked_bytes(what, value):
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     advice = ": encode it, as text.encode() does" if isinstance(value, str) else ""
-    raise TypeError(f"a record's {what} is bytes or None, not {_given(value)}{advice}")
+    raise TypeError(f"a record's {what} is bytes or None, not {given_text(value)}{advice}")
 
 
 def _checked_headers(headers):
-    if headers is None or isinstance(headers, (str, bytes, bytearray)) or hasattr(headers, "keys"):
+    is_iterable = hasattr(headers, "__iter__") and not isinstance(headers, (str, bytes, bytearray))
+    if not is_iterable or hasattr(headers, "keys"):
         advice = ": names may repeat, so give its items()" if hasattr(headers, "keys") else ""
-        raise TypeError(f"a record's headers are pairs, [('name', b'value')], not {_given(headers)}{advice}")
+        raise TypeError(f"a record's headers are pairs, [('name', b'value')], not {given_text(headers)}{advice}")
     checked = []
     for pair in headers:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"a record's header is a pair, ('name', b'value'), not {_given(pair)}")
+            raise TypeError(f"a record's header is a pair, ('name', b'value'), not {given_text(pair)}")
         name, value = pair
         if not isinstance(name, str):
-            raise TypeError(f"the name of a record's header is a str, not {_given(name)}")
+            raise TypeError(f"the name of a record's header is a str, not {given_text(name)}")
         if value is not None and type(value) is not bytes:
             value = _checked_bytes(f"header {name!r}", value)
         checked.append((name, value))
@@ -136,7 +133,7 @@ def _checked_headers(headers):
 
 def _checked_offset(offset):
     if isinstance(offset, bool) or not hasattr(offset, "__index__"):
-        raise TypeError(f"a record's offset is an int or None, not {_given(offset)}")
+        raise TypeError(f"a record's offset is an int or None, not {given_text(offset)}")
     return operator.index(offset)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -34,7 +35,8 @@ def _row(tag: str, cells: Iterable[str]) -> str:
 def _text(cell: object) -> str:
     if isinstance(cell, bytes):
         try:
-            text = cell[:_SHOWN].decode()
+            # A character that the cut goes through is left out.
+            text, _ = codecs.utf_8_decode(cell[:_SHOWN], "strict", len(cell) <= _SHOWN)
         except UnicodeDecodeError:
             text = repr(cell[:_SHOWN])
         return text if len(cell) <= _SHOWN else f"{text}... ({len(cell)} bytes)"

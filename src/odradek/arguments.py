@@ -1,0 +1,110 @@
+"""Checks what callers give: the error names the argument, what it should be, and what was given."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from odradek.errors import OptionError
+
+_MIN_INT64 = -(1 << 63)
+_MAX_INT64 = (1 << 63) - 1
+_SHOWN = 60
+
+
+def given_text(value: object) -> str:
+    """Return how an error shows what was given: the value, cut short, and its type."""
+    shown = repr(value)
+    return f"{shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'} ({type(value).__name__})"
+
+
+def checked_int(name: str, value: object, low: int = _MIN_INT64, high: int = _MAX_INT64) -> int:
+    """Return a whole number from `low` to `high`; of 64 bits where they are not given.
+
+    Raises:
+        TypeError: It is none.
+        OptionError: It is below or above.
+    """
+    number = checked_index(name, value)
+    if not low <= number <= high:
+        raise OptionError(f"{name} must be between {low} and {high}, not {number}")
+    return number
+
+
+def checked_index(name: str, value: object) -> int:
+    """Return a whole number of any size, for those whose own error tells of its range.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {given_text(value)}")
+    return int(operator.index(value))
+
+
+def checked_text(name: str, value: object) -> str:
+    """Return a text.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {given_text(value)}")
+    return value
+
+
+def checked_mapping(name: str, value: object) -> Mapping[str, Any]:
+    """Return a mapping whose keys are texts; an empty one for None.
+
+    Raises:
+        TypeError: It is none, or a key is no text.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a mapping from names to values, not {given_text(value)}")
+    for key in value:
+        checked_text(f"a name in {name}", key)
+    return value
+
+
+def checked_topics(topics: object) -> list[str | re.Pattern[str]]:
+    """Return the topics that a caller names: one or several, each by its name or by a pattern.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    several = topics if isinstance(topics, Iterable) and not isinstance(topics, str | bytes) else [topics]
+    found: list[str | re.Pattern[str]] = []
+    for topic in several:
+        if isinstance(topic, str) or (isinstance(topic, re.Pattern) and isinstance(topic.pattern, str)):
+            found.append(topic)
+        else:
+            raise TypeError(f"a topic goes by its name, a str, or a pattern of one, not by {given_text(topic)}")
+    return found
+
+
+def checked_path(name: str, value: object) -> Path:
+    """Return the path of a file or folder.
+
+    Raises:
+        TypeError: It is neither text nor a path.
+        OptionError: It is empty, or no file can have that name.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be a str or a path, not {given_text(value)}")
+    text = os.fspath(value)
+    checked_text(name, text)
+    if not text:
+        raise OptionError(f"{name} is empty")
+    try:
+        has_nul = b"\0" in os.fsencode(text)
+    except UnicodeEncodeError:
+        has_nul = True
+    if has_nul:
+        raise OptionError(f"{name} has a character that no file's name has: {given_text(text)}")
+    return Path(text)
