@@ -2,10 +2,10 @@
 
     {"version": "5f0c...", "positions": {"events": {"0": {"offset": 20, "batch": "17"}, "1": {"offset": 4}}}}
 
-A commit writes a new file beside the old one, makes it durable and renames it over, so that a reader (and a crash)
-sees the old positions or the new ones, never a mixture. Committers exclude each other by a lock on a file beside it,
-`.NAME.lock`: not on the positions file itself, whose inode every commit replaces. The lock is a POSIX lock (see
-`FileLock`), which works over NFS too and is released when its process dies.
+A commit writes a new file beside the old one, `.NAME.tmp`, makes it durable and renames it over, so that a reader (and
+a crash) sees the old positions or the new ones, never a mixture. Committers exclude each other by a lock on a file
+beside it, `.NAME.lock`: not on the positions file itself, whose inode every commit replaces. The lock is a POSIX lock
+(see `FileLock`), which works over NFS too and is released when its process dies.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Self
 
+from odradek.arguments import checked_int, checked_path
 from odradek.errors import CommitConflictError, FormatError, OffsetStoreError
 from odradek.offsets.store import (
     DEFAULT_TIMEOUT_MS,
@@ -28,7 +28,7 @@ from odradek.offsets.store import (
     new_version,
 )
 from odradek.storage.file_lock import FileLock
-from odradek.storage.files import write_atomically
+from odradek.storage.files import TEMPORARY_SUFFIX, write_atomically
 from odradek.storage.names import TopicPartition
 from odradek.storage.regular_files import read_file
 from odradek.storage.system_errors import raise_unless_of_system
@@ -47,10 +47,12 @@ class FileOffsetStore(OffsetStore):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
-        self.path = Path(path).absolute()
+        self.path = checked_path("path", path).absolute()
         self.address = f"file://{self.path}"
         self._lock_path = self.path.with_name(f".{self.path.name}.lock")
-        self._timeout_s = timeout_ms / 1000
+        # Not `NAME.tmp`: in a folder of the user's that may be a file of the user's.
+        self._temporary_path = self.path.with_name(f".{self.path.name}{TEMPORARY_SUFFIX}")
+        self._timeout_s = checked_int("timeout_ms", timeout_ms, 0) / 1000
 
     @classmethod
     def from_address(cls, address: StoreAddress) -> Self:
@@ -83,7 +85,7 @@ class FileOffsetStore(OffsetStore):
                 if current.version != expected.version:
                     raise CommitConflictError(self.address, expected.version, current.version)
                 committed = current.merged(positions, new_version())
-                write_atomically(self.path, _format(committed))
+                write_atomically(self.path, _format(committed), temporary=self._temporary_path)
         except OSError as error:
             raise_unless_of_system(error)
             raise OffsetStoreError(f"{self.address}: {error.strerror}") from error

@@ -21,12 +21,15 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from odradek.arguments import checked_int, checked_mapping, checked_text, given_text
 from odradek.errors import CommitConflictError, OffsetStoreError
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import TopicPartition, checked_topic_partition
 
 MAX_OFFSET = 2**63 - 1
 DEFAULT_TIMEOUT_MS = 10_000
 _CLAIM_ATTEMPTS = 20
+_MOST_DIGITS = 15
+"""Of a timeout in ms: 30,000 years, and no operating system's clock overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,12 @@ class Position:
     batch: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.offset <= MAX_OFFSET:
-            raise ValueError(f"an offset must be between 0 and {MAX_OFFSET}, not {self.offset}")
-        if self.leader_epoch is not None and not 0 <= self.leader_epoch < 2**31:
-            raise ValueError(f"a leader epoch must be between 0 and {2**31 - 1}, not {self.leader_epoch}")
+        checked_int("the offset of a position", self.offset, 0, MAX_OFFSET)
+        if self.leader_epoch is not None:
+            checked_int("the leader epoch of a position", self.leader_epoch, 0, 2**31 - 1)
+        for name, text in (("topic_id", self.topic_id), ("batch", self.batch)):
+            if text is not None:
+                checked_text(name, text)
 
     def metadata(self) -> dict[str, str | int]:
         """Return the fields beside the offset that are not None."""
@@ -81,6 +86,21 @@ def is_same_topic(topic_id: str | None, other_id: str | None) -> bool:
     return topic_id is None or other_id is None or topic_id == other_id
 
 
+def checked_positions(positions: object) -> dict[TopicPartition, Position]:
+    """Return the positions that a caller gives.
+
+    Raises:
+        TypeError: It is no mapping from topic-partitions to positions.
+    """
+    if not isinstance(positions, Mapping):
+        raise TypeError(f"positions must be a mapping from TopicPartition to Position, not {given_text(positions)}")
+    for name, position in positions.items():
+        checked_topic_partition(name)
+        if not isinstance(position, Position):
+            raise TypeError(f"the position of {name} must be a Position, not {given_text(position)}")
+    return dict(positions)
+
+
 class Positions(Mapping[TopicPartition, Position]):
     """The positions of a group at one moment, and the version that the group must still have at the next commit.
 
@@ -91,7 +111,7 @@ class Positions(Mapping[TopicPartition, Position]):
     __slots__ = ("_positions", "version")
 
     def __init__(self, positions: Mapping[TopicPartition, Position] | None = None, version: str | None = None) -> None:
-        self._positions = dict(positions or {})
+        self._positions = checked_positions(positions or {})
         self.version = version
 
     def __getitem__(self, topic_partition: TopicPartition) -> Position:
@@ -114,7 +134,7 @@ class Positions(Mapping[TopicPartition, Position]):
 
     def merged(self, positions: Mapping[TopicPartition, Position], version: str | None) -> Positions:
         """Return these positions, updated with others, under another version."""
-        return Positions({**self._positions, **positions}, version)
+        return Positions({**self._positions, **checked_positions(positions)}, version)
 
 
 class OffsetStore(ABC):
@@ -221,7 +241,7 @@ class StoreAddress:
     def take_timeout_ms(self) -> int:
         """Remove the option `timeout_ms`, how long a call may take, and return it."""
         text = self.options.pop("timeout_ms", str(DEFAULT_TIMEOUT_MS))
-        if not text.isascii() or not text.isdigit() or not int(text):
+        if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or not int(text):
             raise OffsetStoreError(f"{self.text}: timeout_ms must be a number of milliseconds, not {text!r}")
         return int(text)
 
@@ -294,11 +314,11 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
 def parse_address(address: str, options: Mapping[str, Any] | None = None) -> StoreAddress:
     """Take an address apart, without opening anything."""
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(checked_text("the address of an offset store", address))
     except ValueError as error:
         raise OffsetStoreError(f"the address of an offset store cannot be read: {error}") from error
     merged = dict(parse_qsl(parts.query, keep_blank_values=True))
-    merged.update({name: str(value) for name, value in (options or {}).items()})
+    merged.update({name: str(value) for name, value in checked_mapping("options", options).items()})
     user, password, hosts = _split_netloc(parts)
     return StoreAddress(
         scheme=parts.scheme,

@@ -8,6 +8,7 @@ disk or fail an fsync, and one page lists what can happen to a disk. Reading doe
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TypeAlias
 
@@ -43,6 +44,10 @@ class WritableFile:
         """Cut the file, or grow it with zeros."""
         os.ftruncate(self._descriptor, size)
         self.size = size
+
+    def set_mode(self, mode: int) -> None:
+        """Set who may read and write the file."""
+        os.fchmod(self._descriptor, mode)
 
     def sync(self) -> None:
         """Return when what was written is on the disk."""
@@ -114,18 +119,29 @@ TEMPORARY_SUFFIX = ".tmp"
 """The suffix of a file that is to replace another."""
 
 
-def replace_file(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
+def replace_file(path: Path, data: Buffer, files: FileSystem = FILES, *, temporary: Path | None = None) -> None:
     """Write a whole file so that a crash leaves the old one or the new one; its name may not be on the disk yet.
 
-    A program that has the old file open, or mapped, keeps it.
+    A program that has the old file open, or mapped, keeps it. The new file gets the mode of the old one.
+
+    Args:
+        path: The file.
+        data: Its new content.
+        files: The way to the disk.
+        temporary: The name of the new file until it is complete, in the same folder; if None, the file's name and
+            `.tmp`, as Kafka has it in a log directory.
     """
-    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    if temporary is None:
+        temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    mode = _mode_of(path)
     if temporary.is_symlink():
         # It may be a link: what it leads to belongs to others, and the link itself would replace the file.
         files.unlink(temporary)
     file = files.open(temporary)
     try:
         file.truncate(0)
+        if mode is not None and mode != _mode_of(temporary):
+            file.set_mode(mode)
         file.write(data)
         file.sync()
     finally:
@@ -133,7 +149,14 @@ def replace_file(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
     files.rename(temporary, path)
 
 
-def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES) -> None:
-    """Write a whole file so that a crash leaves the old one or the new one: `.tmp`, fsync, rename, fsync the folder."""
-    replace_file(path, data, files)
+def _mode_of(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES, *, temporary: Path | None = None) -> None:
+    """Do as `replace_file`, and return when the name is on the disk, too: write, fsync, rename, fsync the folder."""
+    replace_file(path, data, files, temporary=temporary)
     files.sync_directory(path.parent)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from odradek.arguments import given_text
+
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -60,6 +62,18 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def checked_topic_partition(key: object) -> TopicPartition:
+    """Return the topic-partition that a caller names.
+
+    Raises:
+        TypeError: It is no pair of a topic and a number.
+    """
+    match key:
+        case (str(topic), int(number)) if isinstance(key, tuple) and not isinstance(number, bool):
+            return TopicPartition(topic, number)
+    raise TypeError(f"a log goes by its topic and the number of its partition, ('topic', 0), not by {given_text(key)}")
 
 
 class SegmentFile(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -69,8 +70,19 @@ def test_another_file_is_neither_believed_nor_replaced(path: Path, content: byte
     assert path.read_bytes() == content
 
 
+def test_the_file_keeps_its_mode_and_its_neighbours_stay(path: Path) -> None:
+    neighbour = path.with_name("offsets.json.tmp")
+    neighbour.write_bytes(b"of somebody else")
+    with FileOffsetStore(path) as store:
+        committed = store.claim()
+        path.chmod(0o600)
+        store.commit({EVENTS_0: Position(1)}, expected=committed)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert neighbour.read_bytes() == b"of somebody else"
+
+
 def test_a_torn_temporary_file_of_a_crash_is_no_hindrance(path: Path) -> None:
-    path.with_name("offsets.json.tmp").write_bytes(b'{"versi')
+    path.with_name(".offsets.json.tmp").write_bytes(b'{"versi')
     with FileOffsetStore(path) as store:
         store.commit({EVENTS_0: Position(1)}, expected=store.load())
         assert store.load().offset(EVENTS_0) == 1

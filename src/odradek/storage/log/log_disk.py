@@ -222,6 +222,9 @@ class _LogFile(WritableFile):
     def truncate(self, size: int) -> None:
         self._disk.run(self._file.truncate, size)
 
+    def set_mode(self, mode: int) -> None:
+        self._disk.run(self._file.set_mode, mode)
+
     def sync(self) -> None:
         with self._disk._lock:
             self._disk.run(self._file.sync)
