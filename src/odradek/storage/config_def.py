@@ -8,9 +8,10 @@ Source in Kafka: `ConfigDef`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from odradek.arguments import checked_mapping
 from odradek.errors import InvalidConfigError
 
 MAX_INT32 = (1 << 31) - 1
@@ -40,6 +41,20 @@ def as_text(name: str, value: ConfigValue) -> str:
     if isinstance(value, int | float):
         return str(value)
     raise InvalidConfigError(name, f"{value!r} is neither text nor a number nor a bool")
+
+
+def as_texts(config: Mapping[str, ConfigValue] | None, *, name: str = "config") -> dict[str, str]:
+    """Return settings as Kafka keeps them.
+
+    Args:
+        config: The settings; None are none.
+        name: What the caller's argument is called.
+
+    Raises:
+        TypeError: It is no mapping, or a setting's name is no text.
+        InvalidConfigError: A value is neither text nor a number nor a bool.
+    """
+    return {key: as_text(key, value) for key, value in checked_mapping(name, config).items()}
 
 
 def _integer(low: int | None, high: int) -> Parser:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from odradek.arguments import checked_mapping, checked_text
 from odradek.errors import InvalidConfigError
 from odradek.records.compression import LEVELS, Codec
 from odradek.storage.config_def import MAX_INT64, Parser, boolean, int32, int64, number, one_of, words
@@ -113,7 +114,10 @@ class TopicConfig:
 
         Raises:
             InvalidConfigError: A setting is unknown, or has a value that is not valid.
+            TypeError: An argument is not a mapping from names.
         """
+        checked_mapping("broker_config", broker_config)
+        overrides = checked_mapping("overrides", overrides)
         for name, value in overrides.items():
             if name not in TOPIC_CONFIGS:
                 raise _unknown(name)
@@ -150,7 +154,7 @@ class TopicConfig:
         Raises:
             InvalidConfigError: There is no such setting.
         """
-        if name not in TOPIC_CONFIGS:
+        if checked_text("name", name) not in TOPIC_CONFIGS:
             raise _unknown(name)
         return getattr(self, _attribute(name))
 

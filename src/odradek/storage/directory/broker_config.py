@@ -12,36 +12,41 @@ import logging
 from collections.abc import Mapping
 
 from odradek.errors import InvalidConfigError
-from odradek.storage.config_def import ConfigValue, as_text
+from odradek.storage.config_def import ConfigValue, as_texts
 from odradek.storage.topic_config import BROKER_SYNONYMS
 
 _logger = logging.getLogger(__name__)
 
-_LIKENESS = 0.88
+_LIKENESS = 0.9
 """From this similarity on, a name is a misspelt one: `log.retention.hour` is, a setting of another version is not."""
 
 
-def broker_config_text(config: Mapping[str, ConfigValue]) -> dict[str, str]:
+def broker_config_text(config: Mapping[str, ConfigValue] | None) -> dict[str, str]:
     """Return a broker's settings as text.
 
     Raises:
+        TypeError: The settings are not a mapping, or a name is not a str.
         InvalidConfigError: A name is misspelt, or is the name of a topic's setting; or a value is not valid.
     """
-    for name in config:
+    texts = as_texts(config)
+    for name in texts:
         if name not in BROKER_CONFIGS:
             _check_unknown(name)
-    return {name: as_text(name, value) for name, value in config.items()}
+    return texts
 
 
 def _check_unknown(name: str) -> None:
-    synonyms = BROKER_SYNONYMS.get(name)
-    if synonyms is not None:
-        raise InvalidConfigError(name, f"this is a setting of a topic; the broker's for all topics is {synonyms[0][0]}")
     from difflib import get_close_matches  # takes 10 ms, needed only for a mistake
 
-    nearest = get_close_matches(name, BROKER_CONFIGS, 1, _LIKENESS)
-    if nearest:
-        raise InvalidConfigError(name, f"no such setting of a broker; did you mean {nearest[0]}?")
+    # As an attribute of `TopicConfig` or an environment variable is written.
+    spelt = name.lower().replace("_", ".").replace("-", ".")
+    nearest = next(iter(get_close_matches(spelt, {*BROKER_CONFIGS, *BROKER_SYNONYMS}, 1, _LIKENESS)), None)
+    if nearest in BROKER_CONFIGS:
+        raise InvalidConfigError(name, f"no such setting of a broker; did you mean {nearest}?")
+    if nearest is not None:
+        of_broker = BROKER_SYNONYMS[nearest][0][0]
+        which = "this" if nearest == name else nearest
+        raise InvalidConfigError(name, f"{which} is a setting of a topic; the broker's for all topics is {of_broker}")
     _logger.warning("%s is not a setting of Kafka 4.3.1's broker, and has no effect", name)
 
 

@@ -221,6 +221,12 @@ def test_a_deleted_topic_is_removed_in_its_time(tmp_path: Path) -> None:
         ("log.retension.ms", "1", "no such setting of a broker; did you mean log.retention.ms?"),
         ("log.retention.hour", "1", "no such setting of a broker; did you mean log.retention.hours?"),
         ("retention.ms", "1", "this is a setting of a topic; the broker's for all topics is log.retention.ms"),
+        ("Retention.ms", "1", "retention.ms is a setting of a topic; the broker's for all topics is log.retention.ms"),
+        ("retention_ms", "1", "retention.ms is a setting of a topic; the broker's for all topics is log.retention.ms"),
+        ("retention.mss", "1", "retention.ms is a setting of a topic; the broker's for all topics is log.retention.ms"),
+        ("log_retention_ms", "1", "no such setting of a broker; did you mean log.retention.ms?"),
+        ("node_id", "1", "no such setting of a broker; did you mean node.id?"),
+        ("LOG-DIRS", "1", "no such setting of a broker; did you mean log.dirs?"),
         ("log.cleaner.io.max.bytes.per.second", "nan", "'nan' is not a number"),
         ("log.cleaner.io.max.bytes.per.second", "0", "'0' is not within 1 to inf"),
         ("log.cleaner.dedupe.buffer.size", "0", "'0' is not within 4096 to"),
@@ -250,19 +256,49 @@ def test_settings_may_be_numbers_and_bools_and_are_kept_as_text(tmp_path: Path) 
     assert (config.retention_ms, config.preallocate, config.min_cleanable_dirty_ratio) == (7_200_000, True, 0.25)
 
 
+OF_OTHER_VERSIONS = [
+    "zookeeper.connect",
+    "zookeeper.connection.timeout.ms",
+    "zookeeper.session.timeout.ms",
+    "zookeeper.max.in.flight.requests",
+    "broker.id.generation.enable",
+    "reserved.broker.max.id",
+    "inter.broker.protocol.version",
+    "log.message.format.version",
+    "log.message.timestamp.difference.max.ms",
+    "log.message.downconversion.enable",
+    "delegation.token.master.key",
+    "offsets.commit.required.acks",
+    "advertised.host.name",
+    "advertised.port",
+    "host.name",
+    "port",
+    "group.coordinator.new.enable",
+    "password.encoder.secret",
+    "password.encoder.old.secret",
+    "control.plane.listener.name",
+    "eligible.leader.replicas.enable",
+    "auto.include.jmx.reporter",
+    "confluent.support.metrics.enable",
+    "zookeeper.metadata.migration.enable",
+]
+"""Of earlier Kafkas, and of others'; some are like those of today."""
+
+
 def test_settings_of_a_broker_that_are_not_used_here_are_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config: dict[str, odradek.ConfigValue] = {
         "listeners": "PLAINTEXT://:9092",
         "num.partitions": 3,
-        "zookeeper.connect": "localhost:2181",
+        "listener.name.external.ssl.keystore.location": "/etc/kafka/external.jks",
+        **dict.fromkeys(OF_OTHER_VERSIONS, "1"),
     }
     with odradek.open(tmp_path / "data", config=config):
         pass
-    # The last one is of another version.
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "zookeeper.connect is not a setting of Kafka 4.3.1's broker, and has no effect"
+        f"{name} is not a setting of Kafka 4.3.1's broker, and has no effect"
+        for name in ("listener.name.external.ssl.keystore.location", *OF_OTHER_VERSIONS)
     ]
 
 
