@@ -14,6 +14,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from odradek.arguments import given_text
+
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 SCHEMA = pa.schema(
@@ -43,6 +45,8 @@ def select(columns: Iterable[str] | None = None, *, views: bool = False) -> pa.S
     Raises:
         ValueError: A name is not a column.
     """
+    if columns is not None and (isinstance(columns, str) or not isinstance(columns, Iterable)):
+        raise TypeError(f"columns must be names, ['offset', 'value'], not {given_text(columns)}")
     names = COLUMNS if columns is None else tuple(columns)
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:

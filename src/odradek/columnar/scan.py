@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from odradek.arguments import checked_index, checked_int, checked_topics
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, decode_slices
 from odradek.columnar.record_schema import select
-from odradek.errors import UnknownTopicOrPartitionError
+from odradek.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from odradek.records.isolation import Isolation, check_isolation
-from odradek.records.timestamps import Time, timestamp_ms
+from odradek.records.timestamps import Time, TimeRange, time_range_ms
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import Log
 from odradek.storage.names import TopicPartition
@@ -34,6 +35,11 @@ def _matches(topic: str, pattern: str | re.Pattern[str]) -> bool:
 
 def _is_name(pattern: str | re.Pattern[str]) -> bool:
     return isinstance(pattern, str) and not any(character in pattern for character in "*?[")
+
+
+def _numbers(partitions: int | Iterable[int]) -> set[int]:
+    several = partitions if isinstance(partitions, Iterable) and not isinstance(partitions, str) else [partitions]
+    return {checked_index("a partition", partition) for partition in several}
 
 
 def choose(
@@ -53,11 +59,11 @@ def choose(
         UnknownTopicOrPartitionError: A topic that was named, or a partition of it, does not exist.
     """
     existing = sorted(logs.topic_partitions())
-    wanted = None if partitions is None else {partitions} if isinstance(partitions, int) else set(partitions)
+    wanted = None if partitions is None else _numbers(partitions)
     if topics is None:
         chosen = [found for found in existing if not found.topic.startswith("__")]
     else:
-        patterns = [topics] if isinstance(topics, str | re.Pattern) else list(topics)
+        patterns = checked_topics(topics)
         names = {found.topic for found in existing}
         for pattern in patterns:
             if isinstance(pattern, str) and _is_name(pattern) and pattern not in names:
@@ -80,8 +86,7 @@ class _Scan:
         isolation: Isolation,
         start_offset: int | None,
         end_offset: int | None,
-        since: Time | None,
-        until: Time | None,
+        times: TimeRange,
         check_crc: bool,
         rows: int,
     ) -> None:
@@ -89,18 +94,17 @@ class _Scan:
         self._isolation = isolation
         self._start_offset = start_offset
         self._end_offset = end_offset
-        self._since = None if since is None else timestamp_ms(since)
-        self._until = None if until is None else timestamp_ms(until)
+        self._times = times
         self._check_crc = check_crc
         self._rows = rows
 
-    def _partition(self, log: Log) -> Iterator[pa.RecordBatch]:
-        start, end = log.bounds(self._start_offset, self._end_offset, self._isolation)
-        if self._since is not None:
-            found = log.offset_for_time(self._since)
+    def _partition(self, log: Log, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        since_ms, until_ms = self._times
+        if since_ms is not None:
+            found = log.find_timestamp(since_ms)
             if found is None:
                 return
-            start = max(start, found)
+            start = max(start, found.offset)
         if start >= end:
             return
         aborted = []
@@ -113,8 +117,8 @@ class _Scan:
             partition=log.topic_partition.partition,
             start_offset=start,
             end_offset=end,
-            start_timestamp=MIN_TIMESTAMP if self._since is None else self._since,
-            end_timestamp=MAX_TIMESTAMP if self._until is None else self._until,
+            start_timestamp=MIN_TIMESTAMP if since_ms is None else since_ms,
+            end_timestamp=MAX_TIMESTAMP if until_ms is None else until_ms,
             aborted=aborted,
             check_crc=self._check_crc,
             rows=self._rows,
@@ -123,9 +127,22 @@ class _Scan:
 
     def batches(self, logs: LogDirectory, chosen: list[TopicPartition]) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of each partition in turn, and close the directory at the end."""
+        beyond: OffsetOutOfRangeError | None = None
+        is_reached = False
         with logs:
             for topic_partition in chosen:
-                yield from self._partition(logs[topic_partition])
+                log = logs[topic_partition]
+                try:
+                    start, end = log.bounds(self._start_offset, self._end_offset, self._isolation)
+                except OffsetOutOfRangeError as error:
+                    if error.offset < error.log_start_offset:
+                        raise
+                    beyond = error
+                else:
+                    is_reached = True
+                    yield from self._partition(log, start, end)
+            if beyond is not None and not is_reached:
+                raise beyond
 
 
 def scan(
@@ -155,7 +172,8 @@ def scan(
         partitions: A partition's number or several; all if None.
         columns: Names from `odradek.columnar.COLUMNS`, in the order wanted; all if None. Other columns are not
             decoded.
-        start_offset: The first offset wanted, in each partition; by default the log start offset.
+        start_offset: The first offset wanted, in each partition; by default the log start offset. A partition that
+            ends before it gives no rows.
         end_offset: The offset after the last one wanted; by default the end of the log.
         since: The first point in time wanted (`odradek.Time`); found through the time index.
         until: The point in time after the last one wanted.
@@ -171,13 +189,20 @@ def scan(
     Raises:
         UnknownTopicOrPartitionError: A topic or partition that was named does not exist.
         ValueError: A column does not exist.
-        OptionError: The isolation level does not exist, or a time has no time zone.
-        OffsetOutOfRangeError: While reading: `start_offset` is not within the log of a partition.
+        OptionError: The isolation level does not exist, a time has no time zone, or `rows` is below 1.
+        OffsetOutOfRangeError: While reading: `start_offset` is below the log start offset of a partition, or above the
+            end of every partition.
         FormatError: While reading: a corrupt batch before the end of the log. The rows before it were given.
     """
     check_isolation(isolation)
     job = _Scan(
-        select(columns, views=views), isolation, start_offset, end_offset, since, until, check_crc=check_crc, rows=rows
+        select(columns, views=views),
+        isolation,
+        start_offset,
+        end_offset,
+        time_range_ms(since, until),
+        check_crc=check_crc,
+        rows=checked_int("rows", rows, 1),
     )
     logs = LogDirectory(path, mode="r")
     try:

@@ -18,20 +18,21 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from odradek.arguments import checked_int, checked_topics, given_text
 from odradek.consumer.fetched import Fetched
-from odradek.consumer.partition_reader import PartitionReader, ResetPolicy
+from odradek.consumer.partition_reader import RESET_WORDS, ConvertedPolicy, PartitionReader, ResetPolicy
 from odradek.errors import CommitConflictError, LogError, OffsetStoreError, OptionError, UnknownTopicOrPartitionError
 from odradek.offsets.store import OffsetStore, Position, Positions, open_store
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.timestamps import timestamp_ms
 from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import TopicPartition, checked_topic_partition
 
 DEFAULT_AUTO_COMMIT_INTERVAL_MS = 5_000
 DEFAULT_MAX_POLL_RECORDS = 500
@@ -75,22 +76,28 @@ def consume(
         UnknownTopicOrPartitionError: A topic given by name is not in the directory.
         OffsetStoreError: The store cannot be reached.
         NoOffsetForPartitionError: A partition has no valid position, and the policy is `none`.
-        OptionError: Nothing says where to start; or the policy, the isolation level or a time is invalid.
+        OptionError: Nothing says where to start; the policy, the isolation level or a time is invalid; or an interval
+            is negative.
     """
     check_isolation(isolation)
+    commit_interval_ms = checked_int("auto_commit_interval_ms", auto_commit_interval_ms, 0)
+    max_age_ms = checked_int("metadata_max_age_ms", metadata_max_age_ms, 0)
+    names = checked_topics(topics)
+    if not isinstance(group, str | OffsetStore | None):
+        raise TypeError(f"group must be the address of an offset store, or an OffsetStore, not {given_text(group)}")
     reset = _reset_policy(auto_offset_reset, has_group=group is not None)
     store = open_store(group) if isinstance(group, str) else group
     directory = LogDirectory(path)
     try:
         return Consumer(
             directory,
-            topics,
+            names,
             store,
-            auto_commit_interval_ms=auto_commit_interval_ms if auto_commit and store is not None else None,
+            auto_commit_interval_ms=commit_interval_ms if auto_commit and store is not None else None,
             auto_offset_reset=reset,
             isolation=isolation,
             follow=follow,
-            metadata_max_age_ms=metadata_max_age_ms,
+            metadata_max_age_ms=max_age_ms,
             close_store=isinstance(group, str),
         )
     except BaseException:
@@ -100,7 +107,7 @@ def consume(
         raise
 
 
-def _reset_policy(reset: ResetPolicy | None, *, has_group: bool) -> ResetPolicy:
+def _reset_policy(reset: ResetPolicy | None, *, has_group: bool) -> ConvertedPolicy:
     if reset is None:
         if not has_group:
             raise OptionError(
@@ -108,8 +115,9 @@ def _reset_policy(reset: ResetPolicy | None, *, has_group: bool) -> ResetPolicy:
                 "'latest' for what comes from now on, or a time; or a group, which keeps its place"
             )
         return "latest"
-    if reset in ("earliest", "latest", "none"):
-        return reset
+    for word in RESET_WORDS:
+        if reset == word:
+            return word
     try:
         return timestamp_ms(reset)
     except (OptionError, TypeError) as error:
@@ -127,18 +135,18 @@ class Consumer:
     def __init__(
         self,
         directory: LogDirectory,
-        topics: Topics,
+        topics: Sequence[str | re.Pattern[str]],
         store: OffsetStore | None,
         *,
         auto_commit_interval_ms: int | None,
-        auto_offset_reset: ResetPolicy,
+        auto_offset_reset: ConvertedPolicy,
         isolation: Isolation,
         follow: bool,
         metadata_max_age_ms: int,
         close_store: bool,
     ) -> None:
         self._directory = directory
-        self._topics = topics if isinstance(topics, re.Pattern) else _names(topics)
+        self._topics = topics
         self._store = store
         self._close_store = close_store
         self._auto_commit_interval_s = None if auto_commit_interval_ms is None else auto_commit_interval_ms / 1000
@@ -222,15 +230,17 @@ class Consumer:
         The records that earlier calls returned are done, and may be committed.
 
         Raises:
+            OptionError: `max_records` is below 1, or `timeout_ms` is negative.
             FormatError: The next batch of a partition is corrupt.
             OffsetStoreError: A commit that was due failed; CommitConflictError if another consumer has the group.
         """
         self._check_open()
+        limit, timeout_s = checked_int("max_records", max_records, 1), checked_int("timeout_ms", timeout_ms, 0) / 1000
         self._finish()
         self._commit_if_due()
         if not self._fetched.ahead:
-            self._fetch(max_records, timeout_ms / 1000)
-        return self._hand_out(max_records)
+            self._fetch(limit, timeout_s)
+        return self._hand_out(limit)
 
     def _hand_out(self, count: int) -> list[ConsumedRecord]:
         records, done, handed_out, positions = self._fetched
@@ -251,14 +261,14 @@ class Consumer:
 
     def position(self, topic_partition: TopicPartition) -> int:
         """Return the offset of the next record to be handed out, or the offset at which the search for it starts."""
-        self._reader(topic_partition)
-        return self._fetched.position(topic_partition)
+        return self._fetched.position(self._reader(topic_partition).log.topic_partition)
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         """Continue at an offset. If the log does not hold it, the reset policy applies."""
-        if offset < 0:
-            raise LogError(f"{topic_partition}: the offset {offset} is negative")
-        self._go_to(self._reader(topic_partition), offset)
+        reader, place = self._reader(topic_partition), checked_int("offset", offset)
+        if place < 0:
+            raise LogError(f"{reader.log.topic_partition}: the offset {place} is negative")
+        self._go_to(reader, place)
 
     def seek_to_beginning(self, *topic_partitions: TopicPartition) -> None:
         """Continue at the log start offset, in all partitions if none is named."""
@@ -332,9 +342,10 @@ class Consumer:
 
     def _reader(self, topic_partition: TopicPartition) -> PartitionReader:
         self._check_open()
-        reader = self._readers.get(topic_partition)
+        name = checked_topic_partition(topic_partition)
+        reader = self._readers.get(name)
         if reader is None:
-            raise UnknownTopicOrPartitionError(*topic_partition, path=self._directory.path)
+            raise UnknownTopicOrPartitionError(*name, path=self._directory.path)
         return reader
 
     def _chosen(self, topic_partitions: tuple[TopicPartition, ...]) -> list[PartitionReader]:
@@ -342,10 +353,13 @@ class Consumer:
         return [self._reader(name) for name in topic_partitions] or list(self._readers.values())
 
     def _subscribed(self, directory: LogDirectory) -> list[TopicPartition]:
-        if isinstance(self._topics, re.Pattern):
-            pattern = self._topics
-            return [name for name in directory.topic_partitions() if pattern.fullmatch(name.topic)]
-        return [name for topic in self._topics for name in directory.topic_partitions(topic)]
+        found: dict[TopicPartition, None] = {}
+        for topic in self._topics:
+            if isinstance(topic, str):
+                found.update(dict.fromkeys(directory.topic_partitions(topic)))
+            else:
+                found.update((name, None) for name in directory.topic_partitions() if topic.fullmatch(name.topic))
+        return list(found)
 
     def _start(self, topic_partitions: Iterable[TopicPartition], *, appeared: bool) -> None:
         for name in topic_partitions:
@@ -462,7 +476,3 @@ class Consumer:
             if not any(own.items() <= loaded.items() for own in self._unanswered):
                 raise
             return store.commit(positions, expected=loaded)
-
-
-def _names(topics: str | Iterable[str]) -> list[str]:
-    return [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))

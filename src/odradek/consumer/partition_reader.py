@@ -18,11 +18,16 @@ from odradek.messages.uuids import format_uuid
 from odradek.offsets.store import Position, is_same_topic
 from odradek.records import Record
 from odradek.records.isolation import Isolation
-from odradek.records.timestamps import Time, timestamp_ms
+from odradek.records.timestamps import Time
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.log.log import Log
 
-ResetPolicy: TypeAlias = Literal["earliest", "latest", "none"] | Time
+_Word: TypeAlias = Literal["earliest", "latest", "none"]
+RESET_WORDS: tuple[_Word, ...] = ("earliest", "latest", "none")
+
+ResetPolicy: TypeAlias = _Word | Time
+ConvertedPolicy: TypeAlias = _Word | int
+"""A policy whose time is in ms."""
 
 _logger = logging.getLogger(__name__)
 
@@ -34,14 +39,14 @@ class PartitionReader:
         log: The log, which may be growing.
         isolation: `read_uncommitted` or `read_committed`.
         reset: Where to continue when the place is lost: at the start or the end of the log, or at the first record at a
-            time (`odradek.Time`); `none` is an error.
+            time in ms; `none` is an error.
 
     Attributes:
         position: The next offset to be read.
         paused: Whether the consumer skips this partition.
     """
 
-    def __init__(self, log: Log, *, isolation: Isolation, reset: ResetPolicy) -> None:
+    def __init__(self, log: Log, *, isolation: Isolation, reset: ConvertedPolicy) -> None:
         self.log = log
         self.position = 0
         self.paused = False
@@ -130,8 +135,9 @@ class PartitionReader:
             name = self.log.topic_partition
             _logger.info("%s: %s; waits for records from offset %d on (latest)", name, reason, self.position)
         else:
-            offset = self.log.offset_for_time(timestamp_ms(self._reset), isolation=self._isolation)
-            self.seek(self.log.end_offset(self._isolation) if offset is None else offset)
+            end_offset = self.log.end_offset(self._isolation)
+            found = self.log.find_timestamp(self._reset, end_offset)
+            self.seek(end_offset if found is None else found.offset)
 
     def _truncated(self, stored: Position) -> bool:
         """Say whether the leader epoch of the stored position ended below its offset (KIP-320)."""

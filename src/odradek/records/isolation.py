@@ -21,5 +21,5 @@ def check_isolation(isolation: str) -> None:
     Raises:
         OptionError: It does not.
     """
-    if isolation not in ISOLATION_LEVELS:
+    if isolation not in list(ISOLATION_LEVELS):
         raise OptionError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")

@@ -7,8 +7,9 @@ import sys
 import warnings
 from datetime import UTC, date, datetime, timedelta
 from time import time_ns
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from odradek.arguments import given_text
 from odradek.errors import OptionError, TimestampWarning
 
 Time: TypeAlias = int | str | date | datetime
@@ -44,12 +45,29 @@ def timestamp_ms(time: Time) -> int:
     if isinstance(time, bool) or not hasattr(time, "__index__"):
         raise TypeError(
             "a time is an int of milliseconds since the epoch, an aware datetime, a date or ISO 8601 text, "
-            f"not {time!r} ({type(time).__name__})"
+            f"not {given_text(time)}"
         )
     number: int = operator.index(time)
     if number in _SECONDS:
         _warn_of_seconds(number)
     return number
+
+
+class TimeRange(NamedTuple):
+    """A range of times in ms: from `since_ms` on, up to `until_ms`, which it leaves out; None is no bound."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+def time_range_ms(since: Time | None, until: Time | None) -> TimeRange:
+    """Convert the range of times that a caller gives: once, for each conversion may warn.
+
+    Raises:
+        OptionError: A text that is not ISO 8601, or a time of day without a time zone.
+        TypeError: It is something else, such as a float.
+    """
+    return TimeRange(*(None if time is None else timestamp_ms(time) for time in (since, until)))
 
 
 def _of_text(text: str) -> int:

@@ -74,6 +74,32 @@ def test_columns_come_in_the_order_asked_for(fixture_4_3_1: KafkaFixture) -> Non
         odradek.scan(fixture_4_3_1.log_dir, columns=["values"])
 
 
+def test_a_first_offset_narrows_partitions_of_any_length(tmp_path: Path) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t", partitions=3)
+        for partition, count in enumerate((3, 10, 6)):
+            logs["t", partition].append([odradek.Record(b"k")] * count)
+
+    def rows(start_offset: int, partitions: list[int] | None = None) -> list[tuple[int, int]]:
+        reader = odradek.scan(
+            tmp_path / "data", "t", columns=["partition", "offset"], start_offset=start_offset, partitions=partitions
+        )
+        return [(row["partition"], row["offset"]) for row in reader.read_all().to_pylist()]
+
+    # The first partition ends before it: it has no such rows.
+    assert rows(5) == [(1, 5), (1, 6), (1, 7), (1, 8), (1, 9), (2, 5)]
+    assert rows(10) == []
+    # What is beyond the end of each is more likely a slip.
+    for partitions in (None, [0, 2], [0]):
+        with pytest.raises(OffsetOutOfRangeError, match="offset 11 is outside of"):
+            rows(11, partitions)
+    with odradek.open(tmp_path / "data") as logs:
+        logs["t", 2].delete_records(6)
+    # What is gone is an error, also if other partitions have it.
+    with pytest.raises(OffsetOutOfRangeError, match=r"t-2, which holds \[6, 6\)"):
+        rows(5)
+
+
 def test_offsets_and_times_narrow_a_scan(fixture_4_3_1: KafkaFixture) -> None:
     records = fixture_4_3_1.records("v2-lz4-0")
 

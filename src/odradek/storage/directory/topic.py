@@ -9,24 +9,30 @@ Source in Kafka: `KafkaProducer`, `BuiltInPartitioner`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import Buffer
 
+from odradek.arguments import checked_index, checked_text
 from odradek.errors import InvalidRecordError
 from odradek.records.append.given import Headers, given_records
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.kernels.objects import Record
 from odradek.records.partitioner import by_partition
-from odradek.records.timestamps import Time, timestamp_ms
+from odradek.records.timestamps import Time, TimeRange, time_range_ms
 from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.log.log import Log
+from odradek.storage.log.refused import Refused
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 from odradek.storage.topic_config import TopicConfig
 
 
 class _Logs(Protocol):
+    @property
+    def path(self) -> Path: ...
+
     def topic_partitions(self, topic: str) -> list[TopicPartition]: ...
 
     def topic_config(self, topic: str) -> TopicConfig: ...
@@ -43,10 +49,12 @@ class Topic:
 
     Attributes:
         name: Its name.
+        path: Its log directory; of several, the first.
     """
 
     def __init__(self, logs: _Logs, name: str) -> None:
-        self.name = name
+        self.name = checked_text("name", name)
+        self.path = logs.path
         self._logs = logs
         logs.topic_partitions(name)
 
@@ -64,7 +72,7 @@ class Topic:
         return self._logs.topic_config(self.name)
 
     def __getitem__(self, partition: int) -> Log:
-        return self._logs[self.name, partition]
+        return self._logs[self.name, checked_index("partition", partition)]
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
         return self.read()
@@ -86,16 +94,15 @@ class Topic:
             LogError: The log directory was closed, possibly while reading.
         """
         check_isolation(isolation)
-        first = None if since is None else timestamp_ms(since)
-        last = None if until is None else timestamp_ms(until)
-        return self._records(self.partitions, first, last, isolation)
+        return self._records(self.partitions, time_range_ms(since, until), isolation)
 
-    def _records(
-        self, partitions: list[int], since: int | None, until: int | None, isolation: Isolation
-    ) -> Iterator[ConsumedRecord]:
+    def _records(self, partitions: list[int], times: TimeRange, isolation: Isolation) -> Iterator[ConsumedRecord]:
         for partition in partitions:
-            for record in self[partition].read(since=since, until=until, isolation=isolation):
+            for record in self[partition].read_within(times, isolation=isolation):
                 yield ConsumedRecord(self.name, partition, record)
+
+    if not TYPE_CHECKING:  # a type checker says itself that there is no such method
+        append = Refused()
 
 
 class WritableTopic(Topic):
@@ -106,7 +113,7 @@ class WritableTopic(Topic):
         self._writable = logs
 
     def __getitem__(self, partition: int) -> WritableLog:
-        return self._writable[self.name, partition]
+        return self._writable[self.name, checked_index("partition", partition)]
 
     def append(
         self,

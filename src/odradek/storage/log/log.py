@@ -13,7 +13,6 @@ Source in Kafka: `UnifiedLog`, `LocalLog`, `LogSegments`.
 
 from __future__ import annotations
 
-import operator
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
@@ -25,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from odradek.arguments import checked_index, checked_int, checked_path
 from odradek.errors import (
     CorruptRecordError,
     FormatError,
@@ -33,13 +33,13 @@ from odradek.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from odradek.html_table import html_table
 from odradek.records.batch import read_records
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
-from odradek.records.html_table import html_table
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
-from odradek.records.timestamps import Time, iso_text, timestamp_ms
+from odradek.records.timestamps import Time, TimeRange, iso_text, time_range_ms, timestamp_ms
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.tail import last_records, within
@@ -73,7 +73,7 @@ class Log(ABC):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = checked_path("path", path)
         named = parse_partition_directory(self.path.resolve().name)
         if named is None:
             raise LogError(f"{self.path} is not named after a topic and a partition")
@@ -129,13 +129,16 @@ class Log(ABC):
     def damage(self) -> list[FormatError]:
         """What is wrong with the log, as far as it was looked at: path, position and reason of each."""
 
-    @abstractmethod
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that have a record in a range.
 
         Raises:
             FormatError: The marker of a transaction is corrupt.
         """
+        return self._aborted(checked_index("start_offset", start_offset), checked_index("end_offset", end_offset))
+
+    @abstractmethod
+    def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]: ...
 
     @abstractmethod
     def may_have_gaps(self) -> bool:
@@ -215,10 +218,10 @@ class Log(ABC):
             TypeError: An offset is no int.
         """
         limit = self.end_offset(isolation)
-        start = self.log_start_offset if start_offset is None else int(operator.index(start_offset))
+        start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
         if start_offset is not None and not self.log_start_offset <= start <= self.log_end_offset:
             raise self._out_of_range(start)
-        return start, limit if end_offset is None else min(operator.index(end_offset), limit)
+        return start, limit if end_offset is None else min(checked_index("end_offset", end_offset), limit)
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset, log=str(self.path))
@@ -242,15 +245,17 @@ class Log(ABC):
             start_offset: The first offset to read; the log start offset if None.
             end_offset: The offset after the last one to read; the end for this isolation level if None.
             isolation: `read_committed` ends at the last stable offset.
-            slice_bytes: About how many bytes a slice has at most.
+            slice_bytes: About how many bytes a slice has at most; at least 1.
 
         Raises:
             OffsetOutOfRangeError: The range is not within the log.
+            OptionError: There is no such isolation level, or `slice_bytes` is below 1.
             FormatError: Bytes within the range are no batches.
             UnknownTopicOrPartitionError: The topic was deleted meanwhile.
         """
+        most_bytes = checked_int("slice_bytes", slice_bytes, 1)
         offset, end = self.bounds(start_offset, end_offset, isolation)
-        yield from self._slices(offset, end, slice_bytes, may_start_later=start_offset is None)
+        yield from self._slices(offset, end, most_bytes, may_start_later=start_offset is None)
 
     def _slices(self, offset: int, end: int, slice_bytes: int, *, may_start_later: bool) -> Iterator[LogSlice]:
         """Yield the slices of a range; if its start is deleted meanwhile and may be skipped, continue after that."""
@@ -328,12 +333,23 @@ class Log(ABC):
         """
         self._check_open()
         check_isolation(isolation)
-        first = None if since is None else timestamp_ms(since)
-        last = None if until is None else timestamp_ms(until)
-        records = self._records(start_offset, end_offset, first, isolation, include_control)
-        if first is None and last is None:
+        times = time_range_ms(since, until)
+        return self.read_within(times, start_offset, end_offset, isolation=isolation, include_control=include_control)
+
+    def read_within(
+        self,
+        times: TimeRange,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        include_control: bool = False,
+    ) -> Iterator[Record]:
+        """Do what `read` does, for a range of times that was converted already (`time_range_ms`)."""
+        records = self._records(start_offset, end_offset, times.since_ms, isolation, include_control)
+        if times == TimeRange():
             return records
-        return within(records, first, last)
+        return within(records, *times)
 
     def _records(
         self,
@@ -399,8 +415,9 @@ class Log(ABC):
         Raises:
             FormatError: A batch that has to be read is corrupt.
         """
-        end = self.log_end_offset if end_offset is None else end_offset
-        return self._retried(lambda: self._find_timestamp(timestamp, end))
+        wanted_ms = checked_int("timestamp", timestamp)
+        end = self.log_end_offset if end_offset is None else checked_index("end_offset", end_offset)
+        return self._retried(lambda: self._find_timestamp(wanted_ms, end))
 
     def _find_timestamp(self, timestamp: int, end: int) -> TimestampedOffset | None:
         start = self.log_start_offset
