@@ -241,13 +241,19 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
-        raise ModuleNotFoundError(
-            f'odradek.{name} needs pyarrow: pip install "odradek[arrow]"', name="pyarrow"
-        ) from None
+        return _needs_pyarrow(name)
     value = getattr(module, "open_log_directory" if name == "open" else name)
     # From now on it is found without this function.
     globals()[name] = value
     return value
+
+
+def _needs_pyarrow(name: str) -> Any:
+    def missing(*_arguments: object, **_named: object) -> None:
+        raise ModuleNotFoundError(f'odradek.{name} needs pyarrow: pip install "odradek[arrow]"', name="pyarrow")
+
+    # Who calls it is told, and not already who imports all names (`from odradek import *`).
+    return missing
 
 
 def __dir__() -> list[str]:

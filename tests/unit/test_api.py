@@ -33,6 +33,9 @@ FUNCTIONS = [odradek.open, odradek.scan, odradek.consume, odradek.consume_async,
 
 OF_THE_DIRECTORY = {
     "WritableLog.last_records",
+    "WritableLog.offsets_to_checkpoint",
+    "WritableLog.read_within",
+    "Log.read_within",
     "WritableLog.producers",
     "WritableLogDirectory.checkpoint",
     "LogDirectory.checkpoint",
@@ -99,6 +102,19 @@ def test_all_names_are_there_and_only_those() -> None:
         assert name in dir(odradek)
     with pytest.raises(AttributeError, match="absent"):
         odradek.absent  # noqa: B018
+
+
+def test_all_names_can_be_imported_where_pyarrow_is_missing() -> None:
+    code = """import sys; sys.modules["pyarrow"] = None
+from odradek import *
+assert Record(b"k").key == b"k"
+try:
+    scan("data")
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == 'odradek.scan needs pyarrow: pip install "odradek[arrow]"\n'
 
 
 def modules() -> Iterator[str]:

@@ -68,12 +68,12 @@ def checked_topic_partition(key: object) -> TopicPartition:
     """Return the topic-partition that a caller names.
 
     Raises:
-        TypeError: It is no pair of a topic and a number.
+        TypeError: It is not a pair of a topic and a number.
     """
     match key:
         case (str(topic), int(number)) if isinstance(key, tuple) and not isinstance(number, bool):
             return TopicPartition(topic, number)
-    raise TypeError(f"a log goes by its topic and the number of its partition, ('topic', 0), not by {given_text(key)}")
+    raise TypeError(f"a log is looked up by topic and partition, such as ('topic', 0), not by {given_text(key)}")
 
 
 class SegmentFile(NamedTuple):

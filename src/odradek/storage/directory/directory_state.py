@@ -44,12 +44,12 @@ class Checkpoint(Enum):
 
     def offset_of(self, log: WritableLog) -> int | None:
         """Return the entry for a log; None if it needs none."""
+        offsets = log.offsets_to_checkpoint
         if self is Checkpoint.RECOVERY_POINT:
-            return log.recovery_point
+            return offsets.recovery_point
         if self is Checkpoint.HIGH_WATERMARK:
-            return log.high_watermark
-        start_offset = log.log_start_offset
-        return start_offset if start_offset > log.segments[0].base_offset else None
+            return offsets.high_watermark
+        return offsets.log_start_offset if offsets.log_start_offset > offsets.first_base_offset else None
 
 
 class DirectoryState:

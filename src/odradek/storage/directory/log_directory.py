@@ -15,12 +15,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from odradek.arguments import checked_path, checked_text
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
-from odradek.records.html_table import html_table
+from odradek.html_table import html_table
 from odradek.storage.config_def import MAX_INT32
 from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.problems import directory_problems
@@ -31,7 +31,12 @@ from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.refused import Refused
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.metadata.metadata_log import load_metadata
-from odradek.storage.names import TopicPartition, invalid_topic_name_reason, parse_partition_directory
+from odradek.storage.names import (
+    TopicPartition,
+    checked_topic_partition,
+    invalid_topic_name_reason,
+    parse_partition_directory,
+)
 from odradek.storage.regular_files import subfolders
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.system_errors import raise_unless_of_system, unreadable
@@ -53,7 +58,7 @@ class LogDirectory:
     """
 
     def __init__(self, path: str | os.PathLike[str], mode: str = "r") -> None:
-        self.path = Path(path)
+        self.path = checked_path("path", path)
         if mode != "r":
             raise LogError(f"a LogDirectory only reads (mode 'r', not {mode!r}); odradek.open also writes")
         self.mode = mode
@@ -139,7 +144,7 @@ class LogDirectory:
             UnknownTopicOrPartitionError: There is no such topic.
             FormatError: The metadata are damaged.
         """
-        self.topic_partitions(topic)
+        self.topic_partitions(checked_text("topic", topic))
         try:
             image = load_metadata(self.path).image
         except OSError as error:
@@ -158,6 +163,7 @@ class LogDirectory:
         self._check_open()
         if topic is None:
             return list(self._listed())
+        checked_text("topic", topic)
         found = [topic_partition for topic_partition in self._listed() if topic_partition.topic == topic]
         if not found:
             raise UnknownTopicOrPartitionError(topic, path=self.path)
@@ -193,11 +199,8 @@ class LogDirectory:
         return log
 
     def _named(self, key: object) -> TopicPartition:
-        match key:
-            case (str(topic), int(number)) if isinstance(key, tuple) and not isinstance(number, bool):
-                topic_partition = TopicPartition(topic, number)
-            case _:
-                raise TypeError(f"a log is looked up by topic and partition, such as ('topic', 0), not by {key!r}")
+        topic_partition = checked_topic_partition(key)
+        topic, number = topic_partition
         # The topic becomes part of a folder's name.
         is_valid = invalid_topic_name_reason(topic) is None and 0 <= number <= MAX_INT32
         if not is_valid and topic_partition not in self._listed():

@@ -91,7 +91,7 @@ def open_log_directory(
             clock=clock,
         )
     if mode == "r":
-        if not isinstance(path, str | os.PathLike):
+        if isinstance(path, Sequence) and not isinstance(path, str | bytes):
             raise LogError("several folders can be opened together only to append; to read, open them one by one")
         given = {
             "config": config is not None,

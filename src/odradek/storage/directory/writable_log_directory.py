@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
+from odradek.arguments import checked_index, checked_int, checked_mapping, checked_path, checked_text, given_text
 from odradek.errors import LogError, UnknownTopicOrPartitionError
 from odradek.records.timestamps import now_ms
-from odradek.storage.config_def import ConfigValue, as_text
+from odradek.storage.config_def import ConfigValue, as_texts
 from odradek.storage.directory.adoption import Admission
 from odradek.storage.directory.broker_config import broker_config_text
 from odradek.storage.directory.cluster_directories import ClusterDirectories
@@ -67,10 +68,6 @@ def _tells_of_disk(
             raise LogError(f"{error.filename or path}: {error.strerror}") from error
 
     return told
-
-
-def _texts(config: Mapping[str, ConfigValue]) -> dict[str, str]:
-    return {name: as_text(name, value) for name, value in config.items()}
 
 
 class WritableLogDirectory(LogDirectory):
@@ -121,14 +118,19 @@ class WritableLogDirectory(LogDirectory):
         files: FileSystem = FILES,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(one) for one in path]
+        given = path if isinstance(path, Sequence) and not isinstance(path, str | bytes) else [path]
+        paths = [checked_path("path", one) for one in given]
         if len({os.path.realpath(one) for one in paths}) != len(paths) or not paths:
             raise LogError("a log directory is one folder, or several of which none is given twice")
-        self._config = broker_config_text(config or {})
+        if not isinstance(files, FileSystem):
+            raise TypeError(f"files must be a FileSystem, not {given_text(files)}")
+        if not callable(clock):
+            raise TypeError(f"clock must be a function that returns the time in ms, not {given_text(clock)}")
+        self._config = broker_config_text(config)
         self._files = files
         self._clock = clock
         self._lock = create_lock(Rank.DIRECTORY)
-        self._writers = OpenWriters(max_open_logs)
+        self._writers = OpenWriters(None if max_open_logs is None else checked_int("max_open_logs", max_open_logs, 1))
         self._open_logs: dict[TopicPartition, WritableLog] = {}
         self._flushes_late = False
         self._is_closed = False
@@ -257,6 +259,7 @@ class WritableLogDirectory(LogDirectory):
         return self._config_of(topic)
 
     def _config_of(self, topic: str) -> TopicConfig:
+        checked_text("topic", topic)
         if all(topic_partition.topic != topic for topic_partition in self._listed()):
             raise UnknownTopicOrPartitionError(topic, path=self.path)
         return self._cluster.topic_config(topic, self._config)
@@ -268,7 +271,7 @@ class WritableLogDirectory(LogDirectory):
             UnknownTopicOrPartitionError: There is no such topic.
         """
         self._check_open()
-        return self._cluster.image.topic(topic).topic_id
+        return self._cluster.image.topic(checked_text("topic", topic)).topic_id
 
     def topic(self, name: str) -> WritableTopic:
         """Return a topic, with all of its partitions, to append to with Kafka's default partitioner.
@@ -356,9 +359,14 @@ class WritableLogDirectory(LogDirectory):
             InvalidPartitionsError: The number of partitions is below 1.
             InvalidConfigError: A setting is unknown, or has a value that is not valid.
         """
+        checked_text("name", name)
+        count = checked_int("partitions", partitions)
+        texts = as_texts(config)
+        if not isinstance(topic_id, UUID | None):
+            raise TypeError(f"topic_id must be a UUID, not {given_text(topic_id)}")
         with self._changing():
             self._check_usable()
-            return self._changes.create(name, partitions, _texts(config or {}), topic_id)
+            return self._changes.create(name, count, texts, topic_id)
 
     @_tells_of_disk
     def create_partitions(self, name: str, total: int) -> TopicImage:
@@ -368,9 +376,11 @@ class WritableLogDirectory(LogDirectory):
             UnknownTopicOrPartitionError: There is no such topic.
             InvalidPartitionsError: The topic has at least as many already; a topic never shrinks.
         """
+        checked_text("name", name)
+        count = checked_int("total", total)
         with self._changing():
             self._check_usable()
-            return self._changes.grow(name, total)
+            return self._changes.grow(name, count)
 
     @_tells_of_disk
     def alter_topic_config(self, name: str, changes: Mapping[str, ConfigValue | None]) -> TopicConfig:
@@ -380,10 +390,12 @@ class WritableLogDirectory(LogDirectory):
             UnknownTopicOrPartitionError: There is no such topic.
             InvalidConfigError: A setting is unknown, or has a value that is not valid.
         """
+        checked_text("name", name)
+        given = checked_mapping("changes", changes)
+        texts = as_texts({key: value for key, value in given.items() if value is not None})
         with self._changing():
             self._check_usable()
-            texts = _texts({key: value for key, value in changes.items() if value is not None})
-            self._changes.alter(name, {key: texts.get(key) for key in changes})
+            self._changes.alter(name, {key: texts.get(key) for key in given})
             return self.topic_config(name)
 
     @_tells_of_disk
@@ -393,9 +405,10 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             LogError: So many ids are not left.
         """
+        wanted = checked_index("count", count)
         with self._changing():
             self._check_usable()
-            return self._cluster.metadata.take_producer_ids(count)
+            return self._cluster.metadata.take_producer_ids(wanted)
 
     @_tells_of_disk
     def delete_topic(self, name: str) -> None:
@@ -404,6 +417,7 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
+        checked_text("name", name)
         with self._changing():
             self._check_usable()
             self._changes.delete(name)

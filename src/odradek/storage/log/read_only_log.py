@@ -142,12 +142,7 @@ class ReadOnlyLog(Log):
         # Records of an open transaction may have been deleted; Kafka then uses the log start offset.
         return max(stable, self.log_start_offset)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that have a record in a range.
-
-        Raises:
-            FormatError: The marker of a transaction is corrupt.
-        """
+    def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         return self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
 
     def may_have_gaps(self) -> bool:

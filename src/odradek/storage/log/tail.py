@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+from odradek.arguments import checked_index
 from odradek.errors import OffsetOutOfRangeError, OptionError
 from odradek.records.header import NO_TIMESTAMP
 from odradek.records.isolation import Isolation
@@ -29,7 +29,7 @@ def last_records(log: _Log, count: int, isolation: Isolation) -> list[Record]:
     They are searched for in ranges of offsets, from the end backwards, each twice as long as the one before it. In most
     logs the first range has them; if compaction or transactions left offsets without a record, more ranges are read.
     """
-    wanted = operator.index(count)
+    wanted = checked_index("count", count)
     if wanted < 0:
         raise OptionError(f"the number of records is {wanted}, which is negative")
     parts: list[deque[Record]] = []

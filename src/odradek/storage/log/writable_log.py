@@ -24,15 +24,15 @@ Source in Kafka: `UnifiedLog`, `LocalLog`.
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
 from typing_extensions import Buffer
 
+from odradek.arguments import checked_index, checked_int, given_text
 from odradek.errors import (
     FormatError,
     LogError,
@@ -46,6 +46,7 @@ from odradek.records.builder import build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.objects import Record
 from odradek.records.timestamps import Time, now_ms
+from odradek.storage.config_def import MAX_INT32
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
@@ -82,6 +83,15 @@ class LogOwner(Protocol):
 
     def start_moved(self, log: WritableLog) -> None:
         """Bring a new log start offset to the disk."""
+
+
+class LogOffsets(NamedTuple):
+    """What the checkpoints of a log directory say of a log."""
+
+    recovery_point: int
+    first_base_offset: int
+    log_start_offset: int
+    high_watermark: int
 
 
 class WritableLog(Log):
@@ -268,24 +278,27 @@ class WritableLog(Log):
 
         Raises:
             UnknownTopicOrPartitionError: The topic was deleted; a new topic of the same name has another log.
+            LogError: The log is closed.
         """
-        self._check_exists()
+        self._check_open()
         return self._settled().segments
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
         """The leader epochs and where they begin."""
+        self._check_open()
         return self._epochs.entries
 
     @property
     def log_start_offset(self) -> int:
         """The first offset that readers can get: records below it were deleted."""
+        self._check_open()
         return self._start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset of the next record."""
-        self._check_exists()
+        self._check_open()
         return self._settled().log_end_offset
 
     @property
@@ -296,7 +309,16 @@ class WritableLog(Log):
     @property
     def recovery_point(self) -> int:
         """All segments below it are on the disk, with their indexes, so recovery skips them."""
+        self._check_open()
         return self._durability.recovery_point
+
+    @property
+    def offsets_to_checkpoint(self) -> LogOffsets:
+        """What the checkpoints say of the log, also after it was closed."""
+        local = self._settled()
+        return LogOffsets(
+            self._durability.recovery_point, local.segments[0].base_offset, self._start_offset, local.log_end_offset
+        )
 
     @property
     def last_stable_offset(self) -> int:
@@ -312,12 +334,7 @@ class WritableLog(Log):
         ends = self._retried(lambda: [segment.end().damage for segment in self.segments])
         return [damage for damage in ends if damage is not None]
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that have a record in a range.
-
-        Raises:
-            FormatError: The marker of a transaction is corrupt.
-        """
+    def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         found = self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
         if not self._is_closed and self._process.is_this:
             self._check_transaction_indexes(start_offset, end_offset)
@@ -335,7 +352,7 @@ class WritableLog(Log):
                 continue
             known = self._transactions.of_segment(segments, number)
             with self._lock:
-                if segment in self.segments and not self._is_closed and not self.is_offline:
+                if not self._is_closed and segment in self.segments and not self.is_offline:
                     rebuilt = rebuilt_index(segment, known, was_compacted=self._was_compacted)
                     if rebuilt is not None:
                         write_transaction_index(segment.transaction_index_path, *rebuilt, self.report, self._disk)
@@ -361,6 +378,7 @@ class WritableLog(Log):
 
     def refresh(self) -> None:
         """Wait for a change of the segments that is in progress; no other process changes the folder."""
+        self._check_open()
         if self._process.is_this:
             with self._lock:
                 pass
@@ -462,17 +480,21 @@ class WritableLog(Log):
 
         Raises:
             BrokerError: With Kafka's code for what is wrong; nothing was appended.
+            TypeError: `origin` is no `AppendOrigin`, or `transaction_version` no int.
             LogError: The log is closed, or this is a fork of the process that opened it.
             LogOfflineError: The disk failed, now or before; the batches may or may not have been appended.
         """
         self._check_entry()
+        if not isinstance(origin, AppendOrigin):
+            raise TypeError(f"origin must be an AppendOrigin, not {given_text(origin)}")
+        version = checked_int("transaction_version", transaction_version)
         with self._lock:
             self._check_usable()
             appended = self._appender.append_encoded(
                 data,
                 origin,
                 self.leader_epoch,
-                transaction_version=transaction_version,
+                transaction_version=version,
                 supports_epoch_bump=supports_epoch_bump,
             )
         self._after_append(appended, durable=durable)
@@ -494,6 +516,9 @@ class WritableLog(Log):
             BrokerError: The producer or the coordinator has been replaced.
             LogOfflineError: The disk failed, now or before.
         """
+        checked_int("producer_id", producer_id)
+        checked_int("producer_epoch", producer_epoch, -(1 << 15), (1 << 15) - 1)
+        checked_int("coordinator_epoch", coordinator_epoch, -(1 << 31), MAX_INT32)
         kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
         batch = build_control_batch(
             EndTransactionMarker(kind, coordinator_epoch),
@@ -622,8 +647,7 @@ class WritableLog(Log):
         with self._lock:
             self._check_usable()
             end = self.log_end_offset
-            # Anything but an integer would be written to the checkpoint as it is.
-            offset = end if before_offset is None else int(operator.index(before_offset))
+            offset = end if before_offset is None else checked_index("before_offset", before_offset)
             if not 0 <= offset <= end:
                 raise OffsetOutOfRangeError(offset, self.log_start_offset, end, log=str(self.path))
             self._raise_start_offset(offset)

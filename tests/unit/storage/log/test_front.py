@@ -162,7 +162,7 @@ def test_one_record_is_appended_as_it_is_or_by_its_parts(tmp_path: Path) -> None
         time = datetime(2026, 11, 1, tzinfo=UTC)
         assert log.append(Record(b"a", b"1")) == 0
         assert log.append(key=b"b", value=b"2", headers=[("h", b"3")], timestamp=time, durable=True) == 1
-        assert log.append(key=b"b") == 2
+        assert log.append(key=b"b", value=None) == 2
         assert log.append([Record(b"c")]) == 3
         assert log.append(Record(b"d") for _ in range(2)) == 4
         assert [record.key for record in log] == [b"a", b"b", b"b", b"c", b"d", b"d"]
@@ -179,7 +179,11 @@ def test_one_record_is_appended_as_it_is_or_by_its_parts(tmp_path: Path) -> None
         (([(b"key", b"value")],), {}, r"\(tuple\)"),
         ((), {}, "append takes records, or the key="),
         ((Record(),), {"key": b"k"}, "not both"),
-        ((5,), {}, "int"),
+        ((5,), {}, r"append takes odradek.Record objects, not 5 \(int\)"),
+        ((), {"headers": []}, "or the key= or value= of one"),
+        ((), {"headers": [("h", b"v")]}, "or the key= or value= of one"),
+        ((), {"timestamp": T0}, "or the key= or value= of one"),
+        ((), {"value": None}, "or the key= or value= of one"),
         ((), {"value": "text"}, "a record's value is bytes or None"),
     ],
 )
@@ -188,9 +192,13 @@ def test_what_cannot_be_appended(tmp_path: Path, arguments: Any, named: Any, rea
         logs.create_topic("t")
         with pytest.raises(TypeError, match=reason):
             logs["t", 0].append(*arguments, **named)
+        with pytest.raises(TypeError, match=reason):
+            logs.topic("t").append(*arguments, **named)
         with pytest.raises(InvalidRecordError, match="there is no record"):
             logs["t", 0].append([])
         assert logs["t", 0].log_end_offset == 0
+        # Who means it gives a record.
+        assert logs["t", 0].append(Record()) == 0
 
 
 def test_a_reader_says_that_it_is_one(data: Path) -> None:
@@ -200,6 +208,8 @@ def test_a_reader_says_that_it_is_one(data: Path) -> None:
             assert not hasattr(logs["t", 0], name)
         with pytest.raises(ReadOnlyError, match=r't-0 is open for reading \(mode="r"\), so it has no append'):
             logs["t", 0].append([Record()])  # type: ignore[attr-defined]
+        with pytest.raises(ReadOnlyError, match=r"data is open for reading .*has no append"):
+            logs.topic("t").append(value=b"")  # type: ignore[attr-defined]
         with pytest.raises(LogError, match="create_topic"):
             logs.create_topic("u")  # type: ignore[attr-defined]
         with pytest.raises(AttributeError, match="has no attribute 'appendix'"):
@@ -226,6 +236,12 @@ def test_nothing_is_read_of_a_log_that_is_closed(data: Path, mode: Any) -> None:
         log.find_max_timestamp,
         log.end_offset,
         lambda: log.aborted_transactions(0, 10),
+        lambda: log.segments,
+        lambda: log.leader_epochs,
+        lambda: log.log_start_offset,
+        lambda: log.log_end_offset,
+        lambda: log.last_stable_offset,
+        log.refresh,
         lambda: log.size_bytes,
         lambda: log.damage,
         logs.topics,
@@ -242,9 +258,8 @@ def test_nothing_is_read_of_a_log_that_is_closed(data: Path, mode: Any) -> None:
     ]
     if mode == "a":
         calls += [lambda: log.append(value=b""), log.flush, log.roll, log.delete_records, log.delete_old_segments]
+        calls += [lambda: log.recovery_point, lambda: log.high_watermark, log.old_segments]
         calls += [lambda: logs.create_topic("u"), logs.flush, logs.maintain, lambda: logs.delete_topic("t")]
-    else:
-        calls += [lambda: log.log_end_offset, lambda: log.log_start_offset, lambda: log.leader_epochs, log.refresh]
     for number, call in enumerate(calls):
         found = outcome(call)
         assert isinstance(found, tuple), f"call {number} works"
@@ -256,6 +271,40 @@ def test_nothing_is_read_of_a_log_that_is_closed(data: Path, mode: Any) -> None:
     assert "closed" in log._repr_html_() + logs._repr_html_()
     log.close()
     logs.close()
+
+
+@pytest.mark.parametrize("slice_bytes", [0, -1])
+def test_slices_have_bytes(data: Path, slice_bytes: int) -> None:
+    with odradek.open(data, mode="r") as logs, pytest.raises(OptionError, match=f"slice_bytes.* not {slice_bytes}"):
+        next(logs["t", 0].slices(slice_bytes=slice_bytes))
+
+
+SECONDS = T0 // 1000
+IN_JANUARY_1970 = datetime.fromtimestamp(SECONDS / 1000, UTC)
+
+
+@pytest.mark.parametrize(("since", "warnings"), [(SECONDS, 1), (IN_JANUARY_1970, 0), (1000, 0), (0, 0)])
+@pytest.mark.parametrize("way", ["log", "topic", "scan", "consume", "offset_for_time"])
+@pytest.mark.filterwarnings("always::odradek.TimestampWarning")
+def test_a_time_in_seconds_is_told_of_once(
+    tmp_path: Path, way: str, since: Any, warnings: int, recwarn: pytest.WarningsRecorder
+) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t", partitions=3)
+        for partition in range(3):
+            logs["t", partition].append(value=b"v", timestamp=T0)
+    with odradek.open(tmp_path / "data", mode="r") as logs:
+        ways: dict[str, Callable[[], Any]] = {
+            "log": lambda: list(logs["t", 0].read(since=since)),
+            "topic": lambda: list(logs.topic("t").read(since=since)),
+            "scan": lambda: odradek.scan(tmp_path / "data", since=since).read_all(),
+            "consume": lambda: list(odradek.consume(tmp_path / "data", "t", auto_offset_reset=since, follow=False)),
+            "offset_for_time": lambda: logs["t", 0].offset_for_time(since),
+        }
+        recwarn.clear()
+        ways[way]()
+    assert [found.category for found in recwarn] == [odradek.TimestampWarning] * warnings
+    assert all(found.filename == __file__ for found in recwarn)
 
 
 def test_logs_go_on_after_their_directory_is_looked_at_again(data: Path) -> None:
