@@ -131,6 +131,15 @@ class Application(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name]) for name in sorted(COMMANDS)])
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the options; `--help` and its like are done here."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except KeyboardInterrupt as error:
+            raise click.Abort from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:

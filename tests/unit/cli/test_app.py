@@ -151,6 +151,16 @@ def test_errors_become_codes(error: BaseException, code: int, message: str, monk
     assert (result.exit_code, result.stderr.strip()) == (code, message.strip())
 
 
+def test_an_interrupt_before_a_command_runs_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app.Application, "format_commands", interrupt)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    result = CliRunner().invoke(main, ["--help"])
+    assert (result.exit_code, result.output) == (130, "odradek: interrupted\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -181,6 +191,10 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
         (["dmup"], "odradek: No such command 'dmup'. Did you mean 'dump'? See odradek --help"),
         (["xyzzy"], "odradek: No such command 'xyzzy'. See odradek --help"),
         (["pipeline", "chek"], "odradek pipeline: No such command 'chek'. Did you mean 'check'? See "),
+        (
+            ["offsets", "set", "file:x", "\udce6-0=1"],
+            "odradek offsets set: Invalid value for 'TOPIC-PARTITION=OFFSET...': a topic's name is of ASCII letters, ",
+        ),
         (["verify", "--record", "."], "odradek verify: No such option '--record'. Did you mean '--records'? See "),
         (["dump", "--contrl", "."], "odradek dump: No such option '--contrl'. (Did you mean one of: '--control', "),
         (
