@@ -12,7 +12,9 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +22,7 @@ from typing import Any, NoReturn
 import click
 
 from odradek.cli.streams import OutputError, ReaderGoneError, drop_output, flush_output, open_output
-from odradek.errors import FormatError, OdradekError
+from odradek.errors import FormatError, OdradekError, TimestampWarning
 
 COMMANDS = {
     "dump": "Show what the files of a log hold.",
@@ -66,6 +68,18 @@ def report(message: str) -> None:
     click.echo(f"odradek: {printable(message)}", err=True)
 
 
+def _showing_ours(show_other: Callable[..., None]) -> Callable[..., None]:
+    """Return what prints a warning of ours as one line, and leaves all others to what printed them before."""
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, TimestampWarning):
+            report(str(message))
+        else:
+            show_other(message, category, *place, **more)
+
+    return show
+
+
 def printable(text: str) -> str:
     """Return `text` with all characters escaped that a terminal would not print."""
     if text.isprintable():
@@ -102,10 +116,29 @@ class Application(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named; a misspelt one is an error that names the nearest."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            near = get_close_matches(name, COMMANDS, n=1)
+            ctx.fail(f"No such command {name!r}.{f' Did you mean {near[0]!r}?' if near else ''}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name]) for name in sorted(COMMANDS)])
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the options; `--help` and its like are done here."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except KeyboardInterrupt as error:
+            raise click.Abort from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -137,7 +170,10 @@ class Application(click.Group):
             # Client libraries log every attempt; we print the outcome in one line.
             logging.getLogger().addHandler(logging.NullHandler())
         try:
-            code = self._run(args, prog_name, complete_var, windows_expand_args, extra)
+            with warnings.catch_warnings():
+                warnings.simplefilter("default", TimestampWarning)
+                warnings.showwarning = _showing_ours(warnings.showwarning)
+                code = self._run(args, prog_name, complete_var, windows_expand_args, extra)
             flush_output()
         except (KeyboardInterrupt, click.Abort):
             # The rest of the output may have no reader.
@@ -170,7 +206,9 @@ class Application(click.Group):
             return ExitCode.USAGE
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx else "odradek"
-            click.echo(f"{path}: {printable(error.format_message())} See {path} --help", err=True)
+            told = printable(error.format_message())
+            stop = "" if told.endswith((".", "?", "?)")) else "."
+            click.echo(f"{path}: {told}{stop} See {path} --help", err=True)
             return ExitCode.USAGE
         except BrokenPipeError as error:
             raise ReaderGoneError from error

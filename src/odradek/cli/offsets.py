@@ -12,7 +12,7 @@ import click
 
 from odradek.cli.options import FORMAT, Existing
 from odradek.cli.record_json import to_json
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import TopicPartition, invalid_topic_name_reason
 
 if TYPE_CHECKING:
     from odradek.offsets.store import Position
@@ -30,6 +30,9 @@ class _Place(click.ParamType[Any]):
         match = re.fullmatch(r"(.+)-([0-9]{1,10})=([0-9]{1,18})", value, re.ASCII)
         if match is None:
             self.fail(f"{value!r} must have the form events-0=1200", param, ctx)
+        wrong = invalid_topic_name_reason(match[1])
+        if wrong is not None:
+            self.fail(wrong, param, ctx)
         return TopicPartition(match[1], int(match[2])), int(match[3])
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from datetime import UTC, datetime
+import re
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from odradek.records.timestamps import timestamp_ms
+from odradek.records.timestamps import iso_text, timestamp_ms
 
 FORMAT = click.option(
     "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines."
@@ -72,7 +73,10 @@ class OffsetRange(click.ParamType[Any]):
 
 
 class Timestamp(click.ParamType[Any]):
-    """Milliseconds since the epoch, or a date or time of ISO 8601; UTC if it has no time zone."""
+    """Milliseconds since the epoch, or a date or time of ISO 8601; UTC if it has no time zone.
+
+    Eight digits that may be a date are refused.
+    """
 
     name = "TIME"
 
@@ -80,8 +84,11 @@ class Timestamp(click.ParamType[Any]):
         """Return milliseconds."""
         if not isinstance(value, str):
             return value
+        # Python takes it for a date, Kafka's tools take it for milliseconds.
+        if re.fullmatch("[0-9]{8}", value) and (day := _date(value)) is not None:
+            self.fail(f"{value!r} may be {day} or {iso_text(int(value))}: write the one that is meant", param, ctx)
         try:
-            return int(value)
+            return timestamp_ms(int(value))
         except ValueError:
             pass
         try:
@@ -90,3 +97,10 @@ class Timestamp(click.ParamType[Any]):
             return timestamp_ms(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
         except ValueError:
             self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-01T12:00:00", param, ctx)
+
+
+def _date(digits: str) -> date | None:
+    try:
+        return date.fromisoformat(digits)
+    except ValueError:
+        return None

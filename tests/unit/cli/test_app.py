@@ -151,6 +151,16 @@ def test_errors_become_codes(error: BaseException, code: int, message: str, monk
     assert (result.exit_code, result.stderr.strip()) == (code, message.strip())
 
 
+def test_an_interrupt_before_a_command_runs_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app.Application, "format_commands", interrupt)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    result = CliRunner().invoke(main, ["--help"])
+    assert (result.exit_code, result.output) == (130, "odradek: interrupted\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -178,7 +188,28 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
         (["dump"], "odradek dump: Missing argument 'PATH...'. See odradek dump --help"),
         (["pipeline", "run"], "odradek pipeline run: Missing argument 'FILE'. See odradek pipeline run --help"),
         (["offsets", "set", "file:x"], "odradek offsets set: Missing argument 'TOPIC-PARTITION=OFFSET...'. See "),
-        (["dmup"], "odradek: No such command 'dmup'. See odradek --help"),
+        (["dmup"], "odradek: No such command 'dmup'. Did you mean 'dump'? See odradek --help"),
+        (["xyzzy"], "odradek: No such command 'xyzzy'. See odradek --help"),
+        (["pipeline", "chek"], "odradek pipeline: No such command 'chek'. Did you mean 'check'? See "),
+        (
+            ["offsets", "set", "file:x", "\udce6-0=1"],
+            "odradek offsets set: Invalid value for 'TOPIC-PARTITION=OFFSET...': a topic's name ",
+        ),
+        (["verify", "--record", "."], "odradek verify: No such option '--record'. Did you mean '--records'? See "),
+        (["dump", "--contrl", "."], "odradek dump: No such option '--contrl'. (Did you mean one of: '--control', "),
+        (
+            ["dump", "--print-data-log", "."],
+            "odradek dump: --print-data-log and the options of Kafka's tool need --kafka-compat.",
+        ),
+        (
+            ["dump", "--offsets", "5:3", "."],
+            "odradek dump: Invalid value for '--offsets': '5:3' ends before it begins. ",
+        ),
+        (
+            ["dump", "--since", "20260101", "."],
+            "odradek dump: Invalid value for '--since': '20260101' may be 2026-01-01 or 1970-01-01T05:37:40.101+00:00: "
+            "write the one that is meant. See ",
+        ),
         (["dump", "--control\nx", "."], "odradek dump: No such option '--control\\nx'."),
     ],
 )
@@ -187,6 +218,26 @@ def test_wrong_usage_is_one_line_that_names_it(arguments: list[str], told: str) 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(told)
     assert result.stderr.count("\n") == 1
+
+
+def test_a_number_of_seconds_is_taken_as_it_is_and_told(tmp_path: Path) -> None:
+    empty = tmp_path / "00000000000000000000.log"
+    empty.touch()
+    result = CliRunner().invoke(main, ["dump", "--since", "1767225600", "--until", "1767225601", str(empty)])
+    assert (result.exit_code, result.stdout) == (0, "")
+    first, second = result.stderr.splitlines()
+    assert first.startswith("odradek: timestamp 1767225600 is 1970-01-21 in milliseconds, as Kafka has them; if these")
+    assert second.startswith("odradek: timestamp 1767225601 is ")
+
+
+@pytest.mark.parametrize(
+    "time", ["12345678", "1767225600000", "2026-01-01", "20260101T000000Z", "1970-01-01T05:37:40.101+00:00", "-1"]
+)
+def test_a_time_that_is_one_is_taken_without_a_word(time: str, tmp_path: Path) -> None:
+    empty = tmp_path / "00000000000000000000.log"
+    empty.touch()
+    result = CliRunner().invoke(main, ["dump", f"--since={time}", str(empty)])
+    assert (result.exit_code, result.output) == (0, "")
 
 
 def test_no_command_is_the_help_and_2() -> None:

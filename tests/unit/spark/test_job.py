@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.errors import JobError
+from odradek.errors import JobError, TimestampWarning
 from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, ParquetSinkSpec, TopicSinkSpec, Transform
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -109,6 +109,11 @@ def test_sinks_that_would_take_each_others_records_for_their_own_are_refused(tmp
     for path in (tmp_path / "out", tmp_path / "out" / "inner", tmp_path):
         with pytest.raises(JobError, match="two sinks cannot write to one folder"):
             Job(source, store, (parquet, replace(parquet, path=path)))
+
+
+def test_a_reset_in_seconds_is_told(tmp_path: Path) -> None:
+    with pytest.warns(TimestampWarning, match="if these are seconds"):
+        assert Job.read(written(tmp_path, WHOLE.replace("1600000000000", "1767225600"))).reset == 1767225600
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.spark.pipeline.sql_check import Query
+from spark_queries import ACCEPTED, REFUSED
+from spark_queries import VIEWS as SPARK_VIEWS
 
 RECORDS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 VIEWS = {
@@ -60,6 +62,16 @@ def test_what_spark_runs_is_let_through(sql: str) -> None:
     assert Query(sql, VIEWS).findings == []
 
 
+@pytest.mark.parametrize("sql", ACCEPTED)
+def test_nothing_is_found_in_what_spark_takes(sql: str) -> None:
+    assert Query(sql, SPARK_VIEWS).findings == []
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_what_spark_does_not_take_is_found(sql: str) -> None:
+    assert Query(sql, SPARK_VIEWS).findings
+
+
 @pytest.mark.parametrize(
     ("sql", "line", "reason"),
     [
@@ -71,6 +83,9 @@ def test_what_spark_runs_is_let_through(sql: str) -> None:
         ("SELECT z.topic FROM records AS r", 1, "there is no view or alias z"),
         ("SELECT topic, wrod FROM (SELECT topic, word FROM words)", 1, "there is no column wrod in what is read; did"),
         ("SELECT h.key FROM records LATERAL VIEW explode(headers) t AS h", 1, "there is no column headers in records"),
+        ("SELECT j.b.c FROM records", 1, "there is no view or alias j"),
+        ("SELECT topic FROM words AS x(a, b)", 1, "there is no column topic in what is read"),
+        ("SELECT w AS FROM WHERE", 1, "not valid SQL"),
         ("SELECT 1 AS one\nFROM recrds", 2, "there is no view recrds; did you mean records?"),
         ("SELEC topic FROM records", 1, "not valid SQL: Invalid expression / Unexpected token, at 'FROM'"),
         ("SELECT topic\nFROM records WHERE", 2, "not valid SQL: something is missing after WHERE, at 'WHERE'"),

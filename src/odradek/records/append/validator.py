@@ -180,13 +180,17 @@ def check_objects(records: list[Record], rules: AppendRules, now_ms: int, *, is_
         InvalidTimestampError: A timestamp is too far from the clock, or may be set only by a leader.
     """
     bounds = rules.timestamp_bounds(now_ms)
-    count, refused = judge_records(records, is_append_time, rules.stamps, *bounds, rules.compacted)
+    count, refused, is_timestamp_refused = judge_records(
+        records, is_append_time, rules.stamps, *bounds, rules.compacted
+    )
     if count:
-        raise _refusal(refused, count, bounds)
+        raise _refusal(refused, count, is_timestamp_refused, bounds)
 
 
-def _refusal(refused: Sequence[RefusedRecord], count: int, bounds: tuple[int, int]) -> BrokerError:
-    """Return the error that says why records are refused."""
+def _refusal(
+    refused: Sequence[RefusedRecord], count: int, is_timestamp_refused: bool, bounds: tuple[int, int]
+) -> BrokerError:
+    """Return the error that says why records are refused; as in Kafka, one timestamp decides which it is."""
     words = []
     for record in refused:
         if record.kind == _NO_KEY:
@@ -197,7 +201,7 @@ def _refusal(refused: Sequence[RefusedRecord], count: int, bounds: tuple[int, in
             words.append((record.index, "a producer's batch says LogAppendTime"))
     first = "; ".join(f"record {index}: {reason}" for index, reason in words[:3])
     text = f"{count} records are refused, {first}" if count > 1 else first
-    if any(record.kind != _NO_KEY for record in refused):
+    if is_timestamp_refused:
         return InvalidTimestampError(text, words)
     return InvalidRecordError(text, words)
 
@@ -248,7 +252,7 @@ class _Append:
         if isinstance(found, BrokenRecords):
             raise self._broken(header, found)
         if found.refused_count:
-            raise _refusal(found.refused, found.refused_count, self._bounds)
+            raise _refusal(found.refused, found.refused_count, found.is_timestamp_refused, self._bounds)
         target = header.codec if rules.codec is None else rules.codec
         if header.is_control and not header.codec:
             target = header.codec

@@ -64,6 +64,7 @@ class CheckedRecords:
         is_plain: Whether all record attributes are 0 and the first timestamp is the base.
         refused_count: How many the topic does not take.
         refused: The first hundred of those.
+        is_timestamp_refused: Whether one of all those is refused for its timestamp.
     """
 
     max_timestamp = cython.declare(int64_t, visibility="readonly")
@@ -71,6 +72,7 @@ class CheckedRecords:
     is_plain = cython.declare(cython.bint, visibility="readonly")
     refused_count = cython.declare(int64_t, visibility="readonly")
     refused = cython.declare(list, visibility="readonly")
+    is_timestamp_refused = cython.declare(cython.bint, visibility="readonly")
 
 
 @cython.final
@@ -105,6 +107,7 @@ Findings = cython.struct(
     sequential=cython.bint,
     plain=cython.bint,
     errors=int64_t,
+    bad_timestamp=cython.bint,
     bad_record=int64_t,
     bad_position=int64_t,
     reason=cython.p_const_char,
@@ -195,6 +198,8 @@ def _check(
                 errors[findings.errors].kind = kind
                 errors[findings.errors].timestamp = timestamp
             findings.errors += 1
+            if kind != _NO_KEY:
+                findings.bad_timestamp = True
     if p != stop:
         findings.bad_record = count
         findings.bad_position = p - start
@@ -253,6 +258,7 @@ def check_records(
     findings.sequential = True
     findings.plain = True
     findings.errors = 0
+    findings.bad_timestamp = False
     findings.bad_record = 0
     findings.bad_position = 0
     findings.reason = b""
@@ -277,6 +283,7 @@ def check_records(
     checked.is_sequential = findings.sequential
     checked.is_plain = findings.plain
     checked.refused_count = findings.errors
+    checked.is_timestamp_refused = findings.bad_timestamp
     checked.refused = []
     for index in range(min(findings.errors, _MOST_REFUSED)):
         checked.refused.append(_refused(errors[index].index, errors[index].kind, errors[index].timestamp))
@@ -302,7 +309,7 @@ def judge_records(
         key_required: Whether a record without a key is refused.
 
     Returns:
-        How many are refused, and the first hundred of those.
+        How many are refused, the first hundred of those, and whether one of all those is refused for its timestamp.
 
     Raises:
         TypeError: Something is no `Record`, or its timestamp is no number.
@@ -313,6 +320,7 @@ def judge_records(
     timestamp: int64_t
     kind: cython.int
     count: int64_t = 0
+    bad_timestamp: cython.bint = False
     refused: list = []
     rules.append_time = is_append_time
     rules.append_timestamp = -1
@@ -334,6 +342,8 @@ def judge_records(
         kind = _judge(cython.address(rules), record.timestamp is not None, timestamp, record.key is not None)
         if kind:
             count += 1
+            if kind != _NO_KEY:
+                bad_timestamp = True
             if count <= _MOST_REFUSED:
                 refused.append(_refused(index, kind, record.timestamp))
-    return (count, refused)
+    return (count, refused, bad_timestamp)

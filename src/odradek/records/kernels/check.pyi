@@ -13,6 +13,7 @@ class CheckedRecords:
     is_plain: bool
     refused_count: int
     refused: list[RefusedRecord]
+    is_timestamp_refused: bool
 
 class BrokenRecords:
     index: int
@@ -33,4 +34,4 @@ def check_records(
 ) -> CheckedRecords | BrokenRecords: ...
 def judge_records(
     records: list[Record], is_append_time: bool, stamp: bool, lowest: int, highest: int, key_required: bool
-) -> tuple[int, list[RefusedRecord]]: ...
+) -> tuple[int, list[RefusedRecord], bool]: ...

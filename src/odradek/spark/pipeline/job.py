@@ -37,6 +37,7 @@ from typing import Any
 
 from odradek.errors import FormatError, JobError, OptionError
 from odradek.records.compression import CODECS
+from odradek.records.timestamps import timestamp_ms
 from odradek.spark.options import SourceOptions, nearest
 from odradek.storage.regular_files import read_file
 
@@ -164,6 +165,8 @@ class Job:
             raise JobError("a job without a sink does nothing", "sink")
         if not (type(self.reset) is int and self.reset >= 0) and self.reset not in ("earliest", "latest", "none"):
             raise JobError(f"earliest, latest, none or a time in ms, not {self.reset!r}", "offsets.reset")
+        if isinstance(self.reset, int):
+            timestamp_ms(self.reset)  # warns of seconds
         views = {RECORDS_VIEW}
         for number, transform in enumerate(self.transforms):
             if transform.view in views or not _NAME.fullmatch(transform.view):

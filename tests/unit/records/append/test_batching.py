@@ -31,6 +31,13 @@ BOUNDED = AppendRules(compacted=True, timestamp_before_max_ms=HOUR, timestamp_af
             "2 records are refused, record 0: .* a key; record 1: timestamp",
         ),
         ([Record(None, timestamp=NOW)] * 1000, COMPACTED, InvalidRecordError, "1000 records are refused"),
+        # What is wrong with the last of them counts too, though it is not among those that are told.
+        (
+            [Record(None, timestamp=NOW)] * 1000 + [Record(b"k", timestamp=NOW + HOUR + 1)],
+            BOUNDED,
+            InvalidTimestampError,
+            "1001 records are refused",
+        ),
     ],
 )
 def test_objects_and_bytes_are_judged_alike(

@@ -1,0 +1,49 @@
+"""What a pipeline does before its first batch, where sinks hold records that the offset store knows nothing of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from odradek.errors import SinkError
+from odradek.offsets.store import Position
+from odradek.spark.pipeline.batch import Batch
+from odradek.spark.pipeline.driver import _check_held
+from odradek.spark.pipeline.sink import Sink
+from odradek.storage.names import TopicPartition
+
+NAME = TopicPartition("events", 0)
+
+
+class MemorySink(Sink):
+    """A sink that holds one partition up to offset 5, and can forget it."""
+
+    def __init__(self, on_held: str, topic_id: str | None = None) -> None:
+        self.description = "a sink"
+        self.on_held = on_held
+        self._positions = {NAME: Position(5, topic_id=topic_id)}
+
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        return self._positions
+
+    def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
+        for name in starts:
+            del self._positions[name]
+
+    def write(self, batch: Batch) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("wrong", [MemorySink("error"), MemorySink("skip", "another")])
+def test_no_sink_forgets_anything_where_another_is_wrong(wrong: MemorySink) -> None:
+    first = {NAME: Position(0, topic_id="this")}
+    sinks = [MemorySink("replay"), wrong, MemorySink("replay")]
+    with pytest.raises(SinkError):
+        _check_held(sinks, first)
+    assert all(sink.held(first) for sink in sinks)
+    _check_held([sinks[0], sinks[2]], first)
+    assert not any(sink.held(first) for sink in (sinks[0], sinks[2]))
