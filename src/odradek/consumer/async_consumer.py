@@ -32,10 +32,8 @@ from odradek.errors import LogError
 from odradek.offsets.store import OffsetStore, Position
 from odradek.records.isolation import Isolation
 from odradek.storage.directory.consumed_record import ConsumedRecord
+from odradek.storage.log.follow import waits
 from odradek.storage.names import TopicPartition
-
-_FIRST_WAIT_S = 0.005
-_LONGEST_WAIT_S = 0.1
 
 _T = TypeVar("_T")
 
@@ -104,7 +102,7 @@ class AsyncConsumer:
 
     async def __anext__(self) -> ConsumedRecord:
         consumer = await self._opened()
-        wait_s = _FIRST_WAIT_S
+        pauses = waits()
         while not consumer.is_ready:
             await self._in_thread(partial(consumer.prepare, 0.0))
             # A record in memory is returned even if a commit is due: the next step commits.
@@ -112,8 +110,7 @@ class AsyncConsumer:
                 break
             if not consumer.follows:
                 raise StopAsyncIteration
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            await asyncio.sleep(next(pauses))
         # The record is in memory, and no await separates it from the caller.
         return consumer.take()
 

@@ -32,14 +32,12 @@ from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.timestamps import timestamp_ms
 from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.log.follow import waits
 from odradek.storage.names import TopicPartition, checked_topic_partition
 
 DEFAULT_AUTO_COMMIT_INTERVAL_MS = 5_000
 DEFAULT_MAX_POLL_RECORDS = 500
 DEFAULT_METADATA_MAX_AGE_MS = 5_000
-
-_FIRST_WAIT_S = 0.005
-_LONGEST_WAIT_S = 0.1
 
 Topics = str | Iterable[str] | re.Pattern[str]
 
@@ -386,7 +384,7 @@ class Consumer:
     def _fetch(self, max_records: int, timeout_s: float | None) -> None:
         """Fill the buffer from the partitions in turn; wait up to `timeout_s` for a record, for ever if None."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        wait_s = _FIRST_WAIT_S
+        pauses = waits()
         while True:
             self._list_if_due()
             self._fill(max_records)
@@ -395,11 +393,11 @@ class Consumer:
             if self._fetched.done == self._fetched.handed_out:
                 self._finish()
             self._commit_if_due()
-            left_s = wait_s if deadline is None else deadline - time.monotonic()
+            pause_s = next(pauses)
+            left_s = pause_s if deadline is None else deadline - time.monotonic()
             if left_s <= 0:
                 return
-            time.sleep(min(wait_s, left_s))
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            time.sleep(min(pause_s, left_s))
 
     def _fill(self, max_records: int) -> None:
         # Keep what one reader has read before the next one reads: it must not be lost if that partition is corrupt.

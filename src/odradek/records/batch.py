@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 from odradek.errors import CorruptRecordError, FormatError
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
 from odradek.records.header import LOG_APPEND_TIME_FLAG, V2_HEADER_BYTES, BatchHeader
+from odradek.records.kernels.lookup import find_record
 from odradek.records.kernels.objects import Record, decode_records
 from odradek.records.message_set import message_payload, read_inner_messages, read_message
 
@@ -73,17 +74,60 @@ def read_records(
     section = records_section(data, header, Decompressor(limit))
     if header.magic < 2:
         return read_inner_messages(section, header, check_crc=check_crc)
+    records = _decoded(section, 0, memoryview(section).nbytes, header.records_count, header)
+    if isinstance(records, tuple):
+        raise CorruptRecordError(records[1], position=header.position)
+    return records
+
+
+def _decoded(
+    section: Buffer, position: int, end: int, records_count: int, header: BatchHeader
+) -> list[Record] | tuple[int, str]:
     append_time = header.attributes & LOG_APPEND_TIME_FLAG
-    records = decode_records(
+    return decode_records(
         section,
-        0,
-        memoryview(section).nbytes,
-        header.records_count,
+        position,
+        end,
+        records_count,
         header.base_offset,
         header.base_timestamp,
         header.max_timestamp if append_time else None,
         header.timestamp_type,
     )
-    if isinstance(records, tuple):
-        raise CorruptRecordError(records[1], position=header.position)
-    return records
+
+
+def read_record(data: Buffer, header: BatchHeader, offset: int, *, origin: int = 0) -> Record | None:
+    """Read the record of a batch that has an offset; the others are stepped over.
+
+    Args:
+        data: The bytes that hold the batch; its own checksum was verified when `header` was read.
+        header: Its header.
+        offset: An offset that the batch may have.
+        origin: The position in the file that `data` starts at.
+
+    Returns:
+        The record, or None where the batch has none of that offset.
+
+    Raises:
+        CorruptRecordError: The records contradict the header; `position` is that of the batch.
+    """
+    if header.magic == 2:
+        section: Buffer
+        if header.codec:
+            within = header._replace(position=header.position - origin)
+            try:
+                section = records_section(data, within, Decompressor(MAX_DECOMPRESSED_BYTES))
+            except FormatError as error:
+                error.position = header.position
+                raise
+            start, end = 0, memoryview(section).nbytes
+        else:
+            section, start = data, header.position - origin + V2_HEADER_BYTES
+            end = start + header.size_bytes - V2_HEADER_BYTES
+        place = find_record(section, start, end, offset - header.base_offset)
+        if place is not None:
+            records = _decoded(section, *place, 1, header)
+            if isinstance(records, list):
+                return records[0]
+    # It is not there, or something is wrong: whoever reads all of the batch sees what.
+    return next((record for record in read_records(data, header, origin=origin) if record.offset == offset), None)

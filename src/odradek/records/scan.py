@@ -31,6 +31,9 @@ MAX_CODEC = 4
 CHUNK_BATCHES = 4096
 """How many headers are walked over at a time; this bounds the memory of a scan."""
 
+_CHUNK_GROWTH = 8
+"""Whoever stops at the first batch has had one looked at, not thousands."""
+
 
 class Status(IntEnum):
     """Why a kernel stopped; the numbers are those of `kernels/wire.pxd`."""
@@ -151,12 +154,13 @@ class BatchScan:
         self.damage: FormatError | None = None
 
     def __iter__(self) -> Iterator[BatchHeader]:
+        chunk_batches = 1
         while self.damage is None and self.position < self._end:
             table = walk_batches(
                 self._data,
                 self.position,
                 self._end,
-                CHUNK_BATCHES,
+                chunk_batches,
                 self._check_crc,
                 self._origin,
                 self.next_offset,
@@ -167,6 +171,7 @@ class BatchScan:
                 self.position = header.end_position
                 yield header
             self.position, self.next_offset = table.stop_position, table.stop_offset
+            chunk_batches = min(chunk_batches * _CHUNK_GROWTH, CHUNK_BATCHES)
             if table.stop not in (Status.OK, Status.END):
                 self.damage = damage_at(
                     table.stop,

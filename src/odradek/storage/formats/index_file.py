@@ -7,9 +7,9 @@ not check it. So the entries end where the zeros begin, and a reader that follow
 it finds there.
 
 An index that this process writes is mapped, but only the pages that hold entries, since the padding may be cut off at
-any moment. The index of another writer is read with `pread`: when that restarts after a crash it may cut the file, and
-reading a mapping of the part that was cut ends a process with SIGBUS. The entries of the active segment are kept in
-memory.
+any moment. The index of another writer is read with `pread`, a small one whole: when that writer restarts after a crash
+it may cut the file, and reading a mapping of the part that was cut ends a process with SIGBUS. The entries of the
+active segment are kept in memory.
 
 Source in Kafka: `AbstractIndex`.
 """
@@ -22,10 +22,17 @@ from pathlib import Path
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from odradek.errors import CorruptIndexError, LogError
+from odradek.records.kernels.lookup import floor_entry
 from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
 from odradek.storage.regular_files import open_descriptor
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
+
+_SMALL_BYTES = 1 << 14
+"""Up to which size an index that is not mapped is read into memory."""
+
+_BLOCK_ENTRIES = 512
+"""How many entries of a file that is not mapped are read at once, where a bisection has come down to them."""
 
 
 class _FileBytes:
@@ -35,6 +42,7 @@ class _FileBytes:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._probed: dict[int, bytes] = {}
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -42,6 +50,13 @@ class _FileBytes:
 
     def __getitem__(self, part: slice) -> bytes:
         return os.pread(self._descriptor, part.stop - part.start, part.start)
+
+    def probe(self, position: int, size: int) -> bytes:
+        """Return some bytes, as they were when they were first asked for: every bisection begins at the same ones."""
+        known = self._probed.get(position)
+        if known is None:
+            known = self._probed[position] = os.pread(self._descriptor, size, position)
+        return known
 
 
 _Data: TypeAlias = mmap.mmap | bytes | bytearray | _FileBytes
@@ -99,6 +114,8 @@ class IndexFile:
         count = self._used_entries(descriptor, os.fstat(descriptor).st_size // self.ENTRY_SIZE)
         if self._is_own:
             data = mmap.mmap(descriptor, count * self.ENTRY_SIZE, access=mmap.ACCESS_READ) if count else b""
+        elif count * self.ENTRY_SIZE <= _SMALL_BYTES:
+            data = data[0 : count * self.ENTRY_SIZE]
         self._data, self.count = data, count
 
     def in_use(self) -> bytes:
@@ -134,16 +151,26 @@ class IndexFile:
 
         Non-negative integers sort as their big-endian bytes do, so the search unpacks nothing.
         """
-        data, size, width = self._data, self.ENTRY_SIZE, len(key)
-        low, high = -1, self.count - 1
-        while low < high:
+        first, data, count = self._narrowed(key, column)
+        return first + floor_entry(data, count, self.ENTRY_SIZE, column, key)
+
+    def _narrowed(self, key: bytes, column: int = 0, more: int = 0) -> tuple[int, mmap.mmap | bytes | bytearray, int]:
+        """Return entries among which the one for a key is: the number of the first, their bytes, how many they are.
+
+        Of a file that is not mapped these are few; `more` after them are among them, where there are any.
+        """
+        data, size, count = self._data, self.ENTRY_SIZE, self.count
+        if not isinstance(data, _FileBytes):
+            return 0, data, count
+        low, high = 0, count - 1
+        while high - low > _BLOCK_ENTRIES:
             middle = (low + high + 1) // 2
-            start = middle * size + column
-            if data[start : start + width] <= key:
+            if data.probe(middle * size + column, len(key)) <= key:
                 low = middle
             else:
                 high = middle - 1
-        return low
+        end = min(high + 1 + more, count)
+        return low, data[low * size : end * size], end - low
 
     def floor_entry_of_offset(self, offset: int) -> int:
         """Return the number of the last entry whose offset is at most `offset`; -1 if there is none."""

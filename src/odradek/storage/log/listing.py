@@ -28,15 +28,12 @@ from odradek.storage.names import (
     parse_segment_file,
 )
 from odradek.storage.segment.open_segments import OpenSegments
-from odradek.storage.segment.segment import Access, Segment
+from odradek.storage.segment.segment import SETTLED_NS, Access, Segment
 from odradek.storage.segment.segment_swap import replaced_offsets
 from odradek.storage.system_errors import unreadable
 
 _LISTINGS = 20
 _MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
-
-_SETTLED_NS = 100_000_000
-"""A file system's clock ticks every few milliseconds: later changes within the same tick are not visible."""
 
 
 class Listing:
@@ -64,8 +61,8 @@ class Listing:
         self.segments: tuple[Segment, ...] = ()
         self.refresh()
 
-    def refresh(self) -> None:
-        """Look at the folder again.
+    def refresh(self) -> bool:
+        """Look at the folder again, and return whether it had to be listed: something may have been renamed.
 
         Raises:
             UnknownTopicOrPartitionError: The folder is gone, or belongs to another topic now.
@@ -73,12 +70,11 @@ class Listing:
         for _ in range(_LISTINGS):
             # A file may be removed between the listing and a look at it.
             with suppress(FileNotFoundError):
-                self._look()
-                return
+                return self._look()
             self._listed = None
-        self._look()
+        return self._look()
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
         try:
             status = self._path.stat()
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -89,11 +85,12 @@ class Listing:
             raise self._unknown()
         if self._listed == status.st_mtime_ns and self.segments:
             self.segments[-1].refresh()
-            return
+            return False
         before_ns = time.time_ns()
         self._take_stock()
         self._identity = identity
-        self._listed = status.st_mtime_ns if before_ns - status.st_mtime_ns > _SETTLED_NS else None
+        self._listed = status.st_mtime_ns if before_ns - status.st_mtime_ns > SETTLED_NS else None
+        return True
 
     def _unknown(self) -> UnknownTopicOrPartitionError:
         topic, partition = self._topic_partition

@@ -34,7 +34,7 @@ from odradek.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.html_table import html_table
-from odradek.records.batch import read_records
+from odradek.records.batch import read_record, read_records
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.kernels.objects import Record
@@ -42,11 +42,12 @@ from odradek.records.scan import scan_batches
 from odradek.records.timestamps import Time, TimeRange, iso_text, time_range_ms, timestamp_ms
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
+from odradek.storage.log.follow import Wakeup, followed
 from odradek.storage.log.tail import last_records, within
 from odradek.storage.log.transactions import AbortedRanges
 from odradek.storage.names import TopicPartition, parse_partition_directory
 from odradek.storage.segment.log_slice import LogSlice
-from odradek.storage.segment.segment import Segment, TimestampedOffset
+from odradek.storage.segment.segment import FoundBatch, Segment, TimestampedOffset
 from odradek.storage.system_errors import unreadable
 
 _T = TypeVar("_T")
@@ -54,6 +55,9 @@ _RETRIES = 20
 
 SLICE_BYTES = 64 << 20
 """About how much a slice holds, unless one batch is larger."""
+
+_FIRST_SLICE_BYTES = 1 << 16
+"""The same of the first one that is read record by record; the next ones are larger, up to that."""
 
 
 class Log(ABC):
@@ -72,6 +76,9 @@ class Log(ABC):
         LogError: The folder is not named after a topic and a partition.
     """
 
+    _is_only_writer = False
+    """Whether only this object changes the log, so that it knows of each change."""
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = checked_path("path", path)
         named = parse_partition_directory(self.path.resolve().name)
@@ -79,6 +86,8 @@ class Log(ABC):
             raise LogError(f"{self.path} is not named after a topic and a partition")
         self.topic_partition: TopicPartition = named.topic_partition
         self._is_closed = False
+        self._wakeup = Wakeup()
+        self._base_offsets: tuple[Sequence[Segment], list[int]] = ((), [])
         self._largest_timestamps: tuple[Sequence[Segment], list[int]] = ((), [])
 
     def __repr__(self) -> str:
@@ -257,7 +266,16 @@ class Log(ABC):
         offset, end = self.bounds(start_offset, end_offset, isolation)
         yield from self._slices(offset, end, most_bytes, may_start_later=start_offset is None)
 
-    def _slices(self, offset: int, end: int, slice_bytes: int, *, may_start_later: bool) -> Iterator[LogSlice]:
+    def _slices(
+        self,
+        offset: int,
+        end: int,
+        slice_bytes: int,
+        *,
+        may_start_later: bool,
+        first_bytes: int | None = None,
+        aborted: _Aborted | None = None,
+    ) -> Iterator[LogSlice]:
         """Yield the slices of a range; if its start is deleted meanwhile and may be skipped, continue after that."""
         failures = 0
         while True:
@@ -270,7 +288,9 @@ class Log(ABC):
                 return
             try:
                 # Once the first slice has been made, the segment may be deleted: its file stays open.
-                parts, next_offset = self._opened_by(partial(self._segment_slices, offset, end, slice_bytes))
+                parts, next_offset = self._opened_by(
+                    partial(self._segment_slices, offset, end, slice_bytes, first_bytes, aborted)
+                )
                 first = self._opened_by(partial(next, parts, None))
             except FileNotFoundError as error:
                 failures += 1
@@ -282,12 +302,14 @@ class Log(ABC):
             if first is not None:
                 yield first
                 yield from parts
-            offset = next_offset
+            offset, first_bytes = next_offset, None
 
-    def _segment_slices(self, offset: int, end: int, slice_bytes: int) -> tuple[Iterator[LogSlice], int]:
+    def _segment_slices(
+        self, offset: int, end: int, slice_bytes: int, first_bytes: int | None, aborted: _Aborted | None
+    ) -> tuple[Iterator[LogSlice], int]:
         # A writer in this process replaces the list when it rolls or deletes.
         segments = self.segments
-        number = max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
+        number = self._number_of(segments, offset)
         segment = segments[number]
         if number + 1 == len(segments):
             whole = segment.end()
@@ -295,13 +317,73 @@ class Log(ABC):
         else:
             segment_end_offset = next_offset = segments[number + 1].base_offset
             end_position = segment.size_bytes
+        if aborted is not None and not aborted.covers(offset, min(end, next_offset)):
+            aborted.look_up(self, offset, min(end, next_offset))
+            # The segments are those of now: what they hold was in the log when it was asked what was aborted.
+            return self._segment_slices(offset, end, slice_bytes, first_bytes, aborted)
         position = segment.position_for(offset) if offset > segment.base_offset else 0
         following = next_offset if number + 1 < len(segments) and end >= segment_end_offset else None
         if end < segment_end_offset:
             last = segment.batch_for(end - 1)
             if last is not None:
-                end_position = last.end_position if last.base_offset < end else last.position
-        return segment.slices(position, end_position, slice_bytes, following), next_offset
+                # Where a wrapper of v0 or v1 begins, only its content tells.
+                may_begin_before = last.base_offset < end or last.records_count < 0
+                end_position = last.end_position if may_begin_before else last.position
+        return segment.slices(position, end_position, slice_bytes, following, first_bytes), next_offset
+
+    def get(self, offset: int, *, isolation: Isolation = "read_uncommitted") -> Record | None:
+        """Return the record at an offset. Only its batch is read.
+
+        Args:
+            offset: The offset.
+            isolation: `read_committed` takes what is aborted for nothing, and what is undecided for out of range.
+
+        Returns:
+            The record; None where consumers are given none at this offset: it was compacted away, or aborted, or is a
+            control record.
+
+        Raises:
+            OffsetOutOfRangeError: The offset is below the log start offset, or not below the end for this isolation.
+            OptionError: There is no such isolation level.
+            FormatError: The batch is corrupt.
+            MissingRecordsError: The offset is left out, though the log was never compacted.
+            UnknownTopicOrPartitionError: The topic was deleted.
+            LogError: The log was closed.
+        """
+        wanted = checked_index("offset", offset)
+        end, start = self.end_offset(isolation), self.log_start_offset
+        if not start <= wanted < end:
+            raise OffsetOutOfRangeError(wanted, start, end, log=str(self.path))
+        record = self._near(wanted, isolation)
+        return next(self.read(wanted, wanted + 1, isolation=isolation), None) if record is None else record
+
+    def _near(self, offset: int, isolation: Isolation) -> Record | None:
+        """Return the record at an offset where the index leads to it straight away; None says nothing."""
+        try:
+            found = self._find(offset)
+            if found is None or found.header.is_control:
+                return None
+            if isolation == "read_committed" and found.header.is_transactional:
+                aborted = AbortedRanges(self.aborted_transactions(offset, offset + 1))
+                # As it is now: what it holds was in the log when it was asked what was aborted.
+                found = self._find(offset)
+                if found is None or found.header in aborted:
+                    return None
+            return read_record(found.window.data, found.header, offset, origin=found.window.origin)
+        except (FileNotFoundError, FormatError):
+            return None
+
+    def _find(self, offset: int) -> FoundBatch | None:
+        segments = self.segments
+        return segments[self._number_of(segments, offset)].find(offset) if segments else None
+
+    def _number_of(self, segments: Sequence[Segment], offset: int) -> int:
+        """Return the number of the segment that an offset is in, the first one where it is below."""
+        known_of, base_offsets = self._base_offsets
+        if known_of is not segments:
+            base_offsets = [segment.base_offset for segment in segments]
+            self._base_offsets = segments, base_offsets
+        return max(0, bisect_right(base_offsets, offset) - 1)
 
     def read(
         self,
@@ -365,13 +447,30 @@ class Log(ABC):
             if found is None:
                 return
             start = max(start, found.offset)
-        aborted = AbortedRanges(self.aborted_transactions(start, end) if isolation == "read_committed" else ())
+        if start >= end:
+            return
+        # Who reads but one record needs no more than this.
+        first = self._near(start, isolation)
+        if first is not None:
+            yield first
+            start += 1
+            if start >= end:
+                return
+        aborted = _Aborted() if isolation == "read_committed" else None
         order = _Order(start, self)
-        for part in self._slices(start, end, SLICE_BYTES, may_start_later=start_offset is None):
+        parts = self._slices(
+            start,
+            end,
+            SLICE_BYTES,
+            may_start_later=start_offset is None,
+            first_bytes=_FIRST_SLICE_BYTES,
+            aborted=aborted,
+        )
+        for part in parts:
             scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
             for header in scan:
                 order.check(part, header)
-                if header in aborted or (header.is_control and not include_control):
+                if (aborted is not None and header in aborted) or (header.is_control and not include_control):
                     continue
                 try:
                     records = read_records(part.data, header, origin=part.origin)
@@ -389,6 +488,32 @@ class Log(ABC):
 
     def __iter__(self) -> Iterator[Record]:
         return self.read()
+
+    def follow(
+        self, start_offset: int, *, isolation: Isolation = "read_uncommitted", timeout_ms: int | None = None
+    ) -> Iterator[Record]:
+        """Give the records from an offset on, and wait for more where the log ends.
+
+        What this process appends is given at once; what another one appends, 50 ms later at most. It goes on over new
+        segments, and through compaction and retention. The iteration ends where its time is over and nowhere else: the
+        log's end is no end, and if the log is closed or deleted that is an error.
+
+        Args:
+            start_offset: The first offset wanted; `log_end_offset` for what comes from now on.
+            isolation: `read_committed` gives the records of a transaction when it is committed.
+            timeout_ms: How long to wait for the next record, from when it is asked for; for ever if None.
+
+        Raises:
+            OffsetOutOfRangeError: The next offset is not in the log: it was deleted before it was read, say.
+            OptionError: There is no such isolation level, or the time is negative.
+            FormatError: A batch is corrupt; the records before it were given.
+            UnknownTopicOrPartitionError: The topic was deleted.
+            LogError: The log was closed.
+        """
+        self.refresh()
+        start, _ = self.bounds(checked_index("start_offset", start_offset), None, isolation)
+        timeout_s = None if timeout_ms is None else checked_int("timeout_ms", timeout_ms, 0) / 1000
+        return followed(self, start, isolation, timeout_s, self._wakeup, is_woken=self._is_only_writer)
 
     def tail(self, count: int = 10, *, isolation: Isolation = "read_uncommitted") -> list[Record]:
         """Return the last records, at most so many, in the order of their offsets; only the log's end is read.
@@ -482,6 +607,26 @@ class Log(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Aborted:
+    """What is aborted in the part of a log that is read, looked up segment by segment as the reader gets there."""
+
+    def __init__(self) -> None:
+        self._range = (0, 0)
+        self._ranges = AbortedRanges(())
+
+    def covers(self, start_offset: int, end_offset: int) -> bool:
+        """Whether a range was looked up."""
+        return self._range[0] <= start_offset and end_offset <= self._range[1]
+
+    def look_up(self, log: Log, start_offset: int, end_offset: int) -> None:
+        """Look up a range, which is all that is known then."""
+        self._ranges = AbortedRanges(log.aborted_transactions(start_offset, end_offset))
+        self._range = start_offset, end_offset
+
+    def __contains__(self, header: BatchHeader) -> bool:
+        return header in self._ranges
 
 
 class _Order:

@@ -27,7 +27,7 @@ from odradek.storage.log.refused import Refused
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.log.transactions import Transactions
 from odradek.storage.segment.open_segments import OpenSegments
-from odradek.storage.segment.segment import Access, Segment
+from odradek.storage.segment.segment import Access, Segment, SegmentEnd
 
 
 class ReadOnlyLog(Log):
@@ -67,6 +67,7 @@ class ReadOnlyLog(Log):
         self._may_have_gaps: bool | None = None
         self._transactions = Transactions(self.path)
         self._start_offset: int | None = None
+        self._judged_end: SegmentEnd | None = None
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -103,10 +104,12 @@ class ReadOnlyLog(Log):
             return start_offset
         last = segments[-1]
         end = last.end()
-        is_whole = last.access is Access.UNSTABLE and end.damage is None
-        if is_whole and end.next_offset <= self._checkpoints.stable_offset(self.topic_partition):
-            # Closed in order: a later writer leaves all of this as it is.
-            last.hold(Access.STABLE)
+        if end is not self._judged_end:
+            is_whole = last.access is Access.UNSTABLE and end.damage is None
+            if is_whole and end.next_offset <= self._checkpoints.stable_offset(self.topic_partition):
+                # Closed in order: a later writer leaves all of this as it is.
+                last.hold(Access.STABLE)
+            self._judged_end = end
         return max(end.next_offset, start_offset)
 
     @property
@@ -158,9 +161,11 @@ class ReadOnlyLog(Log):
             UnknownTopicOrPartitionError: The folder is gone, or belongs to another topic of the same name.
         """
         self._check_open()
-        self._listing.refresh()
+        if self._listing.refresh():
+            # It may have been closed in order by now, and compacted.
+            self._judged_end = None
+            self._may_have_gaps = None
         self._start_offset = None
-        self._may_have_gaps = None
 
     def release(self) -> None:
         """Close the files; they are opened again when they are next read."""
@@ -170,6 +175,7 @@ class ReadOnlyLog(Log):
         """Close the files. Records that were handed out stay valid; nothing more can be read."""
         self._is_closed = True
         self._listing.close()
+        self._wakeup.wake()
 
     if not TYPE_CHECKING:  # a type checker says itself that there are no such methods
         append = Refused()

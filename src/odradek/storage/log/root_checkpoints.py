@@ -23,6 +23,8 @@ from odradek.storage.formats.checkpoints import (
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 from odradek.storage.system_errors import raise_unless_of_system
 
+_CHECKPOINTS = (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
+
 
 class _Read(NamedTuple):
     version: tuple[int, int, int] | None
@@ -39,10 +41,11 @@ class RootCheckpoints:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._paths = {name: root / name for name in _CHECKPOINTS}
         self._read: dict[str, _Read] = {}
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
-        path = self._root / name
+        path = self._paths[name]
         try:
             status = path.stat()
             version = status.st_mtime_ns, status.st_ino, status.st_size

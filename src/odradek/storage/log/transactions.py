@@ -15,9 +15,10 @@ Source in Kafka: `ProducerStateManager`, `UnifiedLog.collectAbortedTransactions`
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -29,6 +30,8 @@ from odradek.storage.formats.transaction_index import AbortedTransaction, Transa
 from odradek.storage.names import SNAPSHOT_SUFFIX, segment_file_name
 from odradek.storage.producers.open_transactions import OpenTransactions
 from odradek.storage.segment.segment import Segment
+
+_BASE_OFFSET, _LAST_OFFSET = attrgetter("base_offset"), attrgetter("last_offset")
 
 
 class AbortedRanges:
@@ -53,7 +56,7 @@ class SegmentTransactions:
     """The transactions of one segment, up to a position of it.
 
     Attributes:
-        contents: The identity of the file that was read: device and inode.
+        contents: The identity of what was read (`Segment.identity`).
         open: The first offset of each producer's open transaction, at `position`.
         position: Up to where the segment was read.
         aborted: The transactions whose ABORT marker it holds and that have data in the log, in the order of their
@@ -61,7 +64,7 @@ class SegmentTransactions:
         other_aborts: Producer id and offset of the ABORT markers whose data is gone: compacted, or deleted.
     """
 
-    contents: tuple[int, int]
+    contents: tuple[int, int, int]
     open: Mapping[int, int]
     position: int = 0
     aborted: tuple[AbortedTransaction, ...] = ()
@@ -102,13 +105,13 @@ class Transactions:
             FormatError: A marker is damaged.
         """
         found: list[AbortedTransaction] = []
-        first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
+        first = max(0, bisect_right(segments, start_offset, key=_BASE_OFFSET) - 1)
         for number in range(first, len(segments)):
             known = self.of_segment(segments, number)
+            # By the offsets of their markers.
+            from_start = bisect_left(known.aborted, start_offset, key=_LAST_OFFSET)
             found += [
-                transaction
-                for transaction in known.aborted
-                if transaction.last_offset >= start_offset and transaction.first_offset < end_offset
+                transaction for transaction in known.aborted[from_start:] if transaction.first_offset < end_offset
             ]
             following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
             if following >= end_offset and all(offset >= end_offset for offset in known.open.values()):
@@ -130,7 +133,7 @@ class Transactions:
         while known is None:
             opened = self._open_by_snapshot(segments[start].base_offset)
             if opened is not None or start == 0:
-                known = SegmentTransactions(segments[start].contents.identity, opened or {})
+                known = SegmentTransactions(segments[start].identity, opened or {})
             else:
                 start -= 1
                 known = self._of(segments[start])
@@ -138,13 +141,13 @@ class Transactions:
         for current in range(start + 1, number + 1):
             following = self._of(segments[current])
             if following is None:
-                following = SegmentTransactions(segments[current].contents.identity, known.open)
+                following = SegmentTransactions(segments[current].identity, known.open)
             known = self._read_on(segments[current], following)
         return known
 
     def _of(self, segment: Segment) -> SegmentTransactions | None:
         known = self._known.get(segment)
-        if known is None or known.contents != segment.contents.identity or known.position > segment.end().position:
+        if known is None or known.contents != segment.identity or known.position > segment.end().position:
             return None
         return known
 

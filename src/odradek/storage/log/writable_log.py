@@ -25,8 +25,10 @@ Source in Kafka: `UnifiedLog`, `LocalLog`.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
@@ -73,6 +75,8 @@ from odradek.storage.producers.producer_state_manager import (
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.topic_config import TopicConfig
+
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 class LogOwner(Protocol):
@@ -125,6 +129,8 @@ class WritableLog(Log):
         LogOfflineError: The disk failed.
         CheckpointError: `leader-epoch-checkpoint` is not of the form that Kafka reads.
     """
+
+    _is_only_writer = True
 
     def __init__(
         self,
@@ -346,9 +352,12 @@ class WritableLog(Log):
         No answer of this class relies on them, but those of a Kafka that takes over do.
         """
         segments = self.segments
-        for number, segment in enumerate(segments[:-1]):
-            next_offset = segments[number + 1].base_offset
-            if segment in self._checked or next_offset <= start_offset or segment.base_offset >= end_offset:
+        first = max(0, bisect_right(segments, start_offset, key=_BASE_OFFSET) - 1)
+        for number in range(first, len(segments) - 1):
+            segment = segments[number]
+            if segment.base_offset >= end_offset:
+                break
+            if segment in self._checked:
                 continue
             known = self._transactions.of_segment(segments, number)
             with self._lock:
@@ -532,6 +541,7 @@ class WritableLog(Log):
 
     def _after_append(self, appended: Appended, *, durable: bool) -> None:
         """Finish an append without the lock: tell the owner, and flush what the settings require."""
+        self._wakeup.wake()
         if appended.rolled:
             self._after_roll()
         config = self.config
@@ -760,6 +770,7 @@ class WritableLog(Log):
                 self._is_closed = True
                 self._is_deleted = self._is_deleted or is_deleted
                 self._local.close()
+        self._wakeup.wake()
 
     def close(self) -> None:
         """Flush everything, write the producers' state, cut the files to their used size, and close them.
@@ -789,6 +800,7 @@ class WritableLog(Log):
                         self._local.close()
                 self._is_closed = True
                 self._local.close()
+        self._wakeup.wake()
 
     def _close_in_order(self) -> None:
         self._settle()

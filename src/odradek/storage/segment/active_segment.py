@@ -36,6 +36,7 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from odradek.storage.segment.contents import Contents
 from odradek.storage.segment.index_builder import IndexBuilder
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Access, Segment, SegmentEnd
@@ -224,6 +225,7 @@ class ActiveSegment(Segment):
             opened = self._opened.open(lambda: _SegmentFiles(self.directory, self.base_offset, limits, self._files))
             opened.go_back(self.written)
             self._opened_files = opened
+            self._offset_index = self._time_index = None
         return opened
 
     def must_roll(self, size: int, max_timestamp: int, last_offset: int, limits: SegmentLimits, now_ms: int) -> bool:
@@ -375,7 +377,10 @@ class ActiveSegment(Segment):
     @property
     def size_bytes(self) -> int:
         """How many bytes of batches there are."""
-        return self.written.position
+        return self.written.end.position
+
+    def _size_of(self, contents: Contents) -> int:
+        return self.written.end.position
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -384,7 +389,8 @@ class ActiveSegment(Segment):
         opened = self._opened_files
         if opened is not None:
             return OffsetIndex.of(opened.offset_index.path, self.base_offset, opened.offset_index.entries, count)
-        index = OffsetIndex(self._sibling(INDEX_SUFFIX), self.base_offset, is_own=False)
+        # Nothing is written before the files are opened again.
+        index = super().offset_index
         index.count = min(index.count, count)
         return index
 
@@ -395,7 +401,7 @@ class ActiveSegment(Segment):
         opened = self._opened_files
         if opened is not None:
             return TimeIndex.of(opened.time_index.path, self.base_offset, opened.time_index.entries, count)
-        index = TimeIndex(self._sibling(TIME_INDEX_SUFFIX), self.base_offset, is_own=False)
+        index = super().time_index
         index.count = min(index.count, count)
         return index
 

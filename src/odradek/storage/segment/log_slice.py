@@ -11,6 +11,7 @@ from odradek.storage.segment.contents import Contents, Mapped, Window
 from odradek.storage.segment.segment_scan import SegmentScan
 
 _SLICE_BYTES_IN_MEMORY = 8 << 20
+_GROWTH = 4
 
 
 class LogSlice:
@@ -91,20 +92,25 @@ class LogSlice:
         return self.end_position
 
 
-def cut_slice(whole: LogSlice, index: OffsetIndex, size_bytes: int) -> Iterator[LogSlice]:
+def cut_slice(
+    whole: LogSlice, index: OffsetIndex, size_bytes: int, first_bytes: int | None = None
+) -> Iterator[LogSlice]:
     """Cut a slice into parts of about a size, one after the other.
 
     Args:
         whole: The slice.
         index: The segment's offset index.
         size_bytes: About how many bytes a part has at most; fewer where the file is not mapped.
+        first_bytes: About how many bytes the first part has; each one that follows has several times as many as the one
+            before it, so that whoever stops early has not had much read ahead. None: as many as all others.
     """
     if not whole.is_stable:
         size_bytes = min(size_bytes, _SLICE_BYTES_IN_MEMORY)
     position, end_position = whole.position, whole.end_position
-    while end_position - position > size_bytes:
-        end = whole._batch_end(position, index, size_bytes)
+    part_bytes = size_bytes if first_bytes is None else min(first_bytes, size_bytes)
+    while end_position - position > part_bytes:
+        end = whole._batch_end(position, index, part_bytes)
         yield whole.part(position, end)
-        position = end
+        position, part_bytes = end, min(_GROWTH * part_bytes, size_bytes)
     if position < end_position:
         yield whole.part(position, end_position)

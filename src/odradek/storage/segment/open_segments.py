@@ -28,6 +28,9 @@ class OpenSegments:
 
     Args:
         limit: How many there may be; if None, a part of the number of descriptors that the process may have.
+
+    Attributes:
+        arrivals: How often a segment was opened. While it stays the same, the order of use does not matter.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -37,6 +40,7 @@ class OpenSegments:
         self._limit = limit
         self._lock = create_lock(Rank.REGISTER)
         self._segments: OrderedDict[Closable, None] = OrderedDict()
+        self.arrivals = 0
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -60,9 +64,10 @@ class OpenSegments:
         raise AssertionError("unreachable")
 
     def touch(self, segment: Closable) -> None:
-        """Note that a segment is in use."""
+        """Note that a segment is in use. There is no need to do so again while `arrivals` stays."""
         excess = []
         with self._lock:
+            self.arrivals += segment not in self._segments
             self._segments[segment] = None
             self._segments.move_to_end(segment)
             while len(self._segments) > self._limit:

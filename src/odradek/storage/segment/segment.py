@@ -14,6 +14,7 @@ Source in Kafka: `LogSegment`, `FileRecords`.
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -21,7 +22,8 @@ from typing import NamedTuple
 
 from odradek.errors import FormatError
 from odradek.records.batch import read_records
-from odradek.records.header import LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from odradek.records.header import LOG_OVERHEAD, NO_TIMESTAMP, V2_HEADER_BYTES, BatchHeader
+from odradek.records.kernels.lookup import find_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.formats.time_index import TimeIndex, TimestampOffset
@@ -33,10 +35,18 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from odradek.storage.segment.contents import Contents, Mapped
+from odradek.storage.segment.contents import WINDOW_BYTES, Contents, Mapped, Window
 from odradek.storage.segment.log_slice import LogSlice, cut_slice
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment_scan import SegmentScan
+
+SETTLED_NS = 100_000_000
+"""A file system's clock ticks every few milliseconds: of changes in one tick the later ones do not show."""
+
+_FIND_BYTES = 1 << 16
+"""How much of a file that is not mapped is read at a time for one batch, unless the batch is larger."""
+
+_FIND_LEAST_BYTES = 1 << 12
 
 
 class Access(Enum):
@@ -66,6 +76,18 @@ class TimestampedOffset(NamedTuple):
     leader_epoch: int
 
 
+class FoundBatch(NamedTuple):
+    """A batch of a segment, with its bytes.
+
+    Attributes:
+        header: Its header.
+        window: The part of the file that holds it.
+    """
+
+    header: BatchHeader
+    window: Window
+
+
 class SegmentEnd(NamedTuple):
     """Where the whole batches of a segment end.
 
@@ -78,6 +100,11 @@ class SegmentEnd(NamedTuple):
     position: int
     next_offset: int
     damage: FormatError | None
+
+
+class _LastBatch(NamedTuple):
+    position: int
+    head: bytes
 
 
 class Segment:
@@ -119,6 +146,10 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._end: SegmentEnd | None = None
         self._largest: TimestampOffset | None = None
+        self._last_batch: _LastBatch | None = None
+        self._settled: tuple[int, SegmentEnd | None] = (-1, None)
+        self._rewritten = 0
+        self._arrivals = -1
 
     def __repr__(self) -> str:
         return f"<Segment {self.path}>"
@@ -132,6 +163,17 @@ class Segment:
     def inode(self) -> int | None:
         """The inode of the `.log` file, if it was looked at before."""
         return None if self._identity is None else self._identity[1]
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """Which bytes it holds: device and inode of the file, and how often what was read of it was cut.
+
+        While that stays, a position that was read is followed by what was appended, and by nothing else.
+
+        Raises:
+            FileNotFoundError: The file is gone.
+        """
+        return *self.contents.identity, self._rewritten
 
     def identify(self) -> Segment:
         """Use only the `.log` file that has the name now, not one that replaces it when the log is compacted.
@@ -163,7 +205,10 @@ class Segment:
                 # Positions in one file mean nothing in the other, which may also hold the records of the next segment.
                 raise FileNotFoundError(errno.ENOENT, "another file has its name", str(self.path))
             self._contents, self._identity = contents, contents.identity
-        self._opened.touch(self)
+            self._arrivals = -1
+        if self._arrivals != self._opened.arrivals:
+            self._opened.touch(self)
+            self._arrivals = self._opened.arrivals
         return contents
 
     @property
@@ -180,7 +225,10 @@ class Segment:
     @property
     def size_bytes(self) -> int:
         """The size of the `.log` file; of a mapped one, as it was mapped."""
-        return self.contents.size
+        return self._size_of(self.contents)
+
+    def _size_of(self, contents: Contents) -> int:
+        return contents.size
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -257,7 +305,37 @@ class Segment:
         except FormatError as error:
             raise error.at(self.path, header.position) from None
 
+    def find(self, offset: int) -> FoundBatch | None:
+        """Return the batch that holds an offset, read and verified, where the index leads to it straight away.
+
+        Nothing but the bytes from an index entry to the batch is looked at. None says nothing: there may be a gap, or
+        damage, or an index that is missing or wrong; `batch_for` is not misled.
+        """
+        contents = self.contents
+        size = self._size_of(contents)
+        position, end = self.offset_index.surroundings(offset)
+        asked_bytes = max(min((end if end >= 0 else size) - position, _FIND_BYTES), _FIND_LEAST_BYTES)
+        while 0 <= position < size:
+            window = contents.window(position, min(asked_bytes, size - position))
+            found = find_batch(window.data, window.origin, position, size, offset)
+            if found is None:
+                return None
+            if not isinstance(found, int):
+                return FoundBatch(found, window) if self.base_offset <= found.base_offset <= offset else None
+            # More bytes are needed: the rest of a batch, or those after the window.
+            at = found - window.origin
+            needed_bytes = LOG_OVERHEAD + int.from_bytes(window.data[at + 8 : at + LOG_OVERHEAD], "big")
+            if found == position and needed_bytes <= asked_bytes:
+                # The file was cut.
+                return None
+            asked_bytes = max(needed_bytes, min(2 * asked_bytes, WINDOW_BYTES))
+            position = found
+        return None
+
     def _locate(self, offset: int) -> tuple[BatchHeader | None, int]:
+        near = self.find(offset)
+        if near is not None:
+            return near.header, near.header.position
         index, size = self.offset_index, self.size_bytes
         number = index.floor_entry_of_offset(offset)
         position = 0
@@ -294,7 +372,12 @@ class Segment:
         return self._locate(offset)[1]
 
     def slices(
-        self, position: int, end_position: int, slice_bytes: int, next_offset: int | None = None
+        self,
+        position: int,
+        end_position: int,
+        slice_bytes: int,
+        next_offset: int | None = None,
+        first_bytes: int | None = None,
     ) -> Iterator[LogSlice]:
         """Cut a range of whole batches into parts of about a size, one after the other.
 
@@ -303,10 +386,11 @@ class Segment:
             end_position: Where the last one ends.
             slice_bytes: About how many bytes a slice has at most.
             next_offset: Where the next segment begins, if the range goes up to it.
+            first_bytes: About how many bytes the first slice has, from which on they grow.
         """
         # All that it needs is open from here on: the files may be replaced or deleted meanwhile.
         whole = LogSlice(self.path, self.contents, position, end_position, self.base_offset, next_offset)
-        yield from cut_slice(whole, self.offset_index, slice_bytes)
+        yield from cut_slice(whole, self.offset_index, slice_bytes, first_bytes)
 
     # -- ends and times
 
@@ -330,9 +414,23 @@ class Segment:
 
     def _scan_end(self, position: int, next_offset: int) -> SegmentEnd:
         scan = self.scan(position, check_crc=True)
+        header = None
         for header in scan:
             next_offset = header.next_offset
+        if header is not None:
+            self._last_batch = _LastBatch(header.position, self._head_at(header.position)[: header.size_bytes])
         return SegmentEnd(scan.position, next_offset, scan.damage)
+
+    def _head_at(self, position: int) -> bytes:
+        """Return the first bytes of a batch, its offset and its checksum among them."""
+        window = self.contents.window(position, V2_HEADER_BYTES)
+        at = position - window.origin
+        return window.data[at : at + V2_HEADER_BYTES]
+
+    def _is_rewritten(self) -> bool:
+        """Whether the batch that was the last one is not there any more: its writer cut the file and went on."""
+        last = self._last_batch
+        return last is not None and not self._head_at(last.position).startswith(last.head)
 
     def assume_end(self, end: SegmentEnd, largest: TimestampOffset) -> None:
         """Take the end and the greatest timestamp from the program that has just written the file."""
@@ -434,6 +532,7 @@ class Segment:
         Raises:
             FileNotFoundError: The file is gone.
         """
+        before_ns = time.time_ns()
         known, status = self._end, self.path.stat()
         identity = status.st_dev, status.st_ino
         if self._contents is None and known is None:
@@ -442,11 +541,19 @@ class Segment:
             return False
         if identity != self._identity or known is None or status.st_size < known.position:
             self._identity = identity
-            return self._forget()
+            return self._forget(is_rewritten=True)
         if self.access is not Access.UNSTABLE:
             return self._forget() if status.st_size != known.position else False
+        modified_ns, end_then = self._settled
+        if status.st_mtime_ns == modified_ns and known is end_then:
+            return False
+        if self._is_rewritten():
+            return self._forget(is_rewritten=True)
         # What was verified stays. After it there may be more, also in a file of the same size: a preallocated one.
         if status.st_size == known.position or not any(self.contents.window(known.position, LOG_OVERHEAD).data):
+            if before_ns - status.st_mtime_ns > SETTLED_NS:
+                # What is written from now on has another time.
+                self._settled = status.st_mtime_ns, known
             return False
         self._offset_index = self._time_index = None
         self._end = end = self._scan_end(known.position, known.next_offset)
@@ -455,7 +562,10 @@ class Segment:
         self._largest = None
         return True
 
-    def _forget(self) -> bool:
+    def _forget(self, *, is_rewritten: bool = False) -> bool:
+        if is_rewritten:
+            self._rewritten += 1
+            self._last_batch = None
         if self.access is Access.STABLE:
             # Its writer appends to it, so it may cut it again.
             self.access = Access.UNSTABLE

@@ -1,0 +1,214 @@
+"""Finds one thing among many without reading the others: an entry of an index, a batch by offset, a record of a batch.
+
+    | entry | entry | entry |            the last one at or below a key, by bisection
+    | batch | batch | batch |            the first one that ends at or after an offset, from header to header
+    | record | record | record |         the one with an offset, from length to length
+
+Kafka: AbstractIndex, FileRecords.searchForOffsetFromPosition.
+"""
+
+import cython
+from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uintptr_t
+from cython.cimports.libc.string import memcmp
+from cython.cimports.odradek.records.kernels.wire import (
+    LOG_OVERHEAD,
+    OK,
+    V0_MIN,
+    BatchInfo,
+    crc32_function,
+    crc32c_function,
+    header_fields,
+    load_i32,
+    load_i64,
+    read_header,
+    read_varint,
+    read_varlong,
+)
+
+from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
+from odradek.records.header import BatchHeader
+
+_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
+_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
+
+_LAST_OFFSET_DELTA_END = cython.declare(cython.int, 27)
+"""Where in a v2 header ends what tells its last offset."""
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _floor(
+    base: cython.pointer(cython.const[cython.char]),
+    count: cython.Py_ssize_t,
+    entry_size: cython.Py_ssize_t,
+    wanted: cython.pointer(cython.const[cython.char]),
+    width: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    low: cython.Py_ssize_t = -1
+    high: cython.Py_ssize_t = count - 1
+    middle: cython.Py_ssize_t
+    while low < high:
+        middle = (low + high + 1) // 2
+        if memcmp(base + middle * entry_size, wanted, width) <= 0:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def floor_entry(data, count: cython.Py_ssize_t, entry_size: cython.Py_ssize_t, column: cython.Py_ssize_t, key: bytes):
+    """Return the number of the last entry whose column is at most `key`; -1 where there is none.
+
+    Args:
+        data: The entries, in order. Another thread may append to them: they are held only while this one runs.
+        count: How many there are, at most.
+        entry_size: How many bytes each has.
+        column: Where in an entry the bytes are that are compared with the key.
+        key: These bytes; big-endian integers that are not negative sort as their bytes do.
+    """
+    width: cython.Py_ssize_t = len(key)
+    wanted: cython.pointer(cython.const[cython.char]) = key
+    buffer: cython.Py_buffer
+    PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
+    # No Python code runs from here on to the release: who else appends to a bytearray finds it free.
+    base: cython.pointer(cython.const[cython.char]) = cython.cast(cython.pointer(cython.const[cython.char]), buffer.buf)
+    found: cython.Py_ssize_t = _floor(base + column, min(count, buffer.len // entry_size), entry_size, wanted, width)
+    PyBuffer_Release(cython.address(buffer))
+    return found
+
+
+def surrounding_positions(data, count: cython.Py_ssize_t, key: bytes):
+    """Return the positions between which the batch of an offset lies, by the entries of an offset index.
+
+    Args:
+        data: The entries; as in `floor_entry`.
+        count: How many there are, at most.
+        key: The relative offset, as an entry has it.
+
+    Returns:
+        The position of the last entry at or below the offset, 0 where there is none; and that of the second entry after
+        it, -1 where there is none.
+    """
+    if len(key) != 4:
+        raise ValueError(f"a relative offset has 4 bytes, not {len(key)}")
+    wanted: cython.pointer(cython.const[cython.char]) = key
+    buffer: cython.Py_buffer
+    PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
+    # As in `floor_entry`: no Python code runs up to the release.
+    base: cython.pointer(cython.const[uint8_t]) = cython.cast(cython.pointer(cython.const[uint8_t]), buffer.buf)
+    count = min(count, buffer.len // 8)
+    found: cython.Py_ssize_t = _floor(cython.cast(cython.pointer(cython.const[cython.char]), base), count, 8, wanted, 4)
+    position: int32_t = 0
+    end: int32_t = -1
+    if found >= 0:
+        position = load_i32(base + found * 8 + 4)
+    if found + 2 < count:
+        end = load_i32(base + (found + 2) * 8 + 4)
+    PyBuffer_Release(cython.address(buffer))
+    return position, end
+
+
+def find_batch(
+    data: cython.const[cython.uchar][::1], origin: int64_t, position: int64_t, end: int64_t, offset: int64_t
+):
+    """Return the first batch whose last offset is at or above an offset. Its checksum is verified, no other one is.
+
+    Args:
+        data: Bytes of a file.
+        origin: The position that they start at.
+        position: Where a batch begins, among them.
+        end: Where the batches end, in the file.
+        offset: The offset.
+
+    Returns:
+        The header; or the position of a batch, where more bytes are needed to tell; or None, where that is `end`, or
+        the bytes there are no batch.
+    """
+    if position < origin or position > end:
+        raise ValueError(f"position {position} is not between {origin} and {end}")
+    info: BatchInfo
+    size: int64_t
+    last_offset: int64_t
+    left: int64_t
+    stop: int64_t = min(end, origin + data.shape[0])
+    p: cython.pointer(cython.const[uint8_t])
+    while position < stop:
+        left = stop - position
+        if left < _LAST_OFFSET_DELTA_END:
+            return position if stop < end else None
+        p = cython.cast(cython.pointer(cython.const[uint8_t]), cython.address(data[0])) + (position - origin)
+        size = load_i32(p + 8)
+        if size < V0_MIN:
+            return None
+        size += LOG_OVERHEAD
+        if size > end - position:
+            return None
+        last_offset = load_i64(p)
+        if p[16] >= 2:
+            last_offset += load_i32(p + 23)
+        if last_offset < offset:
+            position += size
+            continue
+        if size > left:
+            return position
+        if (
+            read_header(
+                p,
+                left,
+                cython.address(info),
+                cython.cast(crc32c_function, _crc32c_address),
+                cython.cast(crc32_function, _crc32_address),
+            )
+            != OK
+        ):
+            return None
+        info.position = position
+        return tuple.__new__(BatchHeader, header_fields(cython.address(info)))
+    return position if position < end else None
+
+
+def find_record(
+    data: cython.const[cython.uchar][::1], position: cython.Py_ssize_t, end: cython.Py_ssize_t, offset_delta: int32_t
+):
+    """Return where a record of a v2 batch stands.
+
+    Args:
+        data: The bytes that hold its uncompressed records section.
+        position: Where the section starts.
+        end: Where it ends.
+        offset_delta: The record's.
+
+    Returns:
+        Its first position and the one after its last; None where there is no such record, or a damaged one before it.
+    """
+    if end > data.shape[0] or position < 0 or position > end:
+        raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
+    if position == end:
+        return None
+    start: cython.pointer(cython.const[uint8_t]) = cython.cast(
+        cython.pointer(cython.const[uint8_t]), cython.address(data[0])
+    )
+    p: cython.pointer(cython.const[uint8_t]) = start + position
+    stop: cython.pointer(cython.const[uint8_t]) = start + end
+    rest: cython.pointer(cython.const[uint8_t])
+    record_end: cython.pointer(cython.const[uint8_t])
+    length: int32_t = 0
+    timestamp_delta: int64_t = 0
+    found: int32_t = 0
+    while p < stop:
+        rest = read_varint(p, stop, cython.address(length))
+        if rest == cython.NULL or length < 6 or length > stop - rest:
+            return None
+        record_end = rest + length
+        rest = read_varlong(rest + 1, record_end, cython.address(timestamp_delta))
+        if rest == cython.NULL:
+            return None
+        rest = read_varint(rest, record_end, cython.address(found))
+        if rest == cython.NULL:
+            return None
+        if found == offset_delta:
+            return (p - start, record_end - start)
+        p = record_end
+    return None

@@ -1,0 +1,189 @@
+"""A reader that is refreshed again and again knows what one knows that looks for the first time."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+import odradek
+from odradek.records import Record
+from odradek.records.builder import build_batch
+from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.segment.segment_scan import SegmentScan
+
+TIME = 1_700_000_000_000
+PRODUCERS = 3
+
+
+def known(log: ReadOnlyLog) -> tuple[object, ...]:
+    start, end = log.log_start_offset, log.log_end_offset
+    return (
+        start,
+        end,
+        log.last_stable_offset,
+        log.aborted_transactions(start, end),
+        list(log.read()),
+        list(log.read(isolation="read_committed")),
+        [segment.base_offset for segment in log.segments],
+    )
+
+
+def check(kept: ReadOnlyLog) -> None:
+    kept.refresh()
+    with ReadOnlyLog(kept.path) as fresh:
+        assert known(kept) == known(fresh)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_beside_a_writer(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    config = {
+        "cleanup.policy": "compact,delete",
+        "min.cleanable.dirty.ratio": "0",
+        "retention.ms": "-1",
+        "internal.segment.bytes": "1500",
+        "preallocate": str(seed % 2 == 0).lower(),
+    }
+    logs = odradek.open(tmp_path)
+    logs.create_topic("t", config=config)
+    kept = ReadOnlyLog(tmp_path / "t-0")
+    sequences = [0] * PRODUCERS
+    is_open = [False] * PRODUCERS
+    for _ in range(80):
+        log = logs["t", 0]
+        producer = rng.randrange(PRODUCERS)
+        action = rng.choices(
+            ["append", "data", "end", "roll", "compact", "delete", "reopen"], [3, 6, 4, 1, 0.5, 0.5, 0.5]
+        )[0]
+        records = [Record(b"%d" % rng.randrange(9), b"v" * rng.randrange(90), timestamp=TIME) for _ in range(2)]
+        if action == "append":
+            log.append(records)
+        elif action == "data":
+            batch = build_batch(
+                records,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=sequences[producer],
+                is_transactional=True,
+            )
+            log.append_batches(bytearray(batch))
+            sequences[producer] += len(records)
+            is_open[producer] = True
+        elif action == "end" and is_open[producer]:
+            log.end_transaction(producer, 0, commit=rng.random() < 0.5)
+            is_open[producer] = False
+        elif action == "roll":
+            log.roll()
+        elif action == "compact":
+            logs.maintain()
+        elif action == "delete" and rng.random() < 0.5:
+            log.delete_records(rng.randint(log.log_start_offset, log.log_end_offset))
+            log.delete_old_segments()
+        elif action == "reopen":
+            logs.close()
+            if rng.random() < 0.5:
+                check(kept)
+            logs = odradek.open(tmp_path)
+        if rng.random() < 0.7:
+            check(kept)
+    logs.close()
+    check(kept)
+    kept.close()
+
+
+def encoded(base_offset: int, producer_id: int, text: bytes) -> bytes:
+    return build_batch(
+        [Record(b"k", text, timestamp=TIME)],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=base_offset,
+        is_transactional=True,
+    )
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("longer", [0, 1, 5])
+def test_a_file_that_was_cut_and_appended_to_between_two_looks(longer: int, waits: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    path = folder / f"{0:020d}.log"
+    path.write_bytes(b"".join(encoded(offset, 1, b"old") for offset in range(6)))
+    with ReadOnlyLog(folder) as kept:
+        assert (kept.last_stable_offset, kept.log_end_offset) == (0, 6)
+        if waits:
+            time.sleep(0.15)  # a change in the same tick of the clock cannot be told by its time
+            kept.refresh()
+        with path.open("r+b") as file:
+            file.truncate(len(encoded(0, 1, b"old")))
+            file.seek(0, os.SEEK_END)
+            file.write(b"".join(encoded(offset, 2, b"new") for offset in range(1, 6 + longer)))
+        check(kept)
+        assert [record.value for record in kept.read()] == [b"old"] + [b"new"] * (5 + longer)
+        transactions = kept.aborted_transactions(0, 100)
+        assert transactions == []
+
+
+def test_the_transactions_are_read_on_from_where_they_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        log = logs["t", 0]
+        for _ in range(300):
+            log.append([Record(b"k", b"v" * 100)])
+        reader = ReadOnlyLog(tmp_path / "t-0")
+        assert reader.end_offset("read_committed") == 300
+        scanned: list[int] = []
+        begin = SegmentScan.__init__
+
+        def noting(scan: SegmentScan, path: Path, contents: object, position: int, end: int, **how: object) -> None:
+            scanned.append(end - position)
+            begin(scan, path, contents, position, end, **how)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(SegmentScan, "__init__", noting)
+        for number in range(5):
+            log.append([Record(b"k", b"v" * 100)])
+            if number == 3:
+                log.roll()
+            reader.refresh()
+            assert reader.end_offset("read_committed") == 301 + number
+        assert sum(scanned) < 20_000 < reader.size_bytes
+
+
+def test_an_empty_poll_opens_and_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t", config={"internal.segment.bytes": "200"})
+        log = logs["t", 0]
+        for _ in range(50):
+            log.append([Record(b"k", b"v" * 100)])
+        time.sleep(0.15)  # what was changed just now is looked at again: a clock's ticks are coarse
+        reader = ReadOnlyLog(tmp_path / "t-0")
+        reader.end_offset("read_committed")
+        reader.refresh()
+        calls: list[str] = []
+        with monkeypatch.context() as patched:
+            for name in ("open", "pread", "scandir"):
+                patched.setattr(os, name, lambda *_, name=name, **__: calls.append(name))
+            reader.refresh()
+            assert list(reader.read(50, isolation="read_committed")) == []
+        assert calls == []
+
+
+def test_a_marker_that_ends_a_transaction_begun_before_the_last_look(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        log = logs["t", 0]
+        log.append_batches(bytearray(encoded(0, 1, b"v")))
+        reader = ReadOnlyLog(tmp_path / "t-0")
+        assert reader.last_stable_offset == 0
+        log.roll()
+        reader.refresh()
+        assert reader.last_stable_offset == 0
+        log.end_transaction(1, 0, commit=False)
+        reader.refresh()
+        assert reader.last_stable_offset == 2
+        assert [found.first_offset for found in reader.aborted_transactions(0, 2)] == [0]
+        assert list(reader.read(isolation="read_committed")) == []
