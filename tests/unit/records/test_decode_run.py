@@ -1,4 +1,4 @@
-"""Consecutive batches that are decoded together: the same records as batch by batch, up to the first that needs more."""
+"""Consecutive batches that are decoded together: the same records as one by one, up to a batch that needs more."""
 
 from __future__ import annotations
 
