@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def sqlite_of(directory: Path) -> Iterator[dict[str, Callable[[int], object]]]:
 def lmdb_of(directory: Path) -> Iterator[dict[str, Callable[[int], object]]]:
     """Give the same of LMDB, where its package is installed."""
     try:
-        import lmdb
+        lmdb = import_module("lmdb")
     except ImportError:
         yield {}
         return
