@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from odradek.records.compression import Codec, compress
@@ -64,6 +64,10 @@ class BatchOptions:
         is_control: Whether this is a control batch.
         partition_leader_epoch: The epoch of the leader that appends; -1 if it is not known (a producer's batch).
         delete_horizon_ms: When its tombstones may be removed, in ms; None if the cleaner has not met them yet.
+        attributes: The attributes of the batch, as these options make them.
+
+    Raises:
+        ValueError: The options contradict each other.
     """
 
     codec: int = Codec.NONE
@@ -77,14 +81,24 @@ class BatchOptions:
     is_control: bool = False
     partition_leader_epoch: int = -1
     delete_horizon_ms: int | None = None
+    attributes: int = field(init=False)
+    _encoder_fields: tuple[int, int, int, int, int, int, int] = field(init=False, repr=False, compare=False)
 
-    @property
-    def attributes(self) -> int:
-        """The attributes of the batch.
+    def __post_init__(self) -> None:
+        attributes = self._attributes()
+        fields = (
+            attributes,
+            NO_TIMESTAMP if self.append_time_ms is None else self.append_time_ms,
+            NO_TIMESTAMP if self.delete_horizon_ms is None else self.delete_horizon_ms,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.partition_leader_epoch,
+        )
+        object.__setattr__(self, "attributes", attributes)
+        object.__setattr__(self, "_encoder_fields", fields)
 
-        Raises:
-            ValueError: The options contradict each other.
-        """
+    def _attributes(self) -> int:
         attributes = int(Codec(self.codec))
         if self.timestamp_type == "LogAppendTime":
             if self.append_time_ms is None or self.append_time_ms < 0:
@@ -106,15 +120,7 @@ class BatchOptions:
 
     def encoder(self) -> BatchEncoder:
         """Return a kernel that writes batches with these fields; base_sequence goes on from batch to batch."""
-        return BatchEncoder(
-            self.attributes,
-            NO_TIMESTAMP if self.append_time_ms is None else self.append_time_ms,
-            NO_TIMESTAMP if self.delete_horizon_ms is None else self.delete_horizon_ms,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
-            self.partition_leader_epoch,
-        )
+        return BatchEncoder(*self._encoder_fields)
 
 
 def _finish(batch: bytes, options: BatchOptions) -> bytes:

@@ -23,7 +23,7 @@ from odradek.errors import (
     UnsupportedMagicError,
 )
 from odradek.records.header import CODEC_MASK, LOG_OVERHEAD, V2_HEADER_BYTES, BatchHeader
-from odradek.records.kernels.batches import walk_batches
+from odradek.records.kernels.batches import BatchTable, walk_batches
 
 _V2_FIELDS = struct.Struct(">Ihiqqqhii")
 MAX_CODEC = 4
@@ -154,6 +154,14 @@ class BatchScan:
         self.damage: FormatError | None = None
 
     def __iter__(self) -> Iterator[BatchHeader]:
+        for table in self.tables():
+            for index in range(len(table)):
+                header = table.header(index)
+                self.position = header.end_position
+                yield header
+
+    def tables(self) -> Iterator[BatchTable]:
+        """Yield the headers in tables of up to `CHUNK_BATCHES`, for the kernels that take a table."""
         chunk_batches = 1
         while self.damage is None and self.position < self._end:
             table = walk_batches(
@@ -166,10 +174,7 @@ class BatchScan:
                 self.next_offset,
                 self._transactional,
             )
-            for index in range(len(table)):
-                header = table.header(index)
-                self.position = header.end_position
-                yield header
+            yield table
             self.position, self.next_offset = table.stop_position, table.stop_offset
             chunk_batches = min(chunk_batches * _CHUNK_GROWTH, CHUNK_BATCHES)
             if table.stop not in (Status.OK, Status.END):

@@ -33,12 +33,16 @@ class WritableFile:
 
     def write_at(self, position: int, data: Buffer) -> None:
         """Write all of `data` from `position` on; the file grows if necessary."""
-        view = memoryview(data).cast("B")
-        while view:
-            written = os.pwrite(self._descriptor, view, position)
-            position += written
-            view = view[written:]
-        self.size = max(self.size, position)
+        written = os.pwrite(self._descriptor, data, position)
+        position += written
+        if written != len(data):
+            view = memoryview(data).cast("B")[written:]
+            while view:
+                written = os.pwrite(self._descriptor, view, position)
+                position += written
+                view = view[written:]
+        if position > self.size:
+            self.size = position
 
     def truncate(self, size: int) -> None:
         """Cut the file, or grow it with zeros."""

@@ -7,8 +7,8 @@ Source in Kafka: `ProducerBatch`, `LogAppendInfo`, `LogValidator`.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -25,14 +25,11 @@ from odradek.records.builder import BatchOptions, encode_rows
 from odradek.records.compression import Codec
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.batches import walk_batches
-from odradek.records.kernels.objects import Record, unchecked_record
+from odradek.records.kernels.objects import Record
 from odradek.records.kernels.rows import ObjectRows
 from odradek.records.scan import Status, damage_at
 
 _SMALLEST_BATCH_BYTES = 26
-_OFFSET = struct.Struct(">q")
-_EPOCH = struct.Struct(">i")
-_EPOCH_POSITION = 12
 
 
 class AppendResult(NamedTuple):
@@ -65,79 +62,77 @@ def headers_of(data: Buffer, *, check_crc: bool = True) -> list[BatchHeader]:
     return [table.header(number) for number in range(len(table))]
 
 
-def _with_time(record: Record, now_ms: int) -> Record:
-    if record.timestamp is not None:
-        return record
-    return unchecked_record(record.key, record.value, record.headers, now_ms)
-
-
-def build_batches(records: Iterable[Record], rules: AppendRules, *, now_ms: int) -> bytearray:
-    """Turn records into batches, numbered from 0 on.
-
-    A record without a timestamp gets the time of the append, as a producer would give it.
+class BatchBuilder:
+    """Turns records into batches, as one topic requires. Any thread may use it.
 
     Args:
-        records: At least one record; their offsets are ignored.
         rules: What the topic requires.
-        now_ms: The current time, in ms.
 
-    Raises:
-        InvalidRecordError: There is no record, or the topic does not accept one.
-        InvalidTimestampError: A timestamp is too far from the clock.
-        RecordTooLargeError: A record does not fit into `max.message.bytes`.
+    Attributes:
+        stamps: Whether records get the time of their append.
     """
-    given = [_with_time(record, now_ms) for record in records]
-    if not given:
-        raise InvalidRecordError("there is no record to append")
-    check_objects(given, rules, now_ms)
-    limit = rules.max_message_bytes
-    codec = Codec.NONE if rules.codec is None else Codec(rules.codec)
-    # Data that cannot be compressed grows a little.
-    uncompressed_limit = limit if codec is Codec.NONE else max(1, limit - limit // 100 - 128)
-    options = BatchOptions(
-        codec=codec,
-        level=rules.level,
-        timestamp_type=rules.timestamp_type,
-        append_time_ms=now_ms if rules.stamps else None,
-    )
-    built = bytearray()
-    try:
-        for block in encode_rows(ObjectRows(given, False), options, max_batch_bytes=uncompressed_limit):
-            # A batch exceeds the limit that the encoder was given only if it holds a single record.
-            if len(block) > limit:
-                _check_sizes(block, limit)
-            built += block
-    except OverflowError as error:
-        raise InvalidTimestampError(f"a timestamp does not fit into 64 bits: {error}") from error
-    except ValueError as error:
-        raise InvalidRecordError(str(error)) from error
-    return built
+
+    def __init__(self, rules: AppendRules) -> None:
+        self.stamps = rules.stamps
+        self._rules = rules
+        codec = Codec.NONE if rules.codec is None else Codec(rules.codec)
+        self._is_compressed = codec is not Codec.NONE
+        self._options = BatchOptions(
+            codec=codec,
+            level=rules.level,
+            timestamp_type=rules.timestamp_type,
+            append_time_ms=0 if rules.stamps else None,
+        )
+        limit = rules.max_message_bytes
+        # Data that cannot be compressed grows a little.
+        self._uncompressed_limit = limit if codec is Codec.NONE else max(1, limit - limit // 100 - 128)
+
+    def build(self, records: list[Record], now_ms: int) -> bytearray:
+        """Return records as batches, numbered from 0 on.
+
+        A record without a timestamp gets the time of the append, as a producer would give it.
+
+        Args:
+            records: At least one record; their offsets are ignored.
+            now_ms: The current time, in ms.
+
+        Raises:
+            InvalidRecordError: There is no record, or the topic does not accept one.
+            InvalidTimestampError: A timestamp is too far from the clock.
+            RecordTooLargeError: A record does not fit into `max.message.bytes`.
+        """
+        if not records:
+            raise InvalidRecordError("there is no record to append")
+        rules = self._rules
+        options = replace(self._options, append_time_ms=now_ms) if self.stamps else self._options
+        try:
+            rows = ObjectRows(records, False, now_ms)
+        except OverflowError as error:
+            check_objects(records, rules, now_ms)
+            raise InvalidTimestampError(f"a timestamp does not fit into 64 bits: {error}") from error
+        if rows.has_timestamps or rules.compacted:
+            check_objects(records, rules, now_ms)
+        max_bytes, limit = self._uncompressed_limit, rules.max_message_bytes
+        try:
+            if self._is_compressed:
+                built = bytearray().join(encode_rows(rows, options, max_batch_bytes=max_bytes))
+            else:
+                built = options.encoder().encode_all(rows, max_bytes)
+        except ValueError as error:
+            raise InvalidRecordError(str(error)) from error
+        # A batch exceeds the limit that the encoder was given only if it holds a single record.
+        if len(built) > limit:
+            _check_sizes(built, limit)
+        return built
 
 
-def _check_sizes(block: bytes, limit: int) -> None:
-    for header in headers_of(block, check_crc=False):
+def _check_sizes(built: bytearray, limit: int) -> None:
+    for header in headers_of(built, check_crc=False):
         if header.size_bytes > limit:
             raise RecordTooLargeError(
                 f"the batch of record {header.base_offset} has {header.size_bytes} bytes, "
                 f"above max.message.bytes of {limit}"
             )
-
-
-def numbered(built: bytearray, base_offset: int, leader_epoch: int) -> list[BatchHeader]:
-    """Give batches that are numbered from 0 their offsets in the log and their leader epoch, in place.
-
-    Args:
-        built: The batches. Their checksums do not cover the fields that change.
-        base_offset: The offset of the first record.
-        leader_epoch: The leader epoch that they are written in.
-
-    Returns:
-        Their headers.
-    """
-    for header in headers_of(built, check_crc=False):
-        _OFFSET.pack_into(built, header.position, base_offset + header.base_offset)
-        _EPOCH.pack_into(built, header.position + _EPOCH_POSITION, leader_epoch)
-    return headers_of(built, check_crc=False)
 
 
 def in_segments(headers: Sequence[BatchHeader], segment_bytes: int) -> Iterator[list[BatchHeader]]:

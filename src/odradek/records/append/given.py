@@ -7,14 +7,11 @@ from collections.abc import Iterable
 from typing_extensions import Buffer
 
 from odradek.arguments import given_text
-from odradek.records.kernels.objects import Record
+from odradek.records.kernels.objects import Record, are_records
 from odradek.records.timestamps import Time
 
 Headers = Iterable[tuple[str, Buffer | None]]
 """Pairs of a name and bytes or None, in order; names may repeat."""
-
-
-_RECORDS = frozenset({Record})
 
 
 def given_records(
@@ -38,10 +35,13 @@ def given_records(
         raise TypeError("append takes records, or the parts of one (key=, value=, ...), not both")
     if isinstance(records, Record):
         return [records]
-    if isinstance(records, (str, bytes, bytearray, memoryview)) or not isinstance(records, Iterable):
+    if isinstance(records, (str, bytes, bytearray, memoryview)):
+        raise _no_record(records)
+    # The check by the abstract class costs as much as the rest of this function.
+    if not isinstance(records, list) and not isinstance(records, Iterable):
         raise _no_record(records)
     given = list(records)
-    if not _RECORDS.issuperset(map(type, given)):
+    if not are_records(given):
         raise _no_record(next(one for one in given if type(one) is not Record))
     return given
 

@@ -7,7 +7,8 @@ Kafka: FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch.
 """
 
 import cython
-from cython.cimports.libc.stdint import int64_t, uint8_t, uintptr_t
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uintptr_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.odradek.records.kernels.wire import (
     BAD_ORDER,
@@ -20,6 +21,8 @@ from cython.cimports.odradek.records.kernels.wire import (
     crc32c_function,
     header_fields,
     read_header,
+    store_i32,
+    store_i64,
 )
 
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
@@ -33,13 +36,6 @@ _crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 @cython.cclass
 class BatchTable:
     """The headers of consecutive batches."""
-
-    _rows: cython.pointer(BatchInfo)
-    _count: cython.Py_ssize_t
-    _capacity: cython.Py_ssize_t
-    status: cython.int
-    next_position: int64_t
-    next_offset: int64_t
 
     def __cinit__(self):
         self._rows = cython.NULL
@@ -156,3 +152,37 @@ def walk_batches(
     with cython.nogil:
         table.status = table._walk(base, origin, position, end, limit, crc32c, crc32, transactional)
     return table
+
+
+def number_batches(batches: bytearray, base_offset: int64_t, leader_epoch: int32_t):
+    """Give v2 batches that are numbered from 0 their offsets in the log and their leader epoch, in place.
+
+    Args:
+        batches: Whole batches. Their checksums do not cover the fields that change.
+        base_offset: The offset of the first record.
+        leader_epoch: The epoch that they are written in.
+
+    Returns:
+        Their headers.
+
+    Raises:
+        ValueError: The bytes are not v2 batches.
+    """
+    headers: list = []
+    base: cython.pointer(uint8_t) = cython.cast(cython.pointer(uint8_t), PyByteArray_AS_STRING(batches))
+    end: int64_t = PyByteArray_GET_SIZE(batches)
+    info: BatchInfo
+    info.position = 0
+    while info.position < end:
+        if (
+            read_header(base + info.position, end - info.position, cython.address(info), cython.NULL, cython.NULL) != OK
+            or info.magic != 2
+        ):
+            raise ValueError(f"there is no v2 batch at byte {info.position}")
+        info.base_offset += base_offset
+        info.partition_leader_epoch = leader_epoch
+        store_i64(base + info.position, info.base_offset)
+        store_i32(base + info.position + 12, leader_epoch)
+        headers.append(tuple.__new__(BatchHeader, header_fields(cython.address(info))))
+        info.position += info.size_bytes
+    return headers

@@ -7,8 +7,9 @@ Sources: Kafka's DefaultRecord, DefaultRecordBatch, MemoryRecordsBuilder.
 """
 
 import cython
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cython.cimports.libc.stdint import INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uintptr_t
+from cython.cimports.libc.stdint import INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uintptr_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy
 from cython.cimports.odradek.records.kernels.rows import (
@@ -336,19 +337,14 @@ class BatchEncoder:
         Raises:
             ValueError: A row cannot be encoded.
         """
-        status: cython.int
         base: int64_t = -1 if base_offset is None else base_offset
         if start < 0 or start > rows.count:
             raise ValueError(f"row {start} is not within {rows.count} rows")
         with cython.nogil:
-            status = self._measure(rows, start, base, first_offset, max_batches, max_records, max_bytes, max_output)
-        self._ended = status
-        if status == OUT_OF_MEMORY:
-            raise MemoryError
-        if status >= END_ERROR:
-            raise ValueError(f"record {self._next_row} cannot be written: {_REASONS[status]}")
-        if status == END_OFFSET and self._plan[self._planned - 1].rows == 0:
-            raise ValueError(f"record {self._next_row} cannot be written: its offset delta takes more than 32 bits")
+            self._ended = self._measure(
+                rows, start, base, first_offset, max_batches, max_records, max_bytes, max_output
+            )
+        self._check()
         if self._planned == 0:
             return (b"", start, first_offset)
         output = PyBytes_FromStringAndSize(cython.NULL, self._output)
@@ -356,6 +352,39 @@ class BatchEncoder:
         with cython.nogil:
             self._write(rows, start, p)
         return (output, self._next_row, self._plan[self._planned - 1].last_offset + 1)
+
+    def encode_all(self, rows: Rows, max_bytes: int64_t):
+        """Encode all rows as batches without gaps, from offset 0 on.
+
+        Args:
+            rows: Where they come from; they have no offsets of their own.
+            max_bytes: How many bytes a batch may have; one record is always taken.
+
+        Returns:
+            The batches, in memory that can be written to.
+
+        Raises:
+            ValueError: A row cannot be encoded.
+        """
+        with cython.nogil:
+            self._ended = self._measure(rows, 0, -1, 0, INT64_MAX, INT32_MAX, max_bytes, INT64_MAX)
+        self._check()
+        output = PyByteArray_FromStringAndSize(cython.NULL, self._output)
+        p: Room = cython.cast(Room, PyByteArray_AS_STRING(output))
+        with cython.nogil:
+            self._write(rows, 0, p)
+        return output
+
+    @cython.cfunc
+    def _check(self):
+        """Raise if the plan ended at a row that cannot be encoded."""
+        status: cython.int = self._ended
+        if status == OUT_OF_MEMORY:
+            raise MemoryError
+        if status >= END_ERROR:
+            raise ValueError(f"record {self._next_row} cannot be written: {_REASONS[status]}")
+        if status == END_OFFSET and self._plan[self._planned - 1].rows == 0:
+            raise ValueError(f"record {self._next_row} cannot be written: its offset delta takes more than 32 bits")
 
 
 @cython.cfunc

@@ -9,14 +9,27 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
-from cython.cimports.odradek.records.kernels.wire import read_varint, read_varlong
+from cython.cimports.odradek.records.kernels.batches import BatchTable
+from cython.cimports.odradek.records.kernels.wire import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
+    V2_HEADER,
+    BatchInfo,
+    read_varint,
+    read_varlong,
+)
 
 from odradek.arguments import given_text
 from odradek.html_table import html_table
 from odradek.records.timestamps import timestamp_ms
 
 
+# The fields of a record are bytes, numbers and text, so no record is part of a reference cycle: the garbage collector,
+# which would visit millions of records again and again, need not know of them.
 @cython.final
+@cython.no_gc
 @cython.cclass
 class Record:
     """One record of a log, or one to be appended.
@@ -52,7 +65,7 @@ class Record:
             raise TypeError(
                 f"a record's timestamp_type is CreateTime, LogAppendTime or None, not {given_text(timestamp_type)}"
             )
-        self.timestamp_type = timestamp_type
+        self.timestamp_type = timestamp_type if timestamp_type is None else str.__str__(timestamp_type)
 
     def _fields(self):
         return (self.key, self.value, self.headers, self.timestamp, self.offset, self.timestamp_type)
@@ -97,6 +110,14 @@ def unchecked_record(key, value, headers, timestamp, offset=None, timestamp_type
     return record
 
 
+def are_records(items: list):
+    """Return whether a list holds records only."""
+    for item in items:
+        if type(item) is not Record:
+            return False
+    return True
+
+
 _SHOWN_BYTES = 60
 
 
@@ -108,7 +129,7 @@ def _short(value):
 
 def _checked_bytes(what, value):
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
+        return bytes(memoryview(value))
     advice = ": encode it, as text.encode() does" if isinstance(value, str) else ""
     raise TypeError(f"a record's {what} is bytes or None, not {given_text(value)}{advice}")
 
@@ -125,6 +146,8 @@ def _checked_headers(headers):
         name, value = pair
         if not isinstance(name, str):
             raise TypeError(f"the name of a record's header is a str, not {given_text(name)}")
+        if type(name) is not str:
+            name = str.__str__(name)
         if value is not None and type(value) is not bytes:
             value = _checked_bytes(f"header {name!r}", value)
         checked.append((name, value))
@@ -142,8 +165,17 @@ def _bytes_at(p: cython.pointer(cython.const[uint8_t]), size: int32_t):
     return PyBytes_FromStringAndSize(cython.cast(cython.pointer(cython.const[cython.char]), p), size)
 
 
-def decode_records(
-    data: cython.const[cython.uchar][::1],
+@cython.cfunc
+def _start(data: cython.const[cython.uchar][::1]) -> cython.pointer(cython.const[uint8_t]):
+    if data.shape[0] == 0:
+        return cython.NULL
+    return cython.cast(cython.pointer(cython.const[uint8_t]), cython.address(data[0]))
+
+
+@cython.cfunc
+def _decode(
+    records: list,
+    start: cython.pointer(cython.const[uint8_t]),
     position: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
     records_count: int32_t,
@@ -152,31 +184,11 @@ def decode_records(
     append_timestamp,
     timestamp_type,
 ):
-    """Decode the uncompressed records section of a v2 batch.
-
-    Args:
-        data: The bytes that hold the section.
-        position: Where it starts.
-        end: Where it ends.
-        records_count: As the header says.
-        base_offset: As the header says.
-        base_timestamp: As the header says.
-        append_timestamp: The header's max_timestamp where the batch is LogAppendTime, else None.
-        timestamp_type: The text that every record gets.
-
-    Returns:
-        The records; or, where they contradict the header, the position and the reason.
-    """
-    if end > data.shape[0] or position < 0 or position > end:
-        raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
-    records: list = []
+    """Add the records of a batch to a list; return None, or the position and the reason if they are refused."""
     if position == end:
-        return records if records_count == 0 else (position, f"{records_count} records in no bytes")
+        return None if records_count == 0 else (position, f"{records_count} records in no bytes")
     if cython.cast(int64_t, records_count) * 7 > end - position:
         return (position, f"{records_count} records in {end - position} bytes")
-    start: cython.pointer(cython.const[uint8_t]) = cython.cast(
-        cython.pointer(cython.const[uint8_t]), cython.address(data[0])
-    )
     p: cython.pointer(cython.const[uint8_t]) = start + position
     stop: cython.pointer(cython.const[uint8_t]) = start + end
     record_end: cython.pointer(cython.const[uint8_t])
@@ -260,4 +272,105 @@ def decode_records(
         records.append(record)
     if p != stop:
         return (p - start, f"{stop - p} bytes after the last of {records_count} records")
-    return records
+    return None
+
+
+def decode_records(
+    data: cython.const[cython.uchar][::1],
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    records_count: int32_t,
+    base_offset: int64_t,
+    base_timestamp: int64_t,
+    append_timestamp,
+    timestamp_type,
+):
+    """Decode the uncompressed records section of a v2 batch.
+
+    Args:
+        data: The bytes that hold the section.
+        position: Where it starts.
+        end: Where it ends.
+        records_count: As the header says.
+        base_offset: As the header says.
+        base_timestamp: As the header says.
+        append_timestamp: The header's max_timestamp where the batch is LogAppendTime, else None.
+        timestamp_type: The text that every record gets.
+
+    Returns:
+        The records; or, where they contradict the header, the position and the reason.
+    """
+    if end > data.shape[0] or position < 0 or position > end:
+        raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
+    records: list = []
+    refused = _decode(
+        records,
+        _start(data),
+        position,
+        end,
+        records_count,
+        base_offset,
+        base_timestamp,
+        append_timestamp,
+        timestamp_type,
+    )
+    return records if refused is None else refused
+
+
+def decode_run(
+    table: BatchTable,
+    number: cython.Py_ssize_t,
+    data: cython.const[cython.uchar][::1],
+    origin: int64_t,
+    next_offset: int64_t,
+    takes_transactions: cython.bint,
+    most: cython.Py_ssize_t,
+):
+    """Decode consecutive batches that need nothing else: v2, not compressed, no control records, no offset missing.
+
+    Args:
+        table: The headers of consecutive batches, as `walk_batches` read them from the same bytes.
+        number: The first of them.
+        data: The bytes.
+        origin: The position that `data` starts at: that of the positions in the table.
+        next_offset: The offset that the first batch must begin with.
+        takes_transactions: Whether transactional batches may be decoded: none of them was aborted.
+        most: The number of records after which no further batch is begun.
+
+    Returns:
+        The records, the number of the first batch that was not decoded, and the offset after the last one that was.
+        A batch whose records contradict its header is not decoded.
+    """
+    records: list = []
+    info: cython.pointer(BatchInfo)
+    good: cython.Py_ssize_t
+    if number < 0:
+        raise IndexError(number)
+    while number < table._count and len(records) < most:
+        info = cython.address(table._rows[number])
+        if info.magic != 2 or info.attributes & (CODEC_MASK | CONTROL_FLAG) or info.base_offset != next_offset:
+            break
+        if info.attributes & TRANSACTIONAL_FLAG and not takes_transactions:
+            break
+        if info.position < origin or info.position + info.size_bytes - origin > data.shape[0]:
+            raise ValueError(
+                f"the batch at position {info.position} is not within {data.shape[0]} bytes from {origin} on"
+            )
+        good = len(records)
+        refused = _decode(
+            records,
+            _start(data),
+            info.position - origin + V2_HEADER,
+            info.position - origin + info.size_bytes,
+            info.records_count,
+            info.base_offset,
+            info.base_timestamp,
+            info.max_timestamp if info.attributes & LOG_APPEND_TIME_FLAG else None,
+            "LogAppendTime" if info.attributes & LOG_APPEND_TIME_FLAG else "CreateTime",
+        )
+        if refused is not None:
+            del records[good:]
+            break
+        next_offset = info.last_offset + 1
+        number += 1
+    return (records, number, next_offset)

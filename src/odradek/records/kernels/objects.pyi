@@ -1,7 +1,9 @@
 from collections.abc import Iterable
+from typing import Any
 
 from typing_extensions import Buffer
 
+from odradek.records.kernels.batches import BatchTable
 from odradek.records.timestamps import Time
 
 class Record:
@@ -31,6 +33,7 @@ def unchecked_record(
     offset: int | None = None,
     timestamp_type: str | None = None,
 ) -> Record: ...
+def are_records(items: list[Any]) -> bool: ...
 def decode_records(
     data: Buffer,
     position: int,
@@ -41,3 +44,12 @@ def decode_records(
     append_timestamp: int | None,
     timestamp_type: str | None,
 ) -> list[Record] | tuple[int, str]: ...
+def decode_run(
+    table: BatchTable,
+    number: int,
+    data: Buffer,
+    origin: int,
+    next_offset: int,
+    takes_transactions: bool,
+    most: int,
+) -> tuple[list[Record], int, int]: ...

@@ -59,12 +59,23 @@ def _as_bytes(data, what, keep: list):
 @cython.final
 @cython.cclass
 class ObjectRows(Rows):
-    """Records that are `Record` objects."""
+    """Records that are `Record` objects.
+
+    Args:
+        records: The records.
+        keep_offsets: Whether they have offsets that are to be kept.
+        default_timestamp: What a record without a timestamp gets.
+
+    Attributes:
+        has_timestamps: Whether a record has a timestamp of its own.
+    """
+
+    has_timestamps = cython.declare(cython.bint, visibility="readonly")
 
     _table: cython.pointer(Row)
     _keep: list
 
-    def __cinit__(self, records, keep_offsets):
+    def __cinit__(self, records, keep_offsets: cython.bint, default_timestamp: int64_t = -1):
         index: cython.Py_ssize_t = 0
         record: Record
         row: cython.pointer(Row)
@@ -80,7 +91,10 @@ class ObjectRows(Rows):
                 raise TypeError(f"a Record is wanted, not {type(item).__name__}")
             record = item
             row = cython.address(self._table[index])
-            row.timestamp = -1 if record.timestamp is None else record.timestamp
+            row.timestamp = default_timestamp
+            if record.timestamp is not None:
+                row.timestamp = record.timestamp
+                self.has_timestamps = True
             row.offset = -1
             if keep_offsets:
                 if record.offset is None:

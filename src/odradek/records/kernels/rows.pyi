@@ -12,7 +12,8 @@ class Rows:
     count: int
 
 class ObjectRows(Rows):
-    def __init__(self, records: Iterable[Record], keep_offsets: bool) -> None: ...
+    has_timestamps: bool
+    def __init__(self, records: Iterable[Record], keep_offsets: bool, default_timestamp: int = -1) -> None: ...
 
 class ColumnRows(Rows):
     def __init__(

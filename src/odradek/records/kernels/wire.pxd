@@ -48,7 +48,9 @@ cdef enum:
     V2_HEADER = 61
     V2_MIN = 49
     CODEC_MASK = 0x07
+    LOG_APPEND_TIME_FLAG = 0x08
     TRANSACTIONAL_FLAG = 0x10
+    CONTROL_FLAG = 0x20
 
 cdef struct BatchInfo:
     int64_t position

@@ -230,9 +230,12 @@ class WritableIndexFile(Generic[Index]):
         base_offset: The segment's base offset.
         entries: The entries, as they are in the file; there may be more than are in use.
         count: How many entries are in use.
+        is_full: Whether there is no room for another entry, apart from the one that is reserved for the roll.
     """
 
     _kind: type[Index]
+    _kept_entries = 0
+    """How many entries are reserved for the roll."""
 
     def __init__(self, path: Path, base_offset: int, max_index_size_bytes: int, files: FileSystem = FILES) -> None:
         self._begin(self._kind(path, base_offset), files.open(path), max_index_size_bytes)
@@ -280,12 +283,16 @@ class WritableIndexFile(Generic[Index]):
         del self.entries[position:]
         self.entries += entry
         self._file.write_at(position, entry)
-        self.count += 1
+        self._use(self.count + 1)
+
+    def _use(self, count: int) -> None:
+        self.is_full = count >= self._max_entries - self._kept_entries
+        self.count = count
 
     def go_back(self, count: int) -> None:
         """Keep only the first entries in use: the others were written for an append that was not completed."""
         if self.count != count or len(self.entries) != count * self._kind.ENTRY_SIZE:
-            self.count = count
+            self._use(count)
             del self.entries[count * self._kind.ENTRY_SIZE :]
             self._take_last()
 
@@ -295,6 +302,7 @@ class WritableIndexFile(Generic[Index]):
         # Kafka accepts a segment.index.bytes below the size of an entry, and then cannot roll.
         least = 1 if max_index_size_bytes else 0
         self._max_entries = max(max_index_size_bytes // size, self.count, least)
+        self._use(self.count)
         if self._file.size != self._max_entries * size:
             self._file.truncate(self._max_entries * size)
 

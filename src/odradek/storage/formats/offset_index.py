@@ -101,11 +101,6 @@ class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
     def _take_last(self) -> None:
         self.last_offset = self._current.last_entry().offset
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room for another entry."""
-        return self._is_out_of_room
-
     def append(self, offset: int, position: int) -> None:
         """Add an entry.
 

@@ -88,14 +88,10 @@ class WritableTimeIndex(WritableIndexFile[TimeIndex]):
     """
 
     _kind = TimeIndex
+    _kept_entries = 1
 
     def _take_last(self) -> None:
         self.last_entry = self._current.last_entry()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the only free place is the one that is reserved for the entry at the roll."""
-        return self.count >= self._max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
         """Add an entry if the timestamp is above the last one.

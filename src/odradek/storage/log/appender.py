@@ -11,40 +11,48 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
 from odradek.errors import InvalidRecordError, OffsetOutOfRangeError, RecordListTooLargeError
-from odradek.records.append.batching import AppendResult, headers_of, in_segments, numbered
+from odradek.records.append.batching import BatchBuilder, headers_of, in_segments
 from odradek.records.append.validator import AppendOrigin, AppendRules, validate_append
 from odradek.records.compression import CODECS, Codec, Decompressor
 from odradek.records.header import BatchHeader
+from odradek.records.kernels.batches import number_batches
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.log.changes import Changes
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.producers.producer_state import read_marker
-from odradek.storage.producers.producer_state_manager import AppendCheck
+from odradek.storage.producers.producer_state_manager import ProducerChange
 from odradek.storage.topic_config import TopicConfig
 
 _LAST_OFFSET = (1 << 63) - 2
 """The greatest offset of a record: the log end offset after it must be a valid offset as well."""
 
 
-class Appended(NamedTuple):
+@dataclass(slots=True)
+class Appended:
     """The result of an append.
 
     Attributes:
-        result: The answer to the caller.
+        first_offset: The offset of the first record.
+        last_offset: The offset of the last record.
         end_offset: The log end offset after the append.
         rolled: Whether a segment was rolled.
+        append_time_ms: The time that the records were stamped with; None if they keep their own.
+        is_duplicate: Whether a producer sent the batch for a second time, so that nothing was written.
     """
 
-    result: AppendResult
+    first_offset: int
+    last_offset: int
     end_offset: int
     rolled: bool
+    append_time_ms: int | None = None
+    is_duplicate: bool = False
 
 
 class _PerThread(threading.local):
@@ -90,6 +98,8 @@ class Appender:
 
     Attributes:
         rules: What the settings require of appends.
+        builder: Builds batches of records by these rules.
+        in_parts: The append to several segments that is in progress, or was interrupted.
     """
 
     def __init__(
@@ -101,24 +111,16 @@ class Appender:
         disk: LogDisk,
         clock: Callable[[], int],
     ) -> None:
-        self.rules = append_rules(config)
+        self.configure(config)
         self._local = local
         self._epochs = epochs
         self._clock = clock
-        self._in_parts = Changes(disk)
+        self.in_parts = Changes(disk)
 
     def configure(self, config: TopicConfig) -> None:
         """Use other settings from now on."""
         self.rules = append_rules(config)
-
-    @property
-    def is_unsettled(self) -> bool:
-        """Whether an append to several segments is in progress, or was interrupted."""
-        return self._in_parts.is_unsettled
-
-    def settle(self) -> None:
-        """Complete an append that an exception interrupted, if there is one."""
-        self._in_parts.settle()
+        self.builder = BatchBuilder(self.rules)
 
     def append_built(self, built: bytearray, leader_epoch: int) -> Appended:
         """Append batches that were built here; they may need several segments.
@@ -127,25 +129,28 @@ class Appender:
             built: The batches, which get their offsets in place.
             leader_epoch: The leader epoch that they are written in.
         """
-        first_offset = self._local.log_end_offset
-        headers = numbered(built, first_offset, leader_epoch)
-        segment_bytes = self._local.limits.segment_bytes
-        if len(built) <= segment_bytes:
-            _, rolled = self._write(memoryview(built), headers, AppendOrigin.CLIENT)
-        else:
-            rolled = self._append_in_parts(memoryview(built), list(in_segments(headers, segment_bytes)))
-        return Appended(AppendResult(first_offset, headers[-1].last_offset, None), self._local.log_end_offset, rolled)
+        local = self._local
+        first_offset = local.active.written.end.next_offset
+        headers = number_batches(built, first_offset, leader_epoch)
+        segment_bytes = local.limits.segment_bytes
+        parts = None if len(built) <= segment_bytes else list(in_segments(headers, segment_bytes))
+        local.about_to_write()
+        if leader_epoch != self._epochs.latest_epoch:
+            self._note_epochs(headers)
+        rolled = self._write(built, headers, None) if parts is None else self._write_parts(memoryview(built), parts)
+        last_offset = headers[-1].last_offset
+        return Appended(first_offset, last_offset, last_offset + 1, rolled)
 
-    def _append_in_parts(self, data: memoryview, parts: Sequence[Sequence[BatchHeader]]) -> bool:
+    def _write_parts(self, data: memoryview, parts: Sequence[Sequence[BatchHeader]]) -> bool:
         """Append to as many segments as there are parts; return whether one was rolled."""
         rolled = False
 
         def write(part: Sequence[BatchHeader]) -> None:
             nonlocal rolled
             view = data[part[0].position : part[-1].end_position]
-            rolled |= self._write(view, part, AppendOrigin.CLIENT)[1]
+            rolled |= self._write(view, part, None)
 
-        self._in_parts.carry_out(_InParts(self._local, parts, write))
+        self.in_parts.carry_out(_InParts(self._local, parts, write))
         return rolled
 
     def append_encoded(
@@ -173,20 +178,33 @@ class Appender:
             )
             data, headers, append_time_ms = validated.data, [validated.header], validated.append_time_ms
         view = memoryview(data).cast("B")[: headers[-1].end_position]
-        check, rolled = self._write(
-            view,
-            headers,
-            origin,
-            transaction_version=transaction_version,
-            supports_epoch_bump=supports_epoch_bump,
-        )
-        if check.duplicate is not None:
-            duplicate = check.duplicate
-            stamped = duplicate.timestamp if append_time_ms is not None else None
-            result = AppendResult(duplicate.first_offset, duplicate.last_offset, stamped, is_duplicate=True)
-        else:
-            result = AppendResult(headers[0].base_offset, headers[-1].last_offset, append_time_ms)
-        return Appended(result, self._local.log_end_offset, rolled)
+        self._check_size(len(view))
+        batches = [
+            (header, read_marker(view, header) if header.is_control else None)
+            for header in headers
+            if header.has_producer_id
+        ]
+        producers, change = self._local.producers, None
+        if batches:
+            check = producers.check(
+                batches, origin, transaction_version=transaction_version, supports_epoch_bump=supports_epoch_bump
+            )
+            if check.duplicate is not None:
+                first = check.duplicate
+                stamped = first.timestamp if append_time_ms is not None else None
+                end_offset = self._local.log_end_offset
+                return Appended(first.first_offset, first.last_offset, end_offset, False, stamped, is_duplicate=True)
+            change = producers.prepare(check, headers[-1].next_offset)
+        self._local.about_to_write()
+        self._note_epochs(headers)
+        rolled = self._write(view, headers, change)
+        last_offset = headers[-1].last_offset
+        return Appended(headers[0].base_offset, last_offset, last_offset + 1, rolled, append_time_ms)
+
+    def _check_size(self, size: int) -> None:
+        segment_bytes = self._local.limits.segment_bytes
+        if size > segment_bytes:
+            raise RecordListTooLargeError(f"{size} bytes of batches are above segment.bytes of {segment_bytes}")
 
     def _check_replicated(self, data: Buffer) -> list[BatchHeader]:
         headers = headers_of(data)
@@ -207,39 +225,18 @@ class Appender:
         return headers
 
     def _write(
-        self,
-        data: memoryview,
-        headers: Sequence[BatchHeader],
-        origin: AppendOrigin,
-        *,
-        transaction_version: int = 0,
-        supports_epoch_bump: bool = False,
-    ) -> tuple[AppendCheck, bool]:
-        """Append batches to one segment; return the producers' checks, and whether a segment was rolled."""
-        local, size, last = self._local, len(data), headers[-1]
-        if size > local.limits.segment_bytes:
-            reason = f"{size} bytes of batches are above segment.bytes of {local.limits.segment_bytes}"
-            raise RecordListTooLargeError(reason)
-        producers = local.producers
-        batches = [
-            (header, read_marker(data, header) if header.is_control else None)
-            for header in headers
-            if header.has_producer_id
-        ]
-        check = producers.check(
-            batches, origin, transaction_version=transaction_version, supports_epoch_bump=supports_epoch_bump
-        )
-        if check.duplicate is not None:
-            return check, False
-        change = producers.prepare(check, last.next_offset) if check.appends else None
-        local.about_to_write()
-        self._note_epochs(headers)
-        max_timestamp = max(header.max_timestamp for header in headers)
-        rolls = local.must_roll(size, max_timestamp, last.last_offset)
+        self, data: bytearray | memoryview, headers: Sequence[BatchHeader], change: ProducerChange | None
+    ) -> bool:
+        """Append batches that fit one segment; return whether one was rolled for them."""
+        local, first, last = self._local, headers[0], headers[-1]
+        max_timestamp = first.max_timestamp
+        if last is not first:
+            max_timestamp = max(header.max_timestamp for header in headers)
+        rolls = local.active.must_roll(len(data), max_timestamp, last.last_offset, local.limits, self._clock)
         if rolls:
-            local.roll(headers[0].base_offset if headers[0].magic == 2 else 0)
+            local.roll(first.base_offset if first.magic == 2 else 0)
         local.append(data, headers, change)
-        return check, rolls
+        return rolls
 
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
         latest = self._epochs.latest_epoch
@@ -271,8 +268,8 @@ class _InParts:
             self._write(part)
 
     def settle(self) -> None:
-        """If it has begun, complete it."""
-        self._local.settle()
+        """Where it has begun, bring it to its end."""
+        self._local.changes.settle()
         end_offset = self._local.log_end_offset
         left = [part for part in self._parts if part[0].base_offset >= end_offset]
         if len(left) < len(self._parts):

@@ -30,31 +30,29 @@ class Changes:
     """The changes of one log, one at a time. The caller holds the log's LOG lock.
 
     Args:
-        disk: The log's disk.
+        disk: The way to the disk.
+
+    Attributes:
+        unfinished: The change that is in progress, or was interrupted.
     """
 
     def __init__(self, disk: LogDisk) -> None:
         self._disk = disk
-        self._unfinished: Change | None = None
+        self.unfinished: Change | None = None
 
     def carry_out(self, change: Change) -> None:
         """Make a change."""
-        self._unfinished = change
+        self.unfinished = change
         try:
             change.apply()
         except BaseException:
             self.settle()
             raise
-        self._unfinished = None
-
-    @property
-    def is_unsettled(self) -> bool:
-        """Whether a change is in progress, or was interrupted."""
-        return self._unfinished is not None
+        self.unfinished = None
 
     def settle(self) -> None:
         """Settle an interrupted change, if there is one."""
-        change = self._unfinished
+        change = self.unfinished
         if change is not None and self._disk.failure is None:
             change.settle()
-            self._unfinished = None
+            self.unfinished = None

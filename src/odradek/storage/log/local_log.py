@@ -27,7 +27,7 @@ from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.retention import DelayedDeletes
 from odradek.storage.names import DELETED_SUFFIX
 from odradek.storage.producers.producer_state_manager import ProducerChange, ProducerStateManager
-from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
+from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits, Written
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.segment_swap import SegmentSwap, rename_segment_files
@@ -57,6 +57,7 @@ class LocalLog:
         producers: As given.
         flushes_late: As given; it may be changed.
         deleted: The files that are to be unlinked, and when.
+        changes: The change that is in progress, or was interrupted.
     """
 
     def __init__(
@@ -85,14 +86,12 @@ class LocalLog:
         self._opened = opened
         self._new_segments = new_segments
         self._writers = writers
-        self._changes = Changes(disk)
+        self.changes = Changes(disk)
 
     @property
     def active(self) -> ActiveSegment:
         """The segment that is appended to."""
-        active = self.segments[-1]
-        assert isinstance(active, ActiveSegment)
-        return active
+        return self.segments[-1]  # type: ignore[return-value]  # the last one always is
 
     @property
     def log_end_offset(self) -> int:
@@ -107,15 +106,6 @@ class LocalLog:
     def configure(self, config: TopicConfig) -> None:
         """Use other settings from the next append on."""
         self._new_segments.configure(config)
-
-    @property
-    def is_unsettled(self) -> bool:
-        """Whether a change is in progress, or was interrupted."""
-        return self._changes.is_unsettled
-
-    def settle(self) -> None:
-        """Settle an interrupted change, if there is one."""
-        self._changes.settle()
 
     def about_to_write(self) -> None:
         """Note that the files are about to change; to be called before an append or a roll."""
@@ -133,10 +123,6 @@ class LocalLog:
         for segment in self.segments:
             segment.close()
 
-    def must_roll(self, size: int, max_timestamp: int, last_offset: int) -> bool:
-        """Whether batches must go into a new segment; see `ActiveSegment.must_roll`."""
-        return self._new_segments.must_roll(self.active, size, max_timestamp, last_offset)
-
     def append(self, data: Buffer, headers: Sequence[BatchHeader], change: ProducerChange | None) -> None:
         """Append batches, whose offsets are assigned, to the active segment.
 
@@ -151,7 +137,7 @@ class LocalLog:
         if change is not None and change.aborted:
             # The file of the transaction index may be new: if its name were lost, Kafka would return aborted records.
             self._disk.names_changed()
-        self._changes.carry_out(_Append(self.active, self.producers, data, headers, change))
+        self.changes.carry_out(_Append(self.active, self.producers, data, headers, change))
 
     def roll(self, base_offset: int) -> None:
         """Make another segment the active one.
@@ -171,7 +157,7 @@ class LocalLog:
         # it.
         is_noted = self._durability.recovery_point > self.active.base_offset
         is_synced = is_noted or not self.flushes_late
-        self._changes.carry_out(_Roll(self, self._new_segments, base_offset, is_synced=is_synced))
+        self.changes.carry_out(_Roll(self, self._new_segments, base_offset, is_synced=is_synced))
 
     def replace(self, new_base_offset: int, old: Sequence[Segment], due_ms: int) -> None:
         """Replace segments by the one whose `.cleaned` files are complete.
@@ -184,7 +170,7 @@ class LocalLog:
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
-        self._changes.carry_out(_Replace(self, new_base_offset, old, due_ms))
+        self.changes.carry_out(_Replace(self, new_base_offset, old, due_ms))
 
     def remove_oldest(self, count: int, due_ms: int) -> None:
         """Remove the first segments.
@@ -196,7 +182,7 @@ class LocalLog:
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
-        self._changes.carry_out(_Remove(self, count, due_ms))
+        self.changes.carry_out(_Remove(self, count, due_ms))
 
     # -- used by the changes below
 
@@ -241,6 +227,8 @@ class LocalLog:
 class _Append:
     """Batches on their way into the active segment."""
 
+    __slots__ = ("_aborted", "_active", "_change", "_data", "_headers", "_producers")
+
     def __init__(
         self,
         active: ActiveSegment,
@@ -254,35 +242,33 @@ class _Append:
         self._data = data
         self._headers = headers
         self._change = change
-        self._next_offset = headers[-1].next_offset
         self._aborted = () if change is None else change.aborted
 
     def apply(self) -> None:
         """Write, and let readers see it."""
-        written = self._active.write(self._data, self._headers, self._aborted)
-        if self._change is not None:
-            # No reader may take a transaction for decided that has only now begun.
-            self._producers.begin(self._change)
-        self._active.publish(written)
-        self._finish()
+        self._publish(self._active.write(self._data, self._headers, self._aborted))
 
-    def _finish(self) -> None:
-        if self._change is not None:
-            self._producers.install(self._change)
-        self._producers.map_end_offset = self._next_offset
+    def _publish(self, written: Written) -> None:
+        change, producers = self._change, self._producers
+        if change is not None:
+            # No reader may take a transaction for decided that has only now begun.
+            producers.begin(change)
+        self._active.publish(written)
+        if change is not None:
+            producers.install(change)
+        producers.map_end_offset = written.end.next_offset
 
     def settle(self) -> None:
         """Complete it if the file holds all of the batches; undo it otherwise."""
-        if self._active.end().next_offset < self._next_offset:
-            written = self._active.settle(self._headers, self._aborted)
-            if written is None:
-                if self._change is not None:
-                    self._producers.withdraw(self._change)
-                return
-            if self._change is not None:
-                self._producers.begin(self._change)
-            self._active.publish(written)
-        self._finish()
+        active, change = self._active, self._change
+        if active.end().next_offset >= self._headers[-1].next_offset:
+            if change is not None:
+                self._producers.install(change)
+            self._producers.map_end_offset = active.end().next_offset
+        elif (written := active.settle(self._headers, self._aborted)) is not None:
+            self._publish(written)
+        elif change is not None:
+            self._producers.withdraw(change)
 
 
 class _Roll:

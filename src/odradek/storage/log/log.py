@@ -37,7 +37,7 @@ from odradek.html_table import html_table
 from odradek.records.batch import read_record, read_records
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.records.isolation import Isolation, check_isolation
-from odradek.records.kernels.objects import Record
+from odradek.records.kernels.objects import Record, decode_run
 from odradek.records.scan import scan_batches
 from odradek.records.timestamps import Time, TimeRange, iso_text, time_range_ms, timestamp_ms
 from odradek.storage.formats.checkpoints import EpochEntry
@@ -55,6 +55,8 @@ _RETRIES = 20
 
 SLICE_BYTES = 64 << 20
 """About how much a slice holds, unless one batch is larger."""
+_BLOCK_RECORDS = 512
+"""About how many records are decoded at a time if the batches are small."""
 
 _FIRST_SLICE_BYTES = 1 << 16
 """The same of the first one that is read record by record; the next ones are larger, up to that."""
@@ -468,20 +470,32 @@ class Log(ABC):
         )
         for part in parts:
             scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
-            for header in scan:
-                order.check(part, header)
-                if (aborted is not None and header in aborted) or (header.is_control and not include_control):
-                    continue
-                try:
-                    records = read_records(part.data, header, origin=part.origin)
-                except FormatError as error:
-                    raise error.at(part.path, header.position) from None
-                for record in records:
-                    if self._is_closed:
-                        self._check_open()
-                    offset = record.offset
-                    if offset is not None and start <= offset < end:
-                        yield record
+            takes_transactions = aborted is None or aborted.is_empty
+            for table in scan.tables():
+                number = 0
+                while number < len(table):
+                    records, decoded, next_offset = decode_run(
+                        table, number, part.data, part.origin, order.next_offset, takes_transactions, _BLOCK_RECORDS
+                    )
+                    if decoded > number:
+                        number = decoded
+                        order.pass_to(next_offset)
+                    else:
+                        header = table.header(number)
+                        number += 1
+                        order.check(part, header)
+                        if (aborted is not None and header in aborted) or (header.is_control and not include_control):
+                            continue
+                        try:
+                            records = read_records(part.data, header, origin=part.origin)
+                        except FormatError as error:
+                            raise error.at(part.path, header.position) from None
+                    for record in records:
+                        if self._is_closed:
+                            self._check_open()
+                        offset = record.offset
+                        if offset is not None and start <= offset < end:
+                            yield record
             if scan.damage is not None and not order.is_at(part.next_offset):
                 raise scan.damage
         order.end(self.path, end)
@@ -625,6 +639,11 @@ class _Aborted:
         self._ranges = AbortedRanges(log.aborted_transactions(start_offset, end_offset))
         self._range = start_offset, end_offset
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is aborted in the range that was looked up last."""
+        return self._ranges.is_empty
+
     def __contains__(self, header: BatchHeader) -> bool:
         return header in self._ranges
 
@@ -633,30 +652,33 @@ class _Order:
     """Checks the offsets of batches against those of the batches before them, which no checksum does."""
 
     def __init__(self, start_offset: int, log: Log) -> None:
-        self._next_offset = start_offset
+        self.next_offset = start_offset
         self._is_first = True
         self._log = log
 
     def _check_gap(self, end_offset: int, path: Path, position: int | None = None) -> None:
         # Records that were deleted meanwhile are not missing.
-        missing = max(self._next_offset, self._log.log_start_offset)
+        missing = max(self.next_offset, self._log.log_start_offset)
         if missing < end_offset and not self._log.may_have_gaps():
             raise MissingRecordsError(missing, end_offset, path=path, position=position)
 
     def check(self, part: LogSlice, header: BatchHeader) -> None:
-        if header.base_offset < self._next_offset and not self._is_first:
-            reason = f"offset {header.base_offset} follows {self._next_offset - 1}"
+        if header.base_offset < self.next_offset and not self._is_first:
+            reason = f"offset {header.base_offset} follows {self.next_offset - 1}"
             raise CorruptRecordError(reason, path=part.path, position=header.position)
         # The first offset of a wrapper (v0, v1) is only in its content.
         is_known = header.magic == 2 or not header.codec
-        if header.base_offset > self._next_offset and is_known:
+        if header.base_offset > self.next_offset and is_known:
             self._check_gap(header.base_offset, part.path, header.position)
-        self._next_offset, self._is_first = header.next_offset, False
+        self.pass_to(header.next_offset)
+
+    def pass_to(self, next_offset: int) -> None:
+        self.next_offset, self._is_first = next_offset, False
 
     def is_at(self, offset: int | None) -> bool:
         """Whether the batches so far go up to an offset, so that none can be missing before it."""
-        return self._next_offset == offset and not self._is_first
+        return self.next_offset == offset and not self._is_first
 
     def end(self, path: Path, end_offset: int) -> None:
-        if self._next_offset < end_offset:
+        if self.next_offset < end_offset:
             self._check_gap(end_offset, path)

@@ -92,7 +92,8 @@ class LogDisk(FileSystem):
             LogOfflineError: The disk failed, now or before.
             LogError: The process has no descriptors left.
         """
-        self.check()
+        if self.failure is not None:
+            self.check()
         try:
             return action(*args, **kwargs)
         except OSError as error:

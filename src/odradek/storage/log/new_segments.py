@@ -56,10 +56,6 @@ class NewSegments:
     def _jitter_ms(self) -> int:
         return random.randrange(self._jitter_bound_ms) if self._jitter_bound_ms > 0 else 0
 
-    def must_roll(self, active: ActiveSegment, size: int, max_timestamp: int, last_offset: int) -> bool:
-        """Whether batches must go into a new segment; see `ActiveSegment.must_roll`."""
-        return active.must_roll(size, max_timestamp, last_offset, self.limits, self._clock())
-
     def create(self, base_offset: int) -> ActiveSegment:
         """Make the files of a new segment; files that have its name are replaced."""
         segment = ActiveSegment.create(

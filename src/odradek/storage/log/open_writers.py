@@ -42,15 +42,20 @@ class OpenWriters:
         self._limit = limit
         self._lock = create_lock(Rank.REGISTER)
         self._logs: OrderedDict[Parkable, None] = OrderedDict()
+        # The log that was touched last. It is removed under its own lock only, which the caller of `touch` holds.
+        self._latest: Parkable | None = None
 
     def __len__(self) -> int:
         return len(self._logs)
 
     def touch(self, log: Parkable) -> None:
-        """Note that a log is about to open its files, or is using them."""
+        """Note that a log is about to open its files, or is using them; the caller holds its lock."""
+        if self._latest is log:
+            return
         with self._lock:
             self._logs[log] = None
             self._logs.move_to_end(log)
+            self._latest = log
             excess = len(self._logs) - self._limit
             oldest = list(self._logs)[: excess + 8] if excess > 0 else []
         for other in oldest:
@@ -71,4 +76,5 @@ class OpenWriters:
     def forget(self, log: Parkable) -> None:
         """Note that a log has closed its files."""
         with self._lock:
+            self._latest = None
             self._logs.pop(log, None)

@@ -43,6 +43,11 @@ class AbortedRanges:
             ranges = self._ranges.setdefault(transaction.producer_id, [])
             ranges.append((transaction.first_offset, transaction.last_offset))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+        return not self._ranges
+
     def __contains__(self, header: BatchHeader) -> bool:
         ranges = self._ranges.get(header.producer_id)
         if ranges is None or not header.is_transactional or header.is_control:

@@ -41,9 +41,9 @@ from odradek.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from odradek.records.append.batching import AppendResult, build_batches
+from odradek.records.append.batching import AppendResult
 from odradek.records.append.given import Headers, given_records
-from odradek.records.append.validator import AppendOrigin
+from odradek.records.append.validator import MAX_INT64, AppendOrigin
 from odradek.records.builder import build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.objects import Record
@@ -225,13 +225,20 @@ class WritableLog(Log):
 
     def _check_usable(self) -> None:
         """Raise if nothing can be changed; to be called under the LOG lock, before a change."""
-        self._disk.check()
-        self._check_open()
-        self._settle()
+        if self._disk.failure is not None or self._is_deleted or self._is_closed:
+            self._disk.check()
+            self._check_open()
+        if self._is_unsettled:
+            self._settle()
+
+    @property
+    def _is_unsettled(self) -> bool:
+        """Whether a change is in progress, or was interrupted."""
+        return self._local.changes.unfinished is not None or self._appender.in_parts.unfinished is not None
 
     def _settle(self) -> None:
-        self._local.settle()
-        self._appender.settle()
+        self._local.changes.settle()
+        self._appender.in_parts.settle()
 
     def _settled(self) -> LocalLog:
         """Return the segments, as before or after an interrupted change; for readers.
@@ -239,8 +246,7 @@ class WritableLog(Log):
         An exception may have interrupted the settling of the change too. If the lock is taken, the thread that holds it
         settles the change.
         """
-        is_unsettled = self._local.is_unsettled or self._appender.is_unsettled
-        if is_unsettled and not self._is_closed and self._process.is_this:
+        if self._is_unsettled and not self._is_closed and self._process.is_this:
             # A disk that fails takes the log offline; the rest can still be read.
             with suppress(LogError):
                 run_if_free(self._lock, self._settle)
@@ -455,17 +461,17 @@ class WritableLog(Log):
             TypeError: Something is not a record, or nothing was given.
         """
         self._check_entry()
-        rules = self._appender.rules
+        builder = self._appender.builder
         given = given_records(records, key, value, headers, timestamp)
-        built = None if rules.stamps else build_batches(given, rules, now_ms=self._clock())
+        built = None if builder.stamps else builder.build(given, self._clock())
         with self._lock:
             self._check_usable()
             if built is None:
                 # The append times must increase as the offsets do.
-                built = build_batches(given, rules, now_ms=self._clock())
+                built = builder.build(given, self._clock())
             appended = self._appender.append_built(built, self.leader_epoch)
         self._after_append(appended, durable=durable)
-        return appended.result.first_offset
+        return appended.first_offset
 
     def append_batches(
         self,
@@ -507,7 +513,7 @@ class WritableLog(Log):
                 supports_epoch_bump=supports_epoch_bump,
             )
         self._after_append(appended, durable=durable)
-        return appended.result
+        return AppendResult(appended.first_offset, appended.last_offset, appended.append_time_ms, appended.is_duplicate)
 
     def end_transaction(
         self,
@@ -544,9 +550,9 @@ class WritableLog(Log):
         self._wakeup.wake()
         if appended.rolled:
             self._after_roll()
-        config = self.config
+        config = self._config
         is_due = appended.end_offset - self._durability.recovery_point >= config.flush_messages or (
-            self._clock() - self._last_flush_ms >= config.flush_ms
+            config.flush_ms != MAX_INT64 and self._clock() - self._last_flush_ms >= config.flush_ms
         )
         if is_due:
             self.flush()

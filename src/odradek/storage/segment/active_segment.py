@@ -16,10 +16,9 @@ Source in Kafka: `LogSegment`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.records.scan import scan_batches
@@ -61,8 +60,9 @@ class SegmentLimits:
     preallocate: bool = False
 
 
-class Written(NamedTuple):
-    """What the files of an active segment hold, up to its last completed append.
+@dataclass(slots=True)
+class Written:
+    """What the files of an active segment hold, up to its last completed append; another takes its place.
 
     Attributes:
         end: Where its batches end.
@@ -89,7 +89,11 @@ class Written(NamedTuple):
 
 
 class _SegmentFiles:
-    """The open files of an active segment."""
+    """The open files of an active segment.
+
+    Attributes:
+        indexed: What the indexes and their builder stand at; None while they change, and where that was interrupted.
+    """
 
     def __init__(self, directory: Path, base_offset: int, limits: SegmentLimits, files: FileSystem) -> None:
         def path(suffix: str) -> Path:
@@ -101,12 +105,15 @@ class _SegmentFiles:
         self.time_index = WritableTimeIndex(path(TIME_INDEX_SUFFIX), base_offset, index_bytes, files)
         self.builder = IndexBuilder(self.offset_index, self.time_index, limits.index_interval_bytes)
         self.transaction_index = WritableTransactionIndex(path(TRANSACTION_INDEX_SUFFIX), base_offset, files)
+        self.indexed: Written | None = None
 
     def go_back(self, written: Written) -> None:
+        """Set the indexes to what was published."""
         self.offset_index.go_back(written.offset_entries)
         self.time_index.go_back(written.time_entries)
         self.transaction_index.go_back(len(written.transactions))
         self.builder.go_back(written.end.position, written.largest, written.bytes_since_index_entry)
+        self.indexed = written
 
     def abandon(self) -> None:
         self.log.close()
@@ -228,7 +235,9 @@ class ActiveSegment(Segment):
             self._offset_index = self._time_index = None
         return opened
 
-    def must_roll(self, size: int, max_timestamp: int, last_offset: int, limits: SegmentLimits, now_ms: int) -> bool:
+    def must_roll(
+        self, size: int, max_timestamp: int, last_offset: int, limits: SegmentLimits, clock: Callable[[], int]
+    ) -> bool:
         """Whether batches are to go into a new segment.
 
         Args:
@@ -236,30 +245,32 @@ class ActiveSegment(Segment):
             max_timestamp: Their greatest timestamp.
             last_offset: Their last offset.
             limits: The settings as they are now.
-            now_ms: The clock.
+            clock: The time, in ms; it counts where the segment holds no timestamp.
         """
-        position = self.written.position
+        written = self.written
+        position = written.end.position
         if position > limits.segment_bytes - size:
             return True
-        if position and self._waited_ms(max_timestamp, now_ms) > limits.segment_ms - self._jitter_ms:
-            return True
-        opened = self._writable()
+        if position:
+            first_timestamp = written.first_timestamp
+            if first_timestamp is None:
+                first_timestamp = self._find_first_timestamp()
+            waited_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else clock() - self.created_ms
+            if waited_ms > limits.segment_ms - self._jitter_ms:
+                return True
+        opened = self._opened_files or self._writable()
         return (
             opened.offset_index.is_full
             or opened.time_index.is_full
             or not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
         )
 
-    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
-        first_timestamp = self.written.first_timestamp
-        if first_timestamp is None:
-            first = self.batch_at(0)
-            if first is not None:
-                first_timestamp = first.max_timestamp
-                self.written = self.written._replace(first_timestamp=first_timestamp)
-        if first_timestamp is not None and first_timestamp >= 0:
-            return max_timestamp - first_timestamp
-        return now_ms - self.created_ms
+    def _find_first_timestamp(self) -> int:
+        first = self.batch_at(0)
+        if first is None:
+            return NO_TIMESTAMP
+        self.written = replace(self.written, first_timestamp=first.max_timestamp)
+        return first.max_timestamp
 
     def write(
         self, data: Buffer, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction] = ()
@@ -277,26 +288,28 @@ class ActiveSegment(Segment):
         Raises:
             LogOfflineError: The disk failed. What of the batches is in the file is unknown.
         """
-        opened = self._writable()
-        before = self.written
-        if self._limits.preallocate and before.position == 0:
+        opened = self._opened_files or self._writable()
+        position = self.written.end.position
+        if position == 0 and self._limits.preallocate:
             opened.log.truncate(self._limits.segment_bytes)
-        opened.log.write_at(before.position, data)
+        opened.log.write_at(position, data)
         return self._index(opened, headers, aborted)
 
     def _index(
         self, opened: _SegmentFiles, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]
     ) -> Written:
         before = self.written
-        opened.go_back(before)
+        if opened.indexed is not before:
+            opened.go_back(before)
+        opened.indexed = None
         builder = opened.builder
         builder.add(headers)
         for transaction in aborted:
             opened.transaction_index.append(transaction)
         first_timestamp = before.first_timestamp
-        if first_timestamp is None and before.position == 0:
+        if first_timestamp is None and before.end.position == 0:
             first_timestamp = headers[0].max_timestamp
-        return Written(
+        written = Written(
             SegmentEnd(builder.position, headers[-1].next_offset, None),
             builder.largest,
             first_timestamp,
@@ -305,6 +318,8 @@ class ActiveSegment(Segment):
             opened.time_index.count,
             (*before.transactions, *aborted) if aborted else before.transactions,
         )
+        opened.indexed = written
+        return written
 
     def publish(self, written: Written) -> None:
         """Let readers see what was written."""
@@ -358,8 +373,9 @@ class ActiveSegment(Segment):
         """
         opened, written = self._writable(), self.written
         opened.go_back(written)
+        opened.indexed = None
         opened.builder.finish()
-        written = written._replace(time_entries=opened.time_index.count)
+        written = replace(written, time_entries=opened.time_index.count)
         if opened.log.size != written.position:
             opened.log.truncate(written.position)
         self.written = written

@@ -53,18 +53,18 @@ class IndexBuilder:
         Raises:
             LogError: An index would have to go back, which it cannot.
         """
-        offset_index, time_index, interval_bytes = self._offset_index, self._time_index, self._interval_bytes
+        interval_bytes = self._interval_bytes
         position, largest, since = self.position, self.largest, self.bytes_since_entry
         for header in headers:
             if header.max_timestamp > largest.timestamp:
                 largest = TimestampOffset(header.max_timestamp, header.last_offset)
-            if since > interval_bytes and not (offset_index.is_full or time_index.is_full):
-                offset_index.append(header.last_offset, position)
-                time_index.maybe_append(*largest)
+            if since > interval_bytes and not (self._offset_index.is_full or self._time_index.is_full):
+                self._offset_index.append(header.last_offset, position)
+                self._time_index.maybe_append(*largest)
                 since = 0
             position += header.size_bytes
             since += header.size_bytes
-        self.go_back(position, largest, since)
+        self.position, self.largest, self.bytes_since_entry = position, largest, since
 
     def finish(self) -> None:
         """Add the last entry of the time index, as when a segment is rolled or closed.

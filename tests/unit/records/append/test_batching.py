@@ -6,7 +6,7 @@ import pytest
 
 from odradek.errors import InvalidRecordError, InvalidTimestampError, RecordRefusedError
 from odradek.records import Record
-from odradek.records.append.batching import build_batches
+from odradek.records.append.batching import BatchBuilder
 from odradek.records.append.validator import AppendRules, validate_append
 from odradek.records.builder import build_batch
 from odradek.testing.message_builder import build_message_set
@@ -44,7 +44,7 @@ def test_objects_and_bytes_are_judged_alike(
     records: list[Record], rules: AppendRules, error: type[RecordRefusedError], message: str
 ) -> None:
     with pytest.raises(error, match=message) as of_objects:
-        build_batches(records, rules, now_ms=NOW)
+        BatchBuilder(rules).build(records, NOW)
     for data in (build_batch(records), build_message_set(records, magic=1)):
         with pytest.raises(error) as of_bytes:
             validate_append(data, rules, base_offset=0, partition_leader_epoch=0, now_ms=NOW)
@@ -55,15 +55,15 @@ def test_objects_and_bytes_are_judged_alike(
 
 def test_timestamps_at_the_bounds_are_taken() -> None:
     records = [Record(b"k", timestamp=NOW - HOUR), Record(b"k", timestamp=NOW + HOUR), Record(b"k")]
-    assert build_batches(records, BOUNDED, now_ms=NOW)
+    assert BatchBuilder(BOUNDED).build(records, NOW)
 
 
 @pytest.mark.parametrize("timestamp", [1 << 63, -(1 << 63) - 1])
 def test_a_timestamp_that_no_batch_can_hold_is_out_of_bounds(timestamp: int) -> None:
     with pytest.raises(InvalidTimestampError, match=str(timestamp)):
-        build_batches([Record(b"k", timestamp=timestamp)], BOUNDED, now_ms=NOW)
+        BatchBuilder(BOUNDED).build([Record(b"k", timestamp=timestamp)], NOW)
 
 
 def test_a_leader_that_stamps_looks_at_no_timestamp() -> None:
     rules = AppendRules(timestamp_type="LogAppendTime")
-    assert build_batches([Record(b"k", timestamp=NOW + 9 * HOUR)], rules, now_ms=NOW)
+    assert BatchBuilder(rules).build([Record(b"k", timestamp=NOW + 9 * HOUR)], NOW)

@@ -124,6 +124,8 @@ def test_a_segment_that_goes_while_the_folder_is_listed(tmp_path: Path, monkeypa
         oldest.unlink(missing_ok=True)
         return Listing(listed)
 
+    # Else the folder may look as it did, and need not be listed.
+    os.utime(reader.path)
     monkeypatch.setattr(os, "scandir", last_look)
     reader.refresh()
     assert len(reader.segments) == 4

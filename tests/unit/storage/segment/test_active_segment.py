@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,7 @@ def test_a_segment_goes_on_where_it_was_left(tmp_path: Path) -> None:
     before = active.written
     again = ActiveSegment.resume(Segment(tmp_path, BASE, OpenSegments()), OpenSegments(), limits(), created_ms=0)
     # Kafka, too, counts the interval from the end then, and does not look at the first batch before it has to.
-    assert again.written == before._replace(bytes_since_index_entry=0, first_timestamp=None)
+    assert again.written == replace(before, bytes_since_index_entry=0, first_timestamp=None)
     append(again, batch(45))
     assert again.end().next_offset == 46
     again.park()
@@ -150,13 +151,13 @@ def test_when_the_next_segment_begins(tmp_path: Path) -> None:
     active = create(tmp_path, limits(2 * size))
 
     def must_roll(size: int = size, timestamp: int = TIME, offset: int = 41, now_ms: int = TIME) -> bool:
-        return active.must_roll(size, timestamp, offset, limits(2 * size), now_ms)
+        return active.must_roll(size, timestamp, offset, limits(2 * size), lambda: now_ms)
 
     # While it is empty its age is nothing, but what is larger than a segment has none.
     assert not must_roll(timestamp=TIME + 2 * DAY_MS, now_ms=TIME + 2 * DAY_MS)
     append(active, batch(40))
     assert not must_roll()
-    assert active.must_roll(size + 1, TIME, 41, limits(2 * size), TIME)
+    assert active.must_roll(size + 1, TIME, 41, limits(2 * size), lambda: TIME)
     # By the times of the records, where they have any.
     assert not must_roll(timestamp=TIME + DAY_MS, now_ms=TIME + 2 * DAY_MS)
     assert must_roll(timestamp=TIME + DAY_MS + 1)
@@ -171,7 +172,7 @@ def test_a_full_index_begins_the_next_segment(tmp_path: Path) -> None:
     rolls = []
     for number in range(4):
         append(active, batch(40 + number, TIME + number))
-        rolls.append(active.must_roll(1, TIME, 45, limits(), TIME))
+        rolls.append(active.must_roll(1, TIME, 45, limits(), lambda: TIME))
     assert rolls == [False, False, True, True]
     assert active.offset_index.count == active.time_index.count == 2
     active.park()
