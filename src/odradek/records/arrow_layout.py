@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-
 _ROW_BYTES = 32  # offset, timestamp, type and slots
 
 
