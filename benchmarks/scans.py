@@ -28,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy
+import numpy as np
 import pyarrow as pa
 
 import odradek
@@ -121,10 +121,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         segment = make_log(path, options.megabytes * 1_000_000)
-        in_memory = numpy.fromfile(segment, dtype=numpy.uint8)
+        in_memory = np.fromfile(segment, dtype=np.uint8)
         copy = "numpy's copy of the file"
         functions: dict[str, Callable[[], object]] = {
-            copy: lambda: numpy.memmap(segment, dtype=numpy.uint8, mode="r").copy(),
+            copy: lambda: np.memmap(segment, dtype=np.uint8, mode="r").copy(),
             "numpy's copy of bytes in memory": in_memory.copy,
         }
         for threads in sorted({1, 2, cores}):
