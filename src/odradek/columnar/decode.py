@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -24,6 +25,9 @@ from odradek.records.scan import Status, damage_at, scan_batches
 
 DEFAULT_ROWS = 65_536
 """The most rows of an Arrow record batch."""
+
+DEFAULT_BYTES = 4 << 20
+"""About the most bytes of keys, values and headers in an Arrow record batch."""
 
 MIN_TIMESTAMP = -(1 << 63)
 MAX_TIMESTAMP = (1 << 63) - 1
@@ -84,8 +88,8 @@ def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    # One array serves every batch of the usual size.
-    return _repeated(value, kind, max(rows, DEFAULT_ROWS)).slice(0, rows)
+    # One array serves every batch of the usual size, and few the larger ones.
+    return _repeated(value, kind, max(1 << (rows - 1).bit_length(), DEFAULT_ROWS)).slice(0, rows)
 
 
 @functools.lru_cache(maxsize=8)
@@ -184,46 +188,132 @@ _COLUMNS: dict[str, Callable[[_Rows, pa.DataType], pa.Array]] = {
 }
 
 
-class _Decoding:
-    """One run over the slices of one partition."""
+@dataclass(frozen=True)
+class Wanted:
+    """Which records of one partition are wanted, and how: the arguments of `decode_slices`."""
 
-    def __init__(
-        self,
-        decoder: ColumnDecoder,
-        schema: pa.Schema,
-        topic: str,
-        partition: int,
-        rows: int,
-        limit: int,
-        check_crc: bool,
-        may_have_gaps: Callable[[], bool] | None,
-    ) -> None:
-        self._decoder = decoder
-        self._schema = schema
-        self._topic = topic
-        self._partition = partition
-        self._rows = rows
-        self._decompressor = Decompressor(limit)
-        self._check_crc = check_crc
-        self._may_have_gaps = may_have_gaps
-        self._columns = [(_COLUMNS[field.name], field.type) for field in schema]
+    schema: pa.Schema
+    topic: str
+    partition: int
+    start_offset: int = 0
+    end_offset: int = MAX_OFFSET
+    start_timestamp: int = MIN_TIMESTAMP
+    end_timestamp: int = MAX_TIMESTAMP
+    aborted: Sequence[tuple[int, int, int]] = ()
+    include_control: bool = False
+    check_crc: bool = True
+    rows: int = DEFAULT_ROWS
+    limit: int = MAX_DECOMPRESSED_BYTES
+    may_have_gaps: Callable[[], bool] | None = None
 
-    def flush(self, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
+    @property
+    def has_views(self) -> bool:
+        """Whether values are pointed at rather than copied."""
+        return any(pa.types.is_binary_view(field.type) for field in self.schema)
+
+    def decoder(self, rows: int, size_bytes: int) -> ColumnDecoder:
+        """Return a decoder.
+
+        Args:
+            rows: About how many rows it takes before it has to be emptied.
+            size_bytes: About how many bytes of keys, values and headers it takes.
+        """
+        names = set(self.schema.names)
+        scale = 1
+        if "timestamp" in names and self.schema.field("timestamp").type.unit == "us":
+            scale = 1000
+        return ColumnDecoder(
+            "key" in names,
+            "value" in names,
+            "headers" in names,
+            views=self.has_views,
+            check_crc=self.check_crc,
+            include_control=self.include_control,
+            max_rows=rows,
+            max_bytes=size_bytes,
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            start_timestamp=self.start_timestamp,
+            end_timestamp=self.end_timestamp,
+            timestamp_scale=scale,
+            aborted=self.aborted,
+            ordered=self.may_have_gaps is not None,
+            contiguous=self.may_have_gaps is not None,
+        )
+
+
+class Decoding:
+    """One run over consecutive slices of one partition. It belongs to one thread at a time.
+
+    Attributes:
+        wanted: What is wanted of them.
+        allows_gaps: Whether offsets may be left out, as far as that was asked.
+        decoded_bytes: How much memory the rows took that were handed out.
+    """
+
+    def __init__(self, wanted: Wanted, *, rows: int | None = None, size_bytes: int = DEFAULT_BYTES) -> None:
+        self.wanted = wanted
+        self.allows_gaps = wanted.may_have_gaps is None
+        self.decoded_bytes = 0
+        self._decoder = wanted.decoder(wanted.rows if rows is None else rows, size_bytes)
+        self._decompressor = Decompressor(wanted.limit)
+        self._columns = [(_COLUMNS[field.name], field.type) for field in wanted.schema]
+        self._path: Any = None
+
+    @property
+    def expected_offset(self) -> int:
+        """The offset that the next batch begins with, or the least one where offsets may be left out."""
+        return self._decoder.expected_offset
+
+    def expect(self, offset: int) -> None:
+        """Take no batch that begins before an offset, nor, unless gaps are allowed, after it."""
+        self._decoder.expect(offset)
+
+    def go_on(self, part: Slice, next_offset: int) -> None:
+        """Go on after a slice that was decoded elsewhere, up to an offset."""
+        self._path = part.path
+        self._decoder.expect(next_offset)
+
+    def allow_gaps(self) -> None:
+        """Take batches whatever offsets are left out before them."""
+        self.allows_gaps = True
+        self._decoder.allow_gaps()
+
+    def may_have_gaps(self) -> bool:
+        """Whether offsets may be left out."""
+        if not self.allows_gaps and self.wanted.may_have_gaps is not None and self.wanted.may_have_gaps():
+            self.allow_gaps()
+        return self.allows_gaps
+
+    def flush(self, mapped: pa.Buffer | None = None) -> Iterator[pa.RecordBatch]:
         """Yield what was decoded so far, in batches of at most the rows asked for."""
         if not len(self._decoder):
             return
-        decoded = _Rows(self._decoder.take(), self._topic, self._partition, mapped)
+        taken, wanted = self._decoder.take(), self.wanted
+        self.decoded_bytes += taken.size_bytes
+        decoded = _Rows(taken, wanted.topic, wanted.partition, mapped)
         arrays = [column(decoded, kind) for column, kind in self._columns]
         if arrays:
-            batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            batch = pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
         else:
             nothing = pa.Array.from_buffers(pa.struct([]), decoded.rows, [None])
             batch = pa.RecordBatch.from_struct_array(nothing)
-        for start in range(0, decoded.rows, self._rows):
-            yield batch.slice(start, self._rows)
+        # None of them much smaller than the others.
+        most = wanted.rows
+        rows = -(-decoded.rows // -(-decoded.rows // most))
+        for start in range(0, decoded.rows, rows):
+            yield batch.slice(start, rows)
 
-    def slice(self, part: Slice, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
-        """Decode one slice; what is left over stays in the decoder."""
+    def slice(self, part: Slice) -> Iterator[pa.RecordBatch]:
+        """Decode one slice; what is left over stays in the decoder until the next one, or `flush`."""
+        self._path = part.path
+        mapped = pa.py_buffer(part.data) if self.wanted.has_views else None
+        yield from self._slice(part, mapped)
+        if mapped is not None:
+            # Views point into this slice's buffer, and a record batch has one such buffer.
+            yield from self.flush(mapped)
+
+    def _slice(self, part: Slice, mapped: pa.Buffer | None) -> Iterator[pa.RecordBatch]:
         decoder, data = self._decoder, memoryview(part.data)
         position, end = part.position - part.origin, part.end_position - part.origin
         while True:
@@ -235,9 +325,9 @@ class _Decoding:
                 yield from self.flush(mapped)
                 error.position = None
                 raise error.at(part.path, part.origin + decoder.batch.position) from None
-            if status == Status.GAP and self._may_have_gaps is not None and self._may_have_gaps():
-                decoder.allow_gaps()
-            elif status == Status.FULL:
+            if status == Status.GAP and self.may_have_gaps():
+                continue
+            if status == Status.FULL:
                 yield from self.flush(mapped)
             elif status == Status.END or (status != Status.OK and self._is_complete(part)):
                 return
@@ -248,19 +338,14 @@ class _Decoding:
 
     def _is_complete(self, part: Slice) -> bool:
         """Whether the decoded records reach the next segment: then damaged bytes after them are no loss."""
-        return self._may_have_gaps is not None and self._decoder.expected_offset == part.next_offset
+        return self.wanted.may_have_gaps is not None and self._decoder.expected_offset == part.next_offset
 
-    def missing_at_end(self, end_offset: int, path: Any) -> MissingRecordsError | None:
-        """Return the error to raise if offsets are missing at the end, otherwise None."""
-        next_offset = self._decoder.expected_offset
-        if (
-            end_offset == MAX_OFFSET
-            or next_offset >= end_offset
-            or self._may_have_gaps is None
-            or self._may_have_gaps()
-        ):
-            return None
-        return MissingRecordsError(next_offset, end_offset, path=path)
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows left over after the last slice, then raise an error if offsets are missing at the end."""
+        yield from self.flush()
+        end_offset, next_offset = self.wanted.end_offset, self._decoder.expected_offset
+        if end_offset != MAX_OFFSET and next_offset < end_offset and not self.may_have_gaps():
+            raise MissingRecordsError(next_offset, end_offset, path=self._path)
 
     def _wrapper(self, data: memoryview) -> tuple[int, int]:
         """Decode the wrapper message (v0, v1) that the decoder stopped at."""
@@ -283,7 +368,7 @@ class _Decoding:
                 read_records(
                     part.data,
                     header,
-                    check_crc=self._check_crc,
+                    check_crc=self.wanted.check_crc,
                     limit=self._decompressor.limit,
                     origin=part.origin,
                 )
@@ -293,6 +378,23 @@ class _Decoding:
         defect = self._decoder.error
         text = f"record {defect.record} at byte {defect.position} of the batch's records: {defect.reason}"
         return CorruptRecordError(text, path=part.path, position=position)
+
+
+def decode(slices: Iterable[Slice], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """Decode what is wanted of one partition, as `decode_slices` does."""
+    decoding = Decoding(wanted)
+    following = iter(slices)
+    while True:
+        try:
+            part = next(following, None)
+        except Exception:
+            # What was decoded comes before it.
+            yield from decoding.flush()
+            raise
+        if part is None:
+            break
+        yield from decoding.slice(part)
+    yield from decoding.finish()
 
 
 def decode_slices(
@@ -338,38 +440,19 @@ def decode_slices(
         FormatError: A batch is corrupt; the records before it were yielded. It names file and position.
         MissingRecordsError: Offsets are missing, and `may_have_gaps` returned False.
     """
-    names = set(schema.names)
-    views = any(pa.types.is_binary_view(field.type) for field in schema)
-    scale = 1
-    if "timestamp" in names and schema.field("timestamp").type.unit == "us":
-        scale = 1000
-    decoder = ColumnDecoder(
-        "key" in names,
-        "value" in names,
-        "headers" in names,
-        views=views,
-        check_crc=check_crc,
-        include_control=include_control,
-        max_rows=rows,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        start_timestamp=start_timestamp,
-        end_timestamp=end_timestamp,
-        timestamp_scale=scale,
-        aborted=aborted,
-        ordered=may_have_gaps is not None,
-        contiguous=may_have_gaps is not None,
+    wanted = Wanted(
+        schema,
+        topic,
+        partition,
+        start_offset,
+        end_offset,
+        start_timestamp,
+        end_timestamp,
+        aborted,
+        include_control,
+        check_crc,
+        rows,
+        limit,
+        may_have_gaps,
     )
-    decoding = _Decoding(decoder, schema, topic, partition, rows, limit, check_crc, may_have_gaps)
-    path = None
-    for part in slices:
-        path = part.path
-        mapped = pa.py_buffer(part.data) if views else None
-        yield from decoding.slice(part, mapped)
-        if views:
-            # Views point into this slice's buffer, and a record batch has one such buffer.
-            yield from decoding.flush(mapped)
-    yield from decoding.flush(None)
-    missing = decoding.missing_at_end(end_offset, path)
-    if missing is not None:
-        raise missing
+    yield from decode(slices, wanted)

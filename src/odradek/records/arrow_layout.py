@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+_ROW_BYTES = 32  # offset, timestamp, type and slots
+
 
 class BytesColumn(NamedTuple):
     """A column of byte strings.
@@ -61,6 +63,13 @@ class Columns(NamedTuple):
     header_names: BytesColumn | None
     header_values: BytesColumn | None
     blocks: list[Buffer]
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory they take, about."""
+        columns = (self.key, self.value, self.header_names, self.header_values)
+        buffers = [column.data for column in columns if column is not None] + self.blocks
+        return self.rows * _ROW_BYTES + sum(memoryview(buffer).nbytes for buffer in buffers)
 
 
 class RecordDefect(NamedTuple):

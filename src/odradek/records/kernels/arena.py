@@ -7,10 +7,9 @@ A view column that copied would pass over every byte once more, which costs as m
 
 import cython
 from cython.cimports.libc.stdint import int64_t, uint8_t
-from cython.cimports.libc.stdlib import malloc
 from cython.cimports.libc.string import memcpy
 from cython.cimports.odradek.records.kernels.arrow_memory import FIRST_ARENA_BLOCK
-from cython.cimports.odradek.records.kernels.blocks import Block, make_block, take_memory
+from cython.cimports.odradek.records.kernels.blocks import Block, make_block, odradek_allocate, take_memory
 
 _BLOCK_BYTES = cython.declare(int64_t, 1 << 20)
 
@@ -35,8 +34,8 @@ class Arena:
             size = _BLOCK_BYTES
         data = take_memory(size, cython.address(capacity))
         if data == cython.NULL:
-            data = cython.cast(cython.pointer(uint8_t), malloc(size))
             capacity = size
+            data = odradek_allocate(cython.address(capacity))
         if data == cython.NULL:
             raise MemoryError
         block = make_block(data, capacity, capacity)

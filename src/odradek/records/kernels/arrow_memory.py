@@ -9,8 +9,13 @@ View Layout". The fields, and what appends a value, stand in `arrow_memory.pxd`.
 
 import cython
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
-from cython.cimports.libc.stdlib import free, realloc
-from cython.cimports.odradek.records.kernels.blocks import make_block, take_memory
+from cython.cimports.odradek.records.kernels.blocks import (
+    make_block,
+    odradek_allocate,
+    odradek_free,
+    odradek_grow,
+    take_memory,
+)
 
 from odradek.records.arrow_layout import BytesColumn, Columns
 
@@ -32,7 +37,7 @@ def _reserve(
         wanted = size
     if wanted < 4096:
         wanted = 4096
-    grown = cython.cast(cython.pointer(uint8_t), realloc(data[0], wanted))
+    grown = odradek_grow(data[0], capacity[0], cython.address(wanted))
     if grown == cython.NULL:
         return False
     data[0] = grown
@@ -54,16 +59,20 @@ def reserve_rows(column: cython.pointer(VarColumn), rows: int64_t, size: int64_t
 
 @cython.cfunc
 def _free_column(column: cython.pointer(VarColumn)):
-    free(column.data)
-    free(column.slots)
-    free(column.validity)
+    odradek_free(column.data, column.data_capacity)
+    odradek_free(column.slots, column.slots_capacity)
+    odradek_free(column.validity, column.validity_capacity)
 
 
 @cython.cfunc
 def _hand_out(data: cython.pointer(cython.pointer(uint8_t)), capacity: cython.pointer(int64_t), size: int64_t):
-    """Return memory as a block of `size` bytes; a spare one takes its place, where there is one as large."""
+    """Return memory as a block of `size` bytes; as much takes its place, of that which was read already if it can."""
     block = make_block(data[0], size, capacity[0])
     data[0] = take_memory(capacity[0], capacity)
+    if data[0] == cython.NULL:
+        # About as much as was needed now.
+        capacity[0] = min(capacity[0], size + size // 2)
+        data[0] = odradek_allocate(capacity)
     if data[0] == cython.NULL:
         capacity[0] = 0
     return block
@@ -102,10 +111,10 @@ class ArrowMemory:
         self.value.views = views
 
     def __dealloc__(self):
-        free(self.offsets)
-        free(self.timestamps)
-        free(self.types)
-        free(self.header_ends)
+        odradek_free(self.offsets, self.offsets_capacity)
+        odradek_free(self.timestamps, self.timestamps_capacity)
+        odradek_free(self.types, self.types_capacity)
+        odradek_free(self.header_ends, self.header_ends_capacity)
         _free_column(cython.address(self.key))
         _free_column(cython.address(self.value))
         _free_column(cython.address(self.header_name))

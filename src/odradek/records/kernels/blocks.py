@@ -10,10 +10,10 @@ import cython
 from cython.cimports.cpython import Py_buffer
 from cython.cimports.cpython.buffer import PyBuffer_FillInfo
 from cython.cimports.libc.stdint import int64_t, uint8_t
-from cython.cimports.libc.stdlib import free
+from cython.cimports.odradek.records.kernels.blocks import odradek_free
 
 # What the pool keeps at most: of one block, in all, and how many blocks.
-_MOST_BLOCK_BYTES = cython.declare(int64_t, 16 << 20)
+_MOST_BLOCK_BYTES = cython.declare(int64_t, 32 << 20)
 _MOST_BYTES = cython.declare(int64_t, 64 << 20)
 _MOST_BLOCKS = cython.declare(cython.int, 64)
 
@@ -48,7 +48,7 @@ def _give_back(data: cython.pointer(uint8_t), capacity: int64_t) -> cython.void:
     """Keep a block for later, or free it where there are enough."""
     global _bytes, _count
     if data == cython.NULL or _count == _MOST_BLOCKS or capacity > _MOST_BLOCK_BYTES or _bytes + capacity > _MOST_BYTES:
-        free(data)
+        odradek_free(data, capacity)
         return
     _spares[_count].data = data
     _spares[_count].capacity = capacity

@@ -132,6 +132,11 @@ class ColumnDecoder:
         """The offset that the next batch begins with, or the least one where offsets may be left out."""
         return self.next_offset
 
+    def expect(self, offset: int64_t):
+        """Go on after a batch that ends before `offset`, wherever it was decoded."""
+        self.is_first = False
+        self.next_offset = offset
+
     def allow_gaps(self):
         """Take batches whatever offsets are left out before them."""
         self.contiguous = False

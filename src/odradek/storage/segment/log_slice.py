@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 
 from odradek.storage.formats.offset_index import OffsetIndex
@@ -41,6 +40,7 @@ class LogSlice:
         self.base_offset = base_offset
         self.next_offset = next_offset
         self._contents = contents
+        self._read: Window | None = None
 
     def __repr__(self) -> str:
         return f"<LogSlice {self.path} [{self.position}, {self.end_position})>"
@@ -60,9 +60,12 @@ class LogSlice:
         """How many bytes the batches have."""
         return self.end_position - self.position
 
-    @cached_property
+    @property
     def _window(self) -> Window:
-        return self._contents.window(self.position, self.size_bytes)
+        # No `cached_property`: in Python 3.11 all slices would share one lock, and threads read many at once.
+        if self._read is None:
+            self._read = self._contents.window(self.position, self.size_bytes)
+        return self._read
 
     @property
     def data(self) -> Mapped:
@@ -78,6 +81,20 @@ class LogSlice:
         """Return the slice between two positions."""
         next_offset = self.next_offset if end_position == self.end_position else None
         return LogSlice(self.path, self._contents, position, end_position, self.base_offset, next_offset)
+
+    def after(self, before: LogSlice, size_bytes: int) -> LogSlice | None:
+        """Return this slice and the one before it as one; `None` where they are of two files, or too large for that.
+
+        Args:
+            before: The slice before.
+            size_bytes: About how many bytes both have at most; fewer where the file is not mapped.
+        """
+        if not self.is_stable:
+            size_bytes = min(size_bytes, _SLICE_BYTES_IN_MEMORY)
+        together = self.end_position - before.position
+        if before._contents is not self._contents or before.end_position != self.position or together > size_bytes:
+            return None
+        return self.part(before.position, self.end_position)
 
     def _batch_end(self, position: int, index: OffsetIndex, size_bytes: int) -> int:
         """Return where a batch of the slice ends, about so many bytes after a position where one begins."""
