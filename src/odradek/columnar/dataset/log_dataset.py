@@ -32,7 +32,7 @@ from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
 
 
-class LogDataset(pds.UnionDataset):  # type: ignore[misc] - pyarrow has no types
+class LogDataset(pds.UnionDataset):  # type: ignore[misc]  # pyarrow has no types
     """Topics of a log directory, as a `pyarrow.dataset.Dataset`. Any thread may use it.
 
     Which partitions it has is settled when it is made. Their records are not: each scan sees those that there are when

@@ -38,7 +38,7 @@ _NEVER_NULL = {"topic", "partition", "offset"}
 
 
 def unread(guarantees: Iterable[Expression]) -> pds.FileSystemDataset:
-    """Return a dataset of files that are not there, named by their numbers; of the rows of each a guarantee is known."""
+    """Return a dataset of numbered files that are not there, of the rows of each of which a guarantee is known."""
     fragments = [
         _FORMAT.make_fragment(f"{number}: {NOT_READ_THIS_WAY}", _FILES, partition_expression=guarantee)
         for number, guarantee in enumerate(guarantees)
