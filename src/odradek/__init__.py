@@ -14,6 +14,7 @@ TYPE_CHECKING = False  # type checkers take it for True; importing typing would 
 if TYPE_CHECKING:
     from typing import Any
 
+    from odradek.columnar.dataset import LogDataset, LogFragment, dataset
     from odradek.columnar.scan import scan
     from odradek.consumer.async_consumer import AsyncConsumer, consume_async
     from odradek.consumer.consumer import Consumer, Topics, consume
@@ -126,9 +127,11 @@ __all__ = [
     "Isolation",
     "JobError",
     "Log",
+    "LogDataset",
     "LogDirectory",
     "LogDirectoryLockedError",
     "LogError",
+    "LogFragment",
     "LogOfflineError",
     "LogSlice",
     "MetaProperties",
@@ -175,6 +178,7 @@ __all__ = [
     "__version__",
     "consume",
     "consume_async",
+    "dataset",
     "open",
     "open_store",
     "scan",
@@ -197,7 +201,9 @@ _LATER = {
     "Headers": "odradek.records.append.given",
     "Isolation": "odradek.records.isolation",
     "Log": "odradek.storage.log.log",
+    "LogDataset": "odradek.columnar.dataset",
     "LogDirectory": "odradek.storage.directory.log_directory",
+    "LogFragment": "odradek.columnar.dataset",
     "LogSlice": "odradek.storage.segment.log_slice",
     "MetaProperties": "odradek.storage.formats.meta_properties",
     "OffsetStore": "odradek.offsets.store",
@@ -221,6 +227,7 @@ _LATER = {
     "WritableTopic": "odradek.storage.directory.topic",
     "consume": "odradek.consumer.consumer",
     "consume_async": "odradek.consumer.async_consumer",
+    "dataset": "odradek.columnar.dataset",
     "open": "odradek.storage.directory.opening",
     "open_store": "odradek.offsets.store",
     "scan": "odradek.columnar.scan",

@@ -29,7 +29,7 @@ FAMILIES = {
     odradek.PipelineError,
 }
 
-FUNCTIONS = [odradek.open, odradek.scan, odradek.consume, odradek.consume_async, odradek.open_store]
+FUNCTIONS = [odradek.open, odradek.scan, odradek.dataset, odradek.consume, odradek.consume_async, odradek.open_store]
 
 OF_THE_DIRECTORY = {
     "WritableLog.last_records",

@@ -29,12 +29,14 @@ COMMANDS = {
     "offsets": "Show and set where readers keep their place.",
     "pipeline": "Check and run Spark pipelines over topics.",
     "salvage": "Write what is sound in a damaged log into a new one.",
+    "sql": "Query the topics of a log directory in SQL.",
     "topics": "List the partitions of a log directory.",
     "verify": "Verify the files of a log.",
 }
 """The commands and their lines in `odradek --help`; the module of that name in this package defines `command`."""
 
 EXTRAS = {
+    "duckdb": "sql",
     "kafka": "kafka",
     "kazoo": "zookeeper",
     "pandas": "spark",

@@ -125,6 +125,17 @@ def test_offsets_and_times_narrow_a_scan(fixture_4_3_1: KafkaFixture) -> None:
     assert offsets(since=date(2099, 1, 1)) == []
 
 
+@pytest.mark.parametrize("topic", ["v0-gzip", "v0-lz4", "v1-gzip", "v1-none"])
+def test_a_range_may_end_within_a_wrapper(fixture_2_8_2: KafkaFixture, topic: str) -> None:
+    """Its offset is that of its last record: where it begins, only its content tells."""
+    with odradek.open(fixture_2_8_2.log_dir, "r") as logs:
+        for end in range(495, 560, 7):
+            wanted = list(range(490, end))
+            reader = odradek.scan(fixture_2_8_2.log_dir, topic, columns=["offset"], start_offset=490, end_offset=end)
+            assert reader.read_all()["offset"].to_pylist() == wanted
+            assert [record.offset for record in logs[topic, 0].read(490, end)] == wanted
+
+
 def test_topics_are_names_patterns_or_lists(fixture_4_3_1: KafkaFixture) -> None:
     def topics(*arguments: Any, **named: Any) -> set[str]:
         reader = odradek.scan(fixture_4_3_1.log_dir, *arguments, columns=["topic"], **named)

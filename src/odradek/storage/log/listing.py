@@ -22,8 +22,12 @@ from odradek.errors import UnknownTopicOrPartitionError
 from odradek.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    INDEX_SUFFIX,
     LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     TopicPartition,
     parse_segment_file,
 )
@@ -33,6 +37,7 @@ from odradek.storage.segment.segment_swap import replaced_offsets
 from odradek.storage.system_errors import unreadable
 
 _LISTINGS = 20
+_BESIDE = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 
 
@@ -103,7 +108,7 @@ class Listing:
             before, offsets = offsets, self._list()
             if offsets == before:
                 break
-        known = {segment.path: segment for segment in self.segments}
+        known = {(segment.base_offset, segment.suffix): segment for segment in self.segments}
         cleaned = min(
             (min(found) for suffix, found in offsets.items() if suffix.endswith(CLEANED_SUFFIX)), default=None
         )
@@ -141,6 +146,9 @@ class Listing:
         try:
             with os.scandir(self._path) as entries:
                 for entry in entries:
+                    # Of 10,000 segments these are 30,000 files, and nobody asks for them here.
+                    if entry.name.endswith(_BESIDE):
+                        continue
                     named = parse_segment_file(entry.name)
                     if named is not None:
                         offsets.setdefault(named.suffix, {})[named.base_offset] = entry.inode()
@@ -150,11 +158,10 @@ class Listing:
             raise unreadable(error, self._path) from error
         return offsets
 
-    def _segment(self, base_offset: int, suffix: str, known: dict[Path, Segment], inode: int) -> Segment:
-        segment = Segment(self._path, base_offset, self._opened, suffix=suffix, access=Access.UNSTABLE)
-        before = known.pop(segment.path, None)
+    def _segment(self, base_offset: int, suffix: str, known: dict[tuple[int, str], Segment], inode: int) -> Segment:
+        before = known.pop((base_offset, suffix), None)
         if before is None:
-            return segment.identify()
+            return Segment(self._path, base_offset, self._opened, suffix=suffix, access=Access.UNSTABLE).identify()
         if before.inode != inode or before is self.segments[-1]:
             # It is another file, or the one that was the active segment and has grown since.
             before.refresh()

@@ -14,9 +14,11 @@ Source in Kafka: `LogSegment`, `FileRecords`.
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Iterator
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,7 +122,6 @@ class Segment:
     Attributes:
         directory: As given.
         base_offset: As given.
-        path: The `.log` file.
         suffix: As given.
         access: As given; it may be changed.
     """
@@ -136,7 +137,6 @@ class Segment:
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
-        self.path = directory / segment_file_name(base_offset, LOG_SUFFIX + suffix)
         self.suffix = suffix
         self.access = access
         self._opened = opened
@@ -158,6 +158,12 @@ class Segment:
         return self.directory / segment_file_name(self.base_offset, suffix + self.suffix)
 
     # -- files
+
+    @cached_property
+    def path(self) -> Path:
+        """The `.log` file."""
+        # Made when it is asked for: of 10,000 segments most are listed and never looked at.
+        return self._sibling(LOG_SUFFIX)
 
     @property
     def inode(self) -> int | None:
@@ -181,7 +187,8 @@ class Segment:
         Raises:
             FileNotFoundError: There is none.
         """
-        status = self.path.stat()
+        name = segment_file_name(self.base_offset, LOG_SUFFIX + self.suffix)
+        status = os.stat(f"{self.directory}/{name}")  # noqa: PTH116 - the path costs several times as much
         self._identity = status.st_dev, status.st_ino
         return self
 

@@ -1,0 +1,245 @@
+"""`odradek sql`: queries over the topics of a log directory, by DuckDB."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+import click
+
+from odradek.cli.app import ExitCode, report
+from odradek.cli.options import Existing, OffsetRange, Timestamp
+from odradek.cli.result_output import WRITERS, Row
+from odradek.inspection.log_files import locate_log_directory
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from odradek.columnar.dataset import LogDataset
+
+_T = TypeVar("_T")
+_ROWS_AT_ONCE = 2048
+_TEXT = "coalesce(try(decode({name})), {name}::VARCHAR) AS {name}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Queries:
+    """A database in memory, with the topics of a log directory as its tables.
+
+    Args:
+        topics: What each topic holds, by its name.
+    """
+
+    def __init__(self, topics: dict[str, LogDataset]) -> None:
+        import duckdb
+
+        self.error: type[Exception] = duckdb.Error
+        self._connection: duckdb.DuckDBPyConnection = duckdb.connect()
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute("CREATE SCHEMA raw")
+        text = ", ".join(_TEXT.format(name=name) for name in ("key", "value"))
+        for topic, rows in topics.items():
+            source = f"odradek {topic}"
+            self._connection.register(source, rows)
+            self._connection.execute(f"CREATE VIEW raw.{_quoted(topic)} AS FROM {_quoted(source)}")
+            self._connection.execute(
+                f"CREATE VIEW {_quoted(topic)} AS SELECT * REPLACE ({text}) FROM {_quoted(source)}"  # noqa: S608
+            )
+
+    def statements(self, sql: str) -> list[str]:
+        """Return the statements of a text."""
+        return [statement.query.strip() for statement in self._connection.extract_statements(sql)]
+
+    def run(self, statement: str) -> tuple[list[str], Iterator[list[Row]]]:
+        """Run a statement; return the names of what it gives, and its rows as they come."""
+        self._execute(statement)
+        names = [column[0] for column in self._connection.description or ()]
+        return names, iter(lambda: self._interruptibly(lambda: self._connection.fetchmany(_ROWS_AT_ONCE)), [])
+
+    def copy(self, query: str, path: Path) -> None:
+        """Write what a query gives into a Parquet file."""
+        target = str(path).replace("'", "''")
+        self._execute(f"COPY ({query.rstrip(';')}) TO '{target}' (FORMAT parquet)")
+
+    def _execute(self, statement: str) -> None:
+        # Of a statement before this one that failed or was interrupted, DuckDB 2 wants to hear that it is over.
+        abort = getattr(self._connection, "abort", None)
+        if abort is not None:
+            abort()
+        self._interruptibly(lambda: self._connection.execute(statement))
+
+    def _interruptibly(self, action: Callable[[], _T]) -> _T:
+        """Do something that Ctrl-C is to end: DuckDB itself does not listen while it works."""
+        with ThreadPoolExecutor(1) as worker:
+            working = worker.submit(action)
+            try:
+                return working.result()
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
+
+
+def _one_line(error: Exception) -> str:
+    """Return what DuckDB says, without the drawing that points into the query."""
+    text, _, _ = str(error).partition("\n\nLINE ")
+    return " ".join(text.split())
+
+
+@click.command("sql")
+@click.argument("query", metavar="[QUERY] DIR", nargs=-1, required=True)
+@click.option("-i", "--interactive", is_flag=True, help="A prompt, in the place of QUERY; a statement ends with ';'.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "jsonl", "csv", "parquet"]),
+    default="text",
+    help="A table, JSON lines, CSV, or a Parquet file (with --output).",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write into this file.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    help="With read_committed, neither aborted nor undecided transactions.",
+)
+@click.option("--offsets", type=OffsetRange(), help="Only offsets from A to below B; either may be left out.")
+@click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
+@click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
+def command(
+    query: tuple[str, ...],
+    interactive: bool,
+    form: str,
+    output: Path | None,
+    isolation: Any,
+    offsets: tuple[int | None, int | None] | None,
+    since: int | None,
+    until: int | None,
+) -> int:
+    """Query the topics of a log directory in SQL, by DuckDB.
+
+    Each topic is a table of that name: topic, partition, offset, timestamp, timestamp_type, key, value, headers. Keys
+    and values are text, so that functions on JSON work; in the schema "raw" they are bytes. What the query does not
+    need of partitions, segments and columns is not read.
+
+    Example: odradek sql "SELECT value->>'$.name' FROM events WHERE \\"offset\\" >= 1200" /var/lib/kafka/data
+    """
+    if len(query) != 2 - interactive:
+        raise click.UsageError(
+            "give DIR alone with --interactive" if interactive else "give a query and a log directory"
+        )
+    if form == "parquet" and (output is None or interactive):
+        raise click.UsageError("--format parquet writes into a file: name it with --output")
+    directory = Existing(folder=True).convert(query[-1], None, None)
+    locate_log_directory(directory)
+    queries = Queries(_topics(directory, isolation, offsets, since, until))
+    if interactive:
+        return _prompt(queries, form)
+    try:
+        return _run(queries, query[0], form, output)
+    except queries.error as error:
+        report(_one_line(error))
+        return ExitCode.INPUT_OUTPUT
+
+
+def _topics(
+    directory: Path,
+    isolation: Any,
+    offsets: tuple[int | None, int | None] | None,
+    since: int | None,
+    until: int | None,
+) -> dict[str, LogDataset]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    import odradek
+
+    def moment(timestamp: int) -> pa.Scalar:
+        return pa.scalar(timestamp, pa.timestamp("ms", "UTC"))
+
+    start, end = offsets or (None, None)
+    narrowed = [
+        None if start is None else pc.field("offset") >= start,
+        None if end is None else pc.field("offset") < end,
+        None if since is None else pc.field("timestamp") >= moment(since),
+        None if until is None else pc.field("timestamp") < moment(until),
+    ]
+    with odradek.open(directory, "r") as logs:
+        names = logs.topics()
+    found = {}
+    for topic in names:
+        rows = odradek.dataset(directory, topic, isolation=isolation)
+        for expression in narrowed:
+            rows = rows if expression is None else rows.filter(expression)
+        found[topic] = rows
+    return found
+
+
+def _run(queries: Queries, sql: str, form: str, output: Path | None) -> int:
+    statements = queries.statements(sql)
+    for statement in statements[:-1]:
+        for _ in queries.run(statement)[1]:
+            pass
+    for statement in statements[-1:]:
+        if form == "parquet" and output is not None:
+            queries.copy(statement, output)
+        elif output is not None:
+            with output.open("w", encoding="utf-8", newline="") as file:
+                _write(queries, statement, form, file)
+        else:
+            _write(queries, statement, form, sys.stdout)
+    return ExitCode.CLEAN
+
+
+def _write(queries: Queries, statement: str, form: str, out: TextIO) -> None:
+    names, chunks = queries.run(statement)
+    WRITERS[form](out, names, chunks)
+
+
+def _prompt(queries: Queries, form: str) -> int:
+    """Answer statement after statement, until the end of the input."""
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
+        with suppress(ImportError):
+            import readline  # noqa: F401 - input() has a history and can be edited then
+    code = ExitCode.CLEAN
+    given = io.StringIO()
+    while True:
+        try:
+            line = input(("     -> " if given.tell() else "odradek> ") if is_terminal else "")
+        except EOFError:
+            line = None
+        except KeyboardInterrupt:
+            click.echo()
+            given = io.StringIO()
+            continue
+        given.write(f"{line or ''}\n")
+        text = given.getvalue()
+        if (line is None or text.rstrip().endswith(";")) and text.strip():
+            given = io.StringIO()
+            code = _answer(queries, text, form)
+        if line is None:
+            # A program that feeds statements learns of the last one; whoever sits there has read it.
+            return ExitCode.CLEAN if is_terminal else code
+
+
+def _answer(queries: Queries, sql: str, form: str) -> ExitCode:
+    try:
+        for statement in queries.statements(sql):
+            _write(queries, statement, form, sys.stdout)
+    except queries.error as error:
+        report(_one_line(error))
+        return ExitCode.INPUT_OUTPUT
+    except KeyboardInterrupt:
+        report("interrupted")
+        return ExitCode.INTERRUPTED
+    finally:
+        sys.stdout.flush()
+    return ExitCode.CLEAN

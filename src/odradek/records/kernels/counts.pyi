@@ -1,0 +1,9 @@
+from collections.abc import Sequence
+
+class RecordCounter:
+    records: int
+    expected_offset: int
+    batch_position: int
+    def __init__(self, start_offset: int, end_offset: int, aborted: Sequence[tuple[int, int, int]] = ()) -> None: ...
+    def allow_gaps(self) -> None: ...
+    def count(self, data: memoryview, position: int, end: int) -> tuple[int, int]: ...

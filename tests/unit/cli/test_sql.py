@@ -1,0 +1,117 @@
+"""`odradek sql`, as it is called."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import odradek
+from odradek.cli.app import main
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sql") / "data"
+    with odradek.open(path) as logs:
+        logs.create_topic("web.clicks-2026", partitions=1)
+        rows = [
+            odradek.Record(b"k", b'{"name": "Ada", "n": [1, 2]}', [("trace", b"\x00\xff")], 1_700_000_000_000),
+            odradek.Record(None, b"\x00\xff", timestamp=1_700_000_001_000),
+            odradek.Record(b"k", None, timestamp=1_700_000_002_000),
+        ]
+        logs["web.clicks-2026", 0].append(rows)
+    return path
+
+
+def run(*arguments: object, feed: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["sql", *map(str, arguments)], input=feed)
+
+
+def test_json_functions_work_on_values(folder: Path) -> None:
+    result = run(
+        """SELECT value->>'$.name' AS name, "offset" FROM "web.clicks-2026" WHERE key = 'k' ORDER BY 2""", folder
+    )
+    assert result.output == "name  offset\nAda        0\nNULL       2\n"
+    assert result.exit_code == 0
+
+
+def test_the_formats(folder: Path, tmp_path: Path) -> None:
+    sql = 'SELECT "offset", timestamp, key, value, headers FROM raw."web.clicks-2026" WHERE "offset" < 2'
+    lines = run(sql, folder, "--format", "jsonl").output.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {
+            "offset": 0,
+            "timestamp": "2023-11-14T22:13:20Z",
+            "key": "k",
+            "value": '{"name": "Ada", "n": [1, 2]}',
+            "headers": [{"key": "trace", "value": {"base64": "AP8="}}],
+        },
+        {"offset": 1, "timestamp": "2023-11-14T22:13:21Z", "key": None, "value": {"base64": "AP8="}, "headers": []},
+    ]
+    assert run('SELECT "offset", key, 1.5 AS x FROM "web.clicks-2026"', folder, "--format", "csv").output == (
+        "offset,key,x\n0,k,1.5\n1,,1.5\n2,k,1.5\n"
+    )
+    for name in ("rows.parquet", "it's.parquet"):
+        assert run(f"{sql};", folder, "--format", "parquet", "--output", tmp_path / name).output == ""
+        assert pq.read_table(tmp_path / name)["value"].to_pylist()[1] == b"\x00\xff"
+    run(sql, folder, "--format", "csv", "-o", tmp_path / "rows.csv")
+    assert (tmp_path / "rows.csv").read_text(encoding="utf-8").count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ([], 3),
+        (["--offsets", "1:"], 2),
+        (["--since", "2023-11-14T22:13:21"], 2),
+        (["--until", "1700000001000", "--isolation", "read_committed"], 1),
+    ],
+)
+def test_options_narrow_what_there_is(folder: Path, options: list[str], count: int) -> None:
+    assert run('SELECT count(*) AS n FROM "web.clicks-2026"', folder, *options).output.split() == ["n", str(count)]
+
+
+def test_what_is_wrong_is_told_in_a_line(folder: Path, tmp_path: Path) -> None:
+    for arguments, code, text in [
+        (("SELEC 1", folder), 3, "syntax error"),
+        (("SELECT * FROM clicks", folder), 3, "clicks does not exist"),
+        (("SELECT 1", tmp_path), 3, "not a log directory"),
+        (("SELECT 1", tmp_path / "none"), 3, "No such file"),
+        ((folder,), 2, "give a query and a log directory"),
+        (("SELECT 1", folder, "--format", "parquet"), 2, "--output"),
+        (("SELECT 1", folder, "-i"), 2, "give DIR alone"),
+    ]:
+        result = run(*arguments)
+        assert result.exit_code == code, result.output
+        assert text in result.output
+        assert result.output.count("\n") == 1
+
+
+def test_statements_from_a_pipe(folder: Path) -> None:
+    result = run("-i", folder, feed='SELECT count(*) AS n\nFROM "web.clicks-2026";\nnonsense;\nSELECT 2 AS two')
+    assert result.stdout.split() == ["n", "3", "two", "2"]
+    assert "syntax error" in result.stderr
+    assert result.exit_code == 0
+    assert run("-i", folder, feed="nonsense;").exit_code == 3
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_query(folder: Path) -> None:
+    sql = "SELECT 'begun' AS x; SELECT count(*) FROM range(1000000000) a, range(1000) b WHERE a.range * b.range % 7 = 3"
+    with subprocess.Popen(
+        [sys.executable, "-m", "odradek", "sql", sql, folder], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        # Once it works, it takes time of its own: importing takes less than this.
+        while float(Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").split()[13]) < 500:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (out, err.splitlines()[0], process.returncode) == ("", "odradek: interrupted", 130)
