@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from odradek.storage.log.retention import Deletion, DeletionReason
     from odradek.storage.log.writable_log import WritableLog
     from odradek.storage.metadata.metadata_image import TopicImage
+    from odradek.storage.metadata.new_topic import NewTopic
     from odradek.storage.names import TopicPartition
     from odradek.storage.segment.log_slice import LogSlice
     from odradek.storage.segment.segment import Segment, TimestampedOffset
@@ -136,6 +137,7 @@ __all__ = [
     "LogSlice",
     "MetaProperties",
     "MissingRecordsError",
+    "NewTopic",
     "NoOffsetForPartitionError",
     "OdradekError",
     "OffsetOutOfRangeError",
@@ -219,6 +221,7 @@ _LATER = {
     "TimestampedOffset": "odradek.storage.segment.segment",
     "Topic": "odradek.storage.directory.topic",
     "TopicConfig": "odradek.storage.topic_config",
+    "NewTopic": "odradek.storage.metadata.new_topic",
     "TopicImage": "odradek.storage.metadata.metadata_image",
     "TopicPartition": "odradek.storage.names",
     "Topics": "odradek.consumer.consumer",

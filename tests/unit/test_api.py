@@ -161,7 +161,17 @@ def test_errors_are_exported_where_they_are_defined() -> None:
 
 def test_an_option_is_named_typed_and_told_of() -> None:
     parameters = inspect.signature(odradek.open).parameters
-    assert set(parameters) == {"path", "mode", "config", "background", "max_open_logs", "adopt", "files", "clock"}
+    assert set(parameters) == {
+        "path",
+        "mode",
+        "config",
+        "background",
+        "max_open_logs",
+        "adopt",
+        "sync",
+        "files",
+        "clock",
+    }
     told = inspect.getdoc(odradek.open) or ""
     for name in parameters:
         assert f"\n    {name}: " in told
@@ -195,7 +205,14 @@ def test_the_settings_that_open_tells_of_have_the_defaults_that_it_tells(tmp_pat
 
 @pytest.mark.parametrize(
     "options",
-    [{"config": {}}, {"background": True}, {"max_open_logs": 1}, {"adopt": True}, {"clock": lambda: 0}],
+    [
+        {"config": {}},
+        {"background": True},
+        {"max_open_logs": 1},
+        {"adopt": True},
+        {"sync": "off"},
+        {"clock": lambda: 0},
+    ],
     ids=lambda options: next(iter(options)),
 )
 def test_options_for_writing_are_refused_for_reading(tmp_path: Path, options: dict[str, Any]) -> None:

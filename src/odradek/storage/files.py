@@ -71,13 +71,19 @@ class WritableFile:
 class FileSystem:
     """The changes that may be made to a disk."""
 
+    _file_type = WritableFile
+
     def open(self, path: Path) -> WritableFile:
         """Open a file to write to, created if it is missing."""
-        return WritableFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        return self._file_type(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file or folder another name in one step; a file of that name is replaced."""
         os.rename(source, target)  # noqa: PTH104 - see `LogDisk`: no other Python code between us and the system
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file one more name; not every file system can."""
+        os.link(source, target)
 
     def unlink(self, path: Path) -> None:
         """Remove a file; it is not an error if it is gone already."""
@@ -109,6 +115,22 @@ class FileSystem:
 
 FILES = FileSystem()
 """The real disk."""
+
+
+class _UnsyncedFile(WritableFile):
+    """A file of `UnsyncedFileSystem`."""
+
+    def sync(self) -> None:
+        """Do nothing."""
+
+
+class UnsyncedFileSystem(FileSystem):
+    """The real disk for those who need nothing of it after a power cut: no sync waits for it."""
+
+    _file_type = _UnsyncedFile
+
+    def sync_directory(self, path: Path) -> None:
+        """Do nothing."""
 
 
 def make_durable_directory(path: Path, files: FileSystem = FILES) -> None:

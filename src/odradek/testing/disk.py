@@ -27,6 +27,7 @@ Kind: TypeAlias = Literal[
     "sync",
     "set_modified",
     "rename",
+    "link",
     "unlink",
     "make_directory",
     "remove_directory",

@@ -259,6 +259,14 @@ class FaultyFileSystem(FileSystem):
                 self.run(Operation("rename", new, node, folder, name, source_folder, source_name))
             super().rename(source, target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file one more name, or fail."""
+        with self._lock:
+            name, node = self.relative(target), self._node(self.relative(source))
+            if node is not None and self._node(name) is None:
+                self.run(Operation("link", name, node, *self._parent(name)))
+            super().link(source, target)
+
     def unlink(self, path: Path) -> None:
         """Unlink, or fail."""
         with self._lock:

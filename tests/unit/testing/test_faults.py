@@ -62,6 +62,7 @@ class TestWriting:
             way.rename(root / "a/b/one", root / "a/b/two")
             write_atomically(root / "three", b"whole", way)
             way.set_modified_ms(root / "three", 1_600_000_000_123)
+            way.link(root / "three", root / "a/again")
             way.open(root / "gone").close()
             way.unlink(root / "gone")
             way.unlink(root / "gone")
@@ -70,7 +71,13 @@ class TestWriting:
             way.sync_directory(root / "a")
             way.rename(root / "a", root / "z")
         assert read_tree(files.root) == read_tree(twin)
-        assert read_tree(twin) == {"z": None, "z/b": None, "z/b/two": b"hello\0\0\0wor", "three": b"whole"}
+        assert read_tree(twin) == {
+            "z": None,
+            "z/b": None,
+            "z/b/two": b"hello\0\0\0wor",
+            "three": b"whole",
+            "z/again": b"whole",
+        }
         assert (files.root / "three").stat().st_mtime_ns == 1_600_000_000_123_000_000
         assert files.unrecorded() == []
 

@@ -195,12 +195,6 @@ class ClusterDirectories:
         by_path = dict(zip(self._paths, self._metas, strict=True))
         return [by_path[path].directory_id or ZERO_UUID for path in paths]
 
-    def topic_partitions(self) -> Iterator[TopicPartition]:
-        """Yield every partition of every topic."""
-        for name, topic in self.image.topics.items():
-            for number in topic.partitions:
-                yield TopicPartition(name, number)
-
     def topic_config(self, topic: str, broker_config: Mapping[str, str]) -> TopicConfig:
         """Return the settings of a topic.
 

@@ -13,7 +13,6 @@ Source in Kafka: `LogManager`.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -23,6 +22,7 @@ from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
 from odradek.html_table import html_table
 from odradek.storage.config_def import MAX_INT32
 from odradek.storage.directory.gaps import may_have_gaps
+from odradek.storage.directory.listing import Listing
 from odradek.storage.directory.problems import directory_problems
 from odradek.storage.directory.topic import Topic
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
@@ -67,7 +67,7 @@ class LogDirectory:
         self._checkpoints = RootCheckpoints(self.path)
         self._is_closed = False
         self._logs: dict[TopicPartition, ReadOnlyLog] = {}
-        self._topic_partitions: list[TopicPartition] = []
+        self._listing = Listing({})
         self.refresh()
 
     def __repr__(self) -> str:
@@ -76,8 +76,9 @@ class LogDirectory:
     def _repr_html_(self) -> str:
         if self._is_closed:
             return html_table(repr(self), (), ())
-        counts = Counter(topic_partition.topic for topic_partition in self._listed())
-        return html_table(repr(self), ("topic", "partitions"), sorted(counts.items()))
+        listed = self._listed()
+        rows = [(topic, len(listed.of(topic))) for topic in listed.topics]
+        return html_table(repr(self), ("topic", "partitions"), rows)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -97,7 +98,8 @@ class LogDirectory:
             raise_unless_of_system(error)
             raise LogError(f"{self.path} cannot be read as a log directory: {error.strerror}") from error
         named = (parse_partition_directory(name) for name in folders)
-        self._topic_partitions = sorted(name.topic_partition for name in named if name is not None and not name.suffix)
+        found = [name.topic_partition for name in named if name is not None and not name.suffix]
+        self._listing = Listing.of_partitions(found)
         for log in self._logs.values():
             log.release()
         self._logs = {}
@@ -127,7 +129,7 @@ class LogDirectory:
     def topics(self) -> list[str]:
         """Return the names of the topics, sorted."""
         self._check_open()
-        return sorted({topic_partition.topic for topic_partition in self._listed()})
+        return self._listed().topics
 
     def topic(self, name: str) -> Topic:
         """Return a topic, with all of its partitions.
@@ -151,8 +153,8 @@ class LogDirectory:
             raise unreadable(error, self.path) from error
         return TopicConfig.load(image.topic_config(topic), image.broker_config())
 
-    def _listed(self) -> list[TopicPartition]:
-        return self._topic_partitions
+    def _listed(self) -> Listing:
+        return self._listing
 
     def topic_partitions(self, topic: str | None = None) -> list[TopicPartition]:
         """Return the partitions of one topic, or of all, sorted.
@@ -164,10 +166,10 @@ class LogDirectory:
         if topic is None:
             return list(self._listed())
         checked_text("topic", topic)
-        found = [topic_partition for topic_partition in self._listed() if topic_partition.topic == topic]
+        found = self._listed().of(topic)
         if not found:
             raise UnknownTopicOrPartitionError(topic, path=self.path)
-        return found
+        return list(found)
 
     def __contains__(self, key: object) -> bool:
         self._check_open()
@@ -226,6 +228,7 @@ class LogDirectory:
         alter_topic_config = Refused()
         create_partitions = Refused()
         create_topic = Refused()
+        create_topics = Refused()
         delete_topic = Refused()
         flush = Refused()
         maintain = Refused()

@@ -11,7 +11,7 @@ from odradek.records.timestamps import now_ms
 from odradek.storage.config_def import ConfigValue
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.files import FILES, FileSystem
+from odradek.storage.files import FILES, FileSystem, UnsyncedFileSystem
 
 _Path: TypeAlias = str | os.PathLike[str]
 
@@ -25,6 +25,7 @@ def open_log_directory(
     background: bool = False,
     max_open_logs: int | None = None,
     adopt: bool = False,
+    sync: Literal["on", "off"] = "on",
     files: FileSystem = FILES,
     clock: Callable[[], int] = now_ms,
 ) -> WritableLogDirectory: ...
@@ -42,6 +43,7 @@ def open_log_directory(
     background: bool = False,
     max_open_logs: int | None = None,
     adopt: bool = False,
+    sync: Literal["on", "off"] = "on",
     files: FileSystem = FILES,
     clock: Callable[[], int] = now_ms,
 ) -> LogDirectory:
@@ -67,12 +69,14 @@ def open_log_directory(
             As many as the process may, by default.
         adopt: Only to append: whether to make a log directory of a folder that is neither empty nor a log directory,
             and topics of the partitions' folders in it. Kafka does not start on such a folder. False by default.
+        sync: Only to append: `off` is for tests. Nothing waits for the disk: no `flush`, no durable append, no `close`.
+            A program that is killed loses nothing; after a power cut the folder may hold anything, without a notice.
         files: Only to append: the file system to write through; tests pass another one (`odradek.testing`).
         clock: Only to append: returns the time in ms; tests pass another one.
 
     Raises:
         LogError: The mode does not exist, or the folder cannot be opened in it.
-        OptionError: An option is given that has no effect when reading.
+        OptionError: An option is given that has no effect when reading, or that has no such value.
         ForeignDirectoryError: To append, the folder is neither empty nor a log directory: it has no `meta.properties`.
             With `adopt=True` it becomes one, and the partitions' folders in it become topics.
         LogDirectoryLockedError: Another program, such as a running Kafka, or this one has the folder open for writing.
@@ -80,7 +84,13 @@ def open_log_directory(
         FormatError: A checkpoint, `meta.properties` or the metadata are damaged.
         LogOfflineError: The disk failed.
     """
+    if sync not in {"on", "off"}:
+        raise OptionError(f"sync is 'on' or 'off', not {sync!r}")
     if mode == "a":
+        if sync == "off":
+            if files is not FILES:
+                raise OptionError("with sync='off' files is of no use: give one of them")
+            files = UnsyncedFileSystem()
         return WritableLogDirectory(
             path,
             config=config,
@@ -98,6 +108,7 @@ def open_log_directory(
             "background": background,
             "max_open_logs": max_open_logs is not None,
             "adopt": adopt,
+            "sync": sync != "on",
             "files": files is not FILES,
             "clock": clock is not now_ms,
         }

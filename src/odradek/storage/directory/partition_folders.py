@@ -10,8 +10,9 @@ Source in Kafka: `LogManager`.
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -19,11 +20,11 @@ from uuid import UUID, uuid4
 from odradek.errors import FormatError, LogError
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import DirectoryState
-from odradek.storage.files import FILES, FileSystem
+from odradek.storage.files import FILES, FileSystem, replace_file
 from odradek.storage.formats.partition_metadata import (
     PARTITION_METADATA,
+    format_partition_metadata,
     read_partition_metadata,
-    write_partition_metadata,
 )
 from odradek.storage.metadata.cluster import check_partition_count
 from odradek.storage.names import (
@@ -34,6 +35,9 @@ from odradek.storage.names import (
     marked_directory_name,
     parse_segment_file,
 )
+
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+"""What a file system answers that cannot give a file one more name."""
 
 
 class PartitionFolders:
@@ -88,6 +92,8 @@ class PartitionFolders:
             PolicyViolationError: There are more than 10,000.
         """
         check_partition_count(count)
+        if len(self._states) == 1:
+            return [self._states[0]] * count
         load = Counter({id(state): 0 for state in self._states})
         load.update(id(state) for state in self.places.values())
         chosen = []
@@ -97,15 +103,29 @@ class PartitionFolders:
             chosen.append(state)
         return chosen
 
-    def make(self, topic: str, numbers: range, states: Sequence[DirectoryState], topic_id: UUID | None) -> None:
-        """Make the folders of partitions, each in a folder of `log.dirs`, and return when their names are on the disk.
+    def make(
+        self,
+        partitions: Sequence[TopicPartition],
+        states: Sequence[DirectoryState],
+        topic_ids: Mapping[str, UUID | None],
+    ) -> None:
+        """Make the folders of partitions, and return when their names are on the disk.
+
+        The name of a `partition.metadata` may get there later: nothing is appended before the partition's folder is
+        synced.
+
+        Args:
+            partitions: The partitions.
+            states: In which folder of `log.dirs` each is made.
+            topic_ids: The ids of their topics.
 
         Raises:
             LogError: A file that is not a folder has the name.
             OSError: The disk failed.
         """
-        for number, state in zip(numbers, states, strict=True):
-            topic_partition = TopicPartition(topic, number)
+        written: dict[tuple[Path, UUID], Path] = {}
+        for topic_partition, state in zip(partitions, states, strict=True):
+            topic_id = topic_ids[topic_partition.topic]
             self._set_aside(topic_partition, topic_id)
             folder = state.path / str(topic_partition)
             try:
@@ -113,10 +133,30 @@ class PartitionFolders:
             except FileExistsError as error:
                 raise LogError(f"{folder} cannot be created: something that is not a folder has its name") from error
             if topic_id is not None:
-                write_partition_metadata(folder / PARTITION_METADATA, topic_id, self._files)
+                path = folder / PARTITION_METADATA
+                if not self._link(written.setdefault((state.path, topic_id), path), path):
+                    replace_file(path, format_partition_metadata(topic_id), self._files)
             self.places[topic_partition] = state
         for path in {state.path for state in states}:
             self._files.sync_directory(path)
+
+    def _link(self, written: Path, path: Path) -> bool:
+        """Give a file that is on the disk one more name; return whether that was done.
+
+        All partitions of a topic have the same `partition.metadata`, and one file has to be synced once.
+        """
+        if path == written:
+            return False
+        try:
+            self._files.link(written, path)
+        except FileExistsError:
+            # An interrupted change has left it: it is this topic's, or the folder would have been set aside.
+            return True
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise
+        return True
 
     def _set_aside(self, topic_partition: TopicPartition, topic_id: UUID | None) -> None:
         """Rename a folder of another topic that has a new partition's name; forget its checkpoints."""

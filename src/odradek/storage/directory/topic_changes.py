@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
-from uuid import UUID
 
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import DirectoryState
@@ -23,6 +22,7 @@ from odradek.storage.directory.maintenance import Maintenance, collect
 from odradek.storage.directory.partition_folders import PartitionFolders
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.metadata_image import TopicImage
+from odradek.storage.metadata.new_topic import NewTopic
 from odradek.storage.names import TopicPartition
 from odradek.storage.topic_config import TopicConfig
 
@@ -101,17 +101,16 @@ class TopicChanges:
         self.settle()
         return result
 
-    def create(self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: UUID | None) -> TopicImage:
-        """Create a topic; see `WritableLogDirectory.create_topic`."""
-        states = self._folders.choose(partitions)
+    def create(self, topics: Sequence[NewTopic]) -> list[TopicImage]:
+        """Create topics; see `WritableLogDirectory.create_topics`."""
+        states = self._folders.choose(sum(topic.partitions for topic in topics))
+        places = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
         directory_ids = self._cluster.directory_ids([state.path for state in states])
 
-        def create() -> TopicImage:
-            topic = self._cluster.metadata.create_topic(
-                name, partitions, config, topic_id=topic_id, directory_ids=directory_ids
-            )
-            self.make_folders(name, range(partitions), states)
-            return topic
+        def create() -> list[TopicImage]:
+            made = self._cluster.metadata.create_topics(topics, directory_ids=directory_ids)
+            self.make_folders(places, states)
+            return made
 
         return self._carry_out(create)
 
@@ -119,11 +118,12 @@ class TopicChanges:
         """Add partitions to a topic; see `WritableLogDirectory.create_partitions`."""
         present = len(self._cluster.image.topic(name).partitions)
         states = self._folders.choose(total - present)
+        places = [TopicPartition(name, number) for number in range(present, total)]
         directory_ids = self._cluster.directory_ids([state.path for state in states])
 
         def grow() -> TopicImage:
             topic = self._cluster.metadata.create_partitions(name, total, directory_ids=directory_ids)
-            self.make_folders(name, range(present, total), states)
+            self.make_folders(places, states)
             return topic
 
         return self._carry_out(grow)
@@ -151,16 +151,16 @@ class TopicChanges:
                 self._maintenance.cleaner.forget(target.parent, [topic_partition])
                 self._maintenance.remove_later(target, self._clock() + delay_ms)
 
-    def make_folders(self, name: str, numbers: range, states: Sequence[DirectoryState]) -> None:
+    def make_folders(self, partitions: Sequence[TopicPartition], states: Sequence[DirectoryState]) -> None:
         """Make the folders of partitions that are in the metadata.
 
         Args:
-            name: The topic.
-            numbers: The partitions.
+            partitions: The partitions.
             states: For each partition, the log directory that it is made in.
         """
-        self._folders.make(name, numbers, states, self._cluster.image.topic(name).topic_id)
+        topics = {partition.topic for partition in partitions}
+        self._folders.make(partitions, states, {name: self._cluster.image.topic(name).topic_id for name in topics})
         paths: set[Path] = {state.path for state in states}
         for path in paths:
             # Its checkpoint may have an entry for an earlier topic of the same name.
-            self._maintenance.cleaner.forget(path, [TopicPartition(name, number) for number in numbers])
+            self._maintenance.cleaner.forget(path, partitions)

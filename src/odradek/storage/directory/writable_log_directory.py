@@ -15,9 +15,10 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
@@ -30,6 +31,7 @@ from odradek.storage.directory.adoption import Admission
 from odradek.storage.directory.broker_config import broker_config_text
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
+from odradek.storage.directory.listing import Listing
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, collect, unless_deleted
 from odradek.storage.directory.partition_folders import PartitionFolders
@@ -42,6 +44,7 @@ from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.metadata_image import TopicImage
+from odradek.storage.metadata.new_topic import NewTopic
 from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition
 from odradek.storage.process import WritingProcess
 from odradek.storage.system_errors import raise_unless_of_system
@@ -132,6 +135,7 @@ class WritableLogDirectory(LogDirectory):
         self._lock = create_lock(Rank.DIRECTORY)
         self._writers = OpenWriters(None if max_open_logs is None else checked_int("max_open_logs", max_open_logs, 1))
         self._open_logs: dict[TopicPartition, WritableLog] = {}
+        self._listed_topics: Mapping[str, TopicImage] = {}
         self._flushes_late = False
         self._is_closed = False
         self._has_let_go = False
@@ -215,12 +219,22 @@ class WritableLogDirectory(LogDirectory):
             self._folders.find()
             self._list()
 
-    def _listed(self) -> list[TopicPartition]:
+    def _listed(self) -> Listing:
         self._settle_if_free()
         return super()._listed()
 
     def _list(self) -> None:
-        self._topic_partitions = sorted({*self._folders.places, *self._cluster.topic_partitions()})
+        topics, known = self._cluster.image.topics, self._listed_topics
+        by_topic: dict[str, Sequence[TopicPartition]] = {
+            # Images of topics are replaced, not changed: those that are the same have the same partitions.
+            name: self._listing.of(name) if known.get(name) is topic else topic.topic_partitions
+            for name, topic in topics.items()
+        }
+        # What is being deleted is there until its folder is gone.
+        going = [place for place in self._folders.places if place.topic not in topics]
+        for name, partitions in groupby(sorted(going), key=lambda place: place.topic):
+            by_topic[name] = list(partitions)
+        self._listing, self._listed_topics = Listing(by_topic), topics
 
     @property
     def strays(self) -> list[Path]:
@@ -260,7 +274,7 @@ class WritableLogDirectory(LogDirectory):
 
     def _config_of(self, topic: str) -> TopicConfig:
         checked_text("topic", topic)
-        if all(topic_partition.topic != topic for topic_partition in self._listed()):
+        if not self._listed().of(topic):
             raise UnknownTopicOrPartitionError(topic, path=self.path)
         return self._cluster.topic_config(topic, self._config)
 
@@ -289,12 +303,12 @@ class WritableLogDirectory(LogDirectory):
 
     @_tells_of_disk
     def _open(self, topic_partition: TopicPartition) -> WritableLog:
-        if topic_partition not in self._topic_partitions:
+        if topic_partition not in self._listing:
             raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
         topic, number = topic_partition
         if topic_partition not in self._folders.places:
             self._tell_of_lost(topic_partition)
-            self._changes.make_folders(topic, range(number, number + 1), self._folders.choose(1))
+            self._changes.make_folders([topic_partition], self._folders.choose(1))
             self._list()
         state = self._folders.places[topic_partition]
         folder = state.path / str(topic_partition)
@@ -359,14 +373,26 @@ class WritableLogDirectory(LogDirectory):
             InvalidPartitionsError: The number of partitions is below 1.
             InvalidConfigError: A setting is unknown, or has a value that is not valid.
         """
-        checked_text("name", name)
-        count = checked_int("partitions", partitions)
-        texts = as_texts(config)
-        if not isinstance(topic_id, UUID | None):
-            raise TypeError(f"topic_id must be a UUID, not {given_text(topic_id)}")
+        return self.create_topics([NewTopic(name, partitions, config, topic_id)])[0]
+
+    @_tells_of_disk
+    def create_topics(self, topics: Iterable[NewTopic]) -> list[TopicImage]:
+        """Create topics, all of them or none, in less time than by a call for each.
+
+        Raises:
+            InvalidTopicError: Kafka does not accept a name, or it collides with another topic's.
+            TopicExistsError: A topic with a name or id exists.
+            InvalidPartitionsError: A number of partitions is below 1.
+            PolicyViolationError: They have more than 10,000 partitions together.
+            InvalidConfigError: A setting is unknown, or has a value that is not valid.
+        """
+        given = list(topics)
+        for topic in given:
+            if not isinstance(topic, NewTopic):
+                raise TypeError(f"a topic to create must be a NewTopic, not {given_text(topic)}")
         with self._changing():
             self._check_usable()
-            return self._changes.create(name, count, texts, topic_id)
+            return self._changes.create(given)
 
     @_tells_of_disk
     def create_partitions(self, name: str, total: int) -> TopicImage:

@@ -35,7 +35,7 @@ from odradek.storage.formats.metadata_batches import BatchFile
 
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 SNAPSHOT_EPOCH = 0
-MAX_BATCH_RECORDS = 10_000
+MAX_BATCH_RECORDS = 1_000
 _BATCH_BYTES = 1 << 20
 
 
@@ -94,49 +94,65 @@ def read_snapshot(path: Path) -> Snapshot:
     return Snapshot(first, tuple(batches), voters)
 
 
-def format_snapshot(values: Iterable[bytes | None], *, voters: Sequence[Voter] = (), logged_ms: int = 0) -> bytes:
+class EncodedBatches:
+    """The data batches of a snapshot that is written again and again, each time with more records at its end."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[list[bytes | None], bytes]] = {}
+
+    def encode(self, values: list[bytes | None], offset: int) -> bytes:
+        """Return the batch of some records from an offset on; one that is as it was the last time is not made again."""
+        known = self._known.get(offset)
+        if known is None or known[0] != values:
+            now = now_ms()
+            records = [Record(None, value, timestamp=now) for value in values]
+            batch = build_batch(records, base_offset=offset, partition_leader_epoch=SNAPSHOT_EPOCH)
+            known = self._known[offset] = values, batch
+        return known[1]
+
+
+def format_snapshot(
+    values: Iterable[bytes | None],
+    *,
+    voters: Sequence[Voter] = (),
+    logged_ms: int = 0,
+    encoded: EncodedBatches | None = None,
+) -> bytes:
     """Return a snapshot's bytes.
 
     Args:
         values: The metadata records.
         voters: The voters; if there are any, `kraft.version` is 1.
         logged_ms: When the last record that it covers was appended, in ms; 0 for `bootstrap.checkpoint`.
+        encoded: The batches as they were the last time.
     """
     now = now_ms()
-    offset = 0
-    blocks = []
 
-    def add(records: list[Record], *, is_control: bool) -> None:
-        nonlocal offset
-        blocks.append(
-            build_batch(records, base_offset=offset, partition_leader_epoch=SNAPSHOT_EPOCH, is_control=is_control)
-        )
-        offset += len(records)
+    def control(offset: int, *decoded: MetadataControlRecord) -> bytes:
+        records = [Record(*encode_control_record(record), timestamp=now) for record in decoded]
+        return build_batch(records, base_offset=offset, partition_leader_epoch=SNAPSHOT_EPOCH, is_control=True)
 
-    def control(*decoded: MetadataControlRecord) -> None:
-        add([Record(*encode_control_record(record), timestamp=now) for record in decoded], is_control=True)
-
+    encoded = encoded or EncodedBatches()
+    first = (SnapshotHeader(last_contained_log_timestamp=logged_ms),)
     quorum = (KRaftVersion(), KRaftVoters(voters=tuple(voters))) if voters else ()
-    control(SnapshotHeader(last_contained_log_timestamp=logged_ms), *quorum)
-    for part in _batches(values):
-        add([Record(None, value, timestamp=now) for value in part], is_control=False)
-    control(SnapshotFooter())
+    blocks = [control(0, *first, *quorum)]
+    offset = len(first) + len(quorum)
+    for part in _batches(list(values)):
+        blocks.append(encoded.encode(part, offset))
+        offset += len(part)
+    blocks.append(control(offset, SnapshotFooter()))
     return b"".join(blocks)
 
 
-def _batches(values: Iterable[bytes | None]) -> Iterator[list[bytes | None]]:
+def _batches(values: list[bytes | None]) -> Iterator[list[bytes | None]]:
     """Yield the values of each batch: not too many, and not too long."""
-    part: list[bytes | None] = []
-    size = 0
-    for value in values:
-        length = len(value or b"")
-        if part and (len(part) == MAX_BATCH_RECORDS or size + length > _BATCH_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(value)
-        size += length
-    if part:
+    first = 0
+    while first < len(values):
+        part = values[first : first + MAX_BATCH_RECORDS]
+        while len(part) > 1 and sum(len(value or b"") for value in part) > _BATCH_BYTES:
+            part = part[: len(part) // 2]
         yield part
+        first += len(part)
 
 
 def write_snapshot(
@@ -145,7 +161,8 @@ def write_snapshot(
     *,
     voters: Sequence[Voter] = (),
     logged_ms: int = 0,
+    encoded: EncodedBatches | None = None,
     files: FileSystem = FILES,
 ) -> None:
     """Write a snapshot or `bootstrap.checkpoint` in one step."""
-    write_atomically(path, format_snapshot(values, voters=voters, logged_ms=logged_ms), files)
+    write_atomically(path, format_snapshot(values, voters=voters, logged_ms=logged_ms, encoded=encoded), files)

@@ -137,6 +137,11 @@ class LogDisk(FileSystem):
         self._names_changed += 1
         self.run(self._files.rename, source, target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file one more name."""
+        self._names_changed += 1
+        self.run(self._files.link, source, target)
+
     def unlink(self, path: Path) -> None:
         """Remove a file; it is not an error if it is gone already."""
         self._names_changed += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 from collections import OrderedDict
+from itertools import islice
 from typing import Protocol
 
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
@@ -57,7 +58,7 @@ class OpenWriters:
             self._logs.move_to_end(log)
             self._latest = log
             excess = len(self._logs) - self._limit
-            oldest = list(self._logs)[: excess + 8] if excess > 0 else []
+            oldest = list(islice(self._logs, excess + 8)) if excess > 0 else []
         for other in oldest:
             if excess <= 0:
                 return

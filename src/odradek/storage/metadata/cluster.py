@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from uuid import UUID
 
@@ -35,9 +36,10 @@ from odradek.messages.metadata.metadata_records import (
     encode_metadata_record,
 )
 from odradek.messages.uuids import random_uuid
+from odradek.storage.config_def import ConfigValue, as_texts
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
+from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, EncodedBatches, write_snapshot
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport
 from odradek.storage.metadata.bootstrap import BootstrapRecords
@@ -50,6 +52,7 @@ from odradek.storage.metadata.metadata_log import (
     metadata_stamps,
     sync_segment,
 )
+from odradek.storage.metadata.new_topic import NewTopic
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, invalid_topic_name_reason
 from odradek.storage.topic_config import TOPIC_CONFIGS, TopicConfig
 
@@ -128,6 +131,7 @@ class ClusterMetadata:
         self.report = RecoveryReport() if report is None else report
         self.meta = MetaProperties.read(directory / META_PROPERTIES)
         self._files = files
+        self._encoded = EncodedBatches()
         self._changing = create_lock(Rank.METADATA)
         self._interrupted: MetadataTail | None = None
         self._state = self._load(may_be_torn=not is_clean)
@@ -212,19 +216,21 @@ class ClusterMetadata:
         self,
         name: str,
         partitions: int = 1,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, ConfigValue] | None = None,
         *,
         topic_id: UUID | None = None,
-        directory_ids: Sequence[UUID] | None = None,
     ) -> TopicImage:
-        """Create a topic whose partitions this node holds and leads.
+        """Create a topic; see `create_topics`."""
+        return self.create_topics([NewTopic(name, partitions, config, topic_id)])[0]
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, directory_ids: Sequence[UUID] | None = None
+    ) -> list[TopicImage]:
+        """Create topics whose partitions this node holds and leads: all of them, or none.
 
         Args:
-            name: Its name.
-            partitions: How many partitions it has.
-            config: Its settings, by Kafka's names.
-            topic_id: Its id; a new one if None.
-            directory_ids: The log directory of each partition; this one for all if None.
+            topics: The topics.
+            directory_ids: The log directory of each partition, one topic's after the other's; this one for all if None.
 
         Raises:
             InvalidTopicError: Kafka does not accept the name, or it collides with another topic's.
@@ -234,22 +240,18 @@ class ClusterMetadata:
             InvalidConfigError: A setting is unknown, or has a value that is not valid.
         """
         self.refresh()
-        self._check_new_name(name)
-        check_partition_count(partitions)
-        if partitions < 1:
-            raise InvalidPartitionsError(f"{name} cannot have {partitions} partitions")
-        if topic_id is not None and self.image.topic_by_id(topic_id) is not None:
-            raise TopicExistsError(f"topic id {topic_id} is that of {self.image.topic_by_id(topic_id)}")
-        TopicConfig.parse(config or {})
-        made_id = random_uuid() if topic_id is None else topic_id
-        self._write(
-            [
-                TopicRecord(name, made_id),
-                *(ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in (config or {}).items()),
-                *self._new_partitions(made_id, range(partitions), directory_ids),
-            ]
-        )
-        return self.image.topics[name]
+        check_partition_count(sum(topic.partitions for topic in topics))
+        # What they are with each other is checked as well.
+        image = self.image.copy()
+        records: list[MetadataRecord] = []
+        places = None if directory_ids is None else iter(directory_ids)
+        for topic in topics:
+            own = None if places is None else list(islice(places, topic.partitions))
+            made = self._records_of(topic, image, own)
+            image.apply_all(made)
+            records += made
+        self._write(records)
+        return [self.image.topics[topic.name] for topic in topics]
 
     def create_partitions(self, name: str, total: int, *, directory_ids: Sequence[UUID] | None = None) -> TopicImage:
         """Add partitions to a topic, up to a total of `total`.
@@ -334,18 +336,38 @@ class ClusterMetadata:
         self._write([ProducerIdsRecord(self._node_id(), UNKNOWN_BROKER_EPOCH, first + count)])
         return range(first, first + count)
 
-    def _check_new_name(self, name: str) -> None:
+    def _records_of(
+        self, topic: NewTopic, image: MetadataImage, directory_ids: Sequence[UUID] | None
+    ) -> list[MetadataRecord]:
+        """Return the records that create a topic beside those of an image."""
+        name, topic_id = topic.name, topic.topic_id
+        self._check_new_name(name, image)
+        if topic.partitions < 1:
+            raise InvalidPartitionsError(f"{name} cannot have {topic.partitions} partitions")
+        if topic_id is not None and image.topic_by_id(topic_id) is not None:
+            raise TopicExistsError(f"topic id {topic_id} is that of {image.topic_by_id(topic_id)}")
+        config = as_texts(topic.config)
+        TopicConfig.parse(config)
+        made_id = random_uuid() if topic_id is None else topic_id
+        return [
+            TopicRecord(name, made_id),
+            *(ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in config.items()),
+            *self._new_partitions(made_id, range(topic.partitions), directory_ids),
+        ]
+
+    @staticmethod
+    def _check_new_name(name: str, image: MetadataImage) -> None:
         reason = invalid_topic_name_reason(name)
         if reason is not None:
             raise InvalidTopicError(reason)
         if name == CLUSTER_METADATA_TOPIC:
             raise InvalidTopicError(f"{name} is reserved by Kafka")
-        if name in self.image.topics:
+        if name in image.topics:
             raise TopicExistsError(f"topic {name} exists already")
         # Kafka's metrics replace a dot in a name by an underscore, so two such topics would share their metrics.
-        same = [topic for topic in self.image.topics if topic.replace(".", "_") == name.replace(".", "_")]
-        if same:
-            raise InvalidTopicError(f"{name} differs from {same[0]} only in '.' and '_'")
+        like = image.topic_like(name)
+        if like is not None:
+            raise InvalidTopicError(f"{name} differs from {like} only in '.' and '_'")
 
     def _id_of(self, topic: TopicImage) -> UUID:
         if topic.topic_id is None:
@@ -397,7 +419,7 @@ class ClusterMetadata:
             bootstrap = state.bootstrap.changed(values)
             after = replace(state, image=image, bootstrap=bootstrap)
             self._is_in_doubt = True
-            write_snapshot(path, bootstrap.values, files=self._files)
+            write_snapshot(path, bootstrap.values, encoded=self._encoded, files=self._files)
         elif state.tail is None or not state.is_recorded:
             raise LogError(f"{self.directory} has no metadata to change: neither a metadata log nor a bootstrap file")
         elif state.image.open_transaction:

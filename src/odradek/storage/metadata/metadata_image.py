@@ -34,7 +34,7 @@ from odradek.messages.metadata.metadata_records import (
     UnknownRecord,
     UnregisterBrokerRecord,
 )
-from odradek.storage.names import CLUSTER_METADATA_TOPIC, invalid_topic_name_reason
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition, invalid_topic_name_reason
 
 METADATA_VERSION = "metadata.version"
 TOPIC_RESOURCE = 2
@@ -93,6 +93,20 @@ class TopicImage:
     topic_id: UUID | None
     partitions: dict[int, PartitionImage] = field(default_factory=dict)
 
+    @property
+    def topic_partitions(self) -> list[TopicPartition]:
+        """The partitions by name, sorted."""
+        return [TopicPartition(self.name, number) for number in sorted(self.partitions)]
+
+    def copy(self) -> TopicImage:
+        """Return a topic that changes apart from this one."""
+        return TopicImage(self.name, self.topic_id, dict(self.partitions))
+
+
+def _name_in_metrics(topic: str) -> str:
+    """Return what Kafka calls a topic in the names of metrics."""
+    return topic.replace(".", "_")
+
 
 class MetadataImage:
     """The cluster's metadata.
@@ -115,14 +129,19 @@ class MetadataImage:
         self.next_producer_id = 0
         self.skipped: Counter[tuple[int, int]] = Counter()
         self._topics_by_id: dict[UUID, TopicImage] = {}
+        self._names_in_metrics: dict[str, str] = {}
+        # The topics that no other image shares.
+        self._own: set[UUID | None] = set()
         self._transaction: list[MetadataRecord] | None = None
 
     def copy(self) -> MetadataImage:
-        """Return an independent copy."""
+        """Return an image that changes apart from this one. What the two have in common is copied when it changes."""
         made = MetadataImage()
-        for topic in self.topics.values():
-            made.add_topic(TopicImage(topic.name, topic.topic_id, dict(topic.partitions)))
-        made.configs = {resource: dict(settings) for resource, settings in self.configs.items()}
+        made.topics = dict(self.topics)
+        made._topics_by_id = dict(self._topics_by_id)
+        made._names_in_metrics = dict(self._names_in_metrics)
+        self._own = set()
+        made.configs = dict(self.configs)
         made.features = dict(self.features)
         made.brokers = dict(self.brokers)
         made.next_producer_id = self.next_producer_id
@@ -156,6 +175,10 @@ class MetadataImage:
         """Return the topic that has an id, or None."""
         return self._topics_by_id.get(topic_id)
 
+    def topic_like(self, name: str) -> str | None:
+        """Return the topic whose name differs from another one in '.' and '_' at most, if there is one."""
+        return self._names_in_metrics.get(_name_in_metrics(name))
+
     def topic_config(self, name: str) -> dict[str, str]:
         """Return the settings that are set for a topic; all others have their defaults."""
         return dict(self.configs.get(ConfigResource(TOPIC_RESOURCE, name), {}))
@@ -170,6 +193,8 @@ class MetadataImage:
     def add_topic(self, topic: TopicImage) -> None:
         """Add a topic with its partitions."""
         self.topics[topic.name] = topic
+        self._names_in_metrics.setdefault(_name_in_metrics(topic.name), topic.name)
+        self._own.add(topic.topic_id)
         if topic.topic_id is not None:
             self._topics_by_id[topic.topic_id] = topic
 
@@ -215,7 +240,7 @@ class MetadataImage:
             case PartitionRecord():
                 if record.partition_id < 0:
                     raise FormatError(f"partition {record.partition_id} of {record.topic_id}: its number is negative")
-                self._topic_of(record.topic_id).partitions[record.partition_id] = PartitionImage(
+                self._own_topic(record.topic_id).partitions[record.partition_id] = PartitionImage(
                     replicas=record.replicas,
                     isr=record.isr,
                     leader=record.leader,
@@ -227,7 +252,7 @@ class MetadataImage:
                     leader_recovery_state=record.leader_recovery_state,
                 )
             case PartitionChangeRecord():
-                partitions = self._topic_of(record.topic_id).partitions
+                partitions = self._own_topic(record.topic_id).partitions
                 if record.partition_id not in partitions:
                     raise FormatError(
                         f"partition {record.partition_id} of {record.topic_id} changes, but does not exist"
@@ -237,6 +262,7 @@ class MetadataImage:
                 topic = self._topic_of(record.topic_id)
                 del self._topics_by_id[record.topic_id]
                 del self.topics[topic.name]
+                self._names_in_metrics.pop(_name_in_metrics(topic.name), None)
                 self.configs.pop(ConfigResource(TOPIC_RESOURCE, topic.name), None)
             case ConfigRecord():
                 self._set_config(ConfigResource(record.resource_type, record.resource_name), record.name, record.value)
@@ -259,11 +285,20 @@ class MetadataImage:
             raise FormatError(f"a metadata record is about topic {topic_id}, which was not created")
         return topic
 
+    def _own_topic(self, topic_id: UUID) -> TopicImage:
+        """Return a topic that may be changed: a copy takes its place if another image has it too."""
+        topic = self._topic_of(topic_id)
+        if topic_id not in self._own:
+            topic = topic.copy()
+            self.topics[topic.name] = self._topics_by_id[topic_id] = topic
+            self._own.add(topic_id)
+        return topic
+
     def _set_config(self, resource: ConfigResource, name: str, value: str | None) -> None:
-        settings = self.configs.setdefault(resource, {})
-        if value is None:
-            settings.pop(name, None)
-        else:
+        settings = {key: given for key, given in self.configs.get(resource, {}).items() if key != name}
+        if value is not None:
             settings[name] = value
-        if not settings:
-            del self.configs[resource]
+        if settings:
+            self.configs[resource] = settings
+        else:
+            self.configs.pop(resource, None)

@@ -22,6 +22,7 @@ from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import MetadataTail, append_metadata, load_metadata
+from odradek.storage.metadata.new_topic import NewTopic
 from peers.kafka_fixture import KafkaFixture
 
 METADATA = "__cluster_metadata-0"
@@ -193,7 +194,7 @@ def test_what_is_refused_changes_nothing(metadata: ClusterMetadata) -> None:
         with pytest.raises(UnknownTopicOrPartitionError):
             change()
     with pytest.raises(ValueError, match="1 log directories are given for 2"):
-        metadata.create_topic("u", 2, directory_ids=[UUID(int=1)])
+        metadata.create_topics([NewTopic("u", 2)], directory_ids=[UUID(int=1)])
 
     assert _content(metadata.image) == before == _content(load_metadata(metadata.directory).image)
 
