@@ -137,7 +137,10 @@ class IndexFile:
 
         if capacity == 0 or os.pread(descriptor, size, (capacity - 1) * size) != zeros:
             return capacity
-        low, high = 0, capacity - 1
+        # Most of a preallocated file is not used: the end is near its beginning.
+        low = high = 0
+        while high < capacity - 1 and is_used(high):
+            low, high = high + 1, min(2 * high + 1, capacity - 1)
         while low < high:
             middle = (low + high) // 2
             if is_used(middle):
