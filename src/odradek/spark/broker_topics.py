@@ -71,7 +71,7 @@ class BrokerTopics:
             if options.min_partitions is not None:
                 total = sum(part.end_offset - part.start_offset for part in ranges)
                 most = min(most, -(-total // options.min_partitions))
-            splits.extend(self._split(piece, options, record_bytes) for piece in pieces([wanted], None, most))
+            splits.extend(self._split(piece, options, record_bytes) for piece in pieces([wanted], most))
         return splits
 
     def _split(self, wanted: OffsetRange, options: SourceOptions, record_bytes: float) -> BrokerSplit:

@@ -161,7 +161,7 @@ class Folder:
     def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
         """Return the tasks that read ranges: each of about `max_split_bytes`, or less if more tasks are asked for."""
         split_bytes = options.max_split_bytes
-        cut_up = pieces(ranges, None, options.max_split_records)
+        cut_up = pieces(ranges, options.max_split_records)
         if options.min_partitions is not None:
             whole = [list(self._slices(wanted, split_bytes)) for wanted in cut_up]
             total_bytes = sum(part.size_bytes for parts in whole for part in parts)

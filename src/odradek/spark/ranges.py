@@ -287,19 +287,12 @@ def limited(ranges: Sequence[OffsetRange], limit: int | None) -> list[OffsetRang
     return cut_down
 
 
-def pieces(
-    ranges: Sequence[OffsetRange], min_partitions: int | None, max_split_records: int | None
-) -> list[OffsetRange]:
-    """Cut ranges so that there are enough, and none spans too many offsets; longer ranges are cut into more pieces."""
-    total = sum(part.end_offset - part.start_offset for part in ranges)
+def pieces(ranges: Sequence[OffsetRange], max_split_records: int | None) -> list[OffsetRange]:
+    """Cut ranges into pieces of about the same length, none of which spans too many offsets."""
     cut_up: list[OffsetRange] = []
     for name, start, end in ranges:
         span = end - start
-        count = 1
-        if min_partitions is not None and min_partitions > len(ranges):
-            count = max(1, round(span / total * min_partitions))
-        if max_split_records is not None:
-            count = max(count, -(-span // max_split_records))
+        count = 1 if max_split_records is None else max(1, -(-span // max_split_records))
         borders = [start + span * number // count for number in range(count + 1)]
         cut_up.extend(OffsetRange(name, *ends) for ends in itertools.pairwise(borders) if ends[0] < ends[1])
     return cut_up

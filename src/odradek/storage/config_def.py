@@ -43,18 +43,17 @@ def as_text(name: str, value: ConfigValue) -> str:
     raise InvalidConfigError(name, f"{value!r} is neither text nor a number nor a bool")
 
 
-def as_texts(config: Mapping[str, ConfigValue] | None, *, name: str = "config") -> dict[str, str]:
+def as_texts(config: Mapping[str, ConfigValue] | None) -> dict[str, str]:
     """Return settings as Kafka keeps them.
 
     Args:
         config: The settings; None are none.
-        name: What the caller's argument is called.
 
     Raises:
         TypeError: It is no mapping, or a setting's name is no text.
         InvalidConfigError: A value is neither text nor a number nor a bool.
     """
-    return {key: as_text(key, value) for key, value in checked_mapping(name, config).items()}
+    return {key: as_text(key, value) for key, value in checked_mapping("config", config).items()}
 
 
 def _integer(low: int | None, high: int) -> Parser:
@@ -71,9 +70,9 @@ def _integer(low: int | None, high: int) -> Parser:
     return parse
 
 
-def int32(low: int | None, high: int = MAX_INT32) -> Parser:
-    """Return a parser for a whole number of 32 bits, from `low` to `high`."""
-    return _integer(low, high)
+def int32(low: int | None) -> Parser:
+    """Return a parser for a whole number of 32 bits, from `low` on."""
+    return _integer(low, MAX_INT32)
 
 
 def int64(low: int | None) -> Parser:

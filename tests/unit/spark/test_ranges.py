@@ -119,11 +119,10 @@ def test_a_limit_is_shared_out(limit: int) -> None:
     assert [part.start_offset for part in cut_down] == [10, 0]
 
 
-@pytest.mark.parametrize(("least", "most"), [(None, None), (2, None), (7, None), (None, 20), (3, 4)])
-def test_pieces_join_to_the_whole(least: int | None, most: int | None) -> None:
+@pytest.mark.parametrize("most", [None, 4, 20])
+def test_pieces_join_to_the_whole(most: int | None) -> None:
     ranges = [OffsetRange(A, 10, 100), OffsetRange(B, 0, 5)]
-    found = pieces(ranges, least, most)
-    assert len(found) >= max(least or 0, 2)
+    found = pieces(ranges, most)
     assert most is None or max(end - start for _, start, end in found) <= most
     for name, start, end in ranges:
         own = [part for part in found if part.topic_partition == name]

@@ -113,10 +113,8 @@ class CleaningStats:
 
     Attributes:
         end_offset: The first offset that is still dirty, for the checkpoint.
-        map_bytes_read: The bytes that the offset map was built from.
         keys: The number of keys in the map.
         bytes_read: The size of all segments that were copied.
-        bytes_written: The size of the segments that replaced them.
         records_read: The number of records that were read.
         records_kept: The number of records that were kept.
         records_without_key: The number of records that were dropped because they have no key.
@@ -125,10 +123,8 @@ class CleaningStats:
     """
 
     end_offset: int = 0
-    map_bytes_read: int = 0
     keys: int = 0
     bytes_read: int = 0
-    bytes_written: int = 0
     records_read: int = 0
     records_kept: int = 0
     records_without_key: int = 0

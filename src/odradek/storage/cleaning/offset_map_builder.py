@@ -81,7 +81,6 @@ class OffsetMapBuilder:
         for number, segment in enumerate(dirty):
             if not self._add_segment(segment, offsets, start, transactions):
                 break
-            stats.map_bytes_read += segment.size_bytes
             following = dirty[number + 1].base_offset if number + 1 < len(dirty) else end
             # Compaction may have left a gap up to the next segment.
             offsets.latest_offset = max(offsets.latest_offset, following - 1)

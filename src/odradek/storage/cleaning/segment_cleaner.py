@@ -117,7 +117,6 @@ class SegmentCleaner:
     def _count(self, batches: BatchFilter) -> None:
         stats = self._stats
         stats.bytes_read += batches.bytes_read
-        stats.bytes_written += batches.next_position
         stats.records_read += batches.records_read
         stats.records_kept += batches.records_kept
         stats.records_without_key += batches.records_without_key

@@ -174,11 +174,6 @@ class Maintenance:
             raise LogError("the log directory is gone")
         return directory
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it runs in the background."""
-        return bool(self._threads)
-
     def flush_later(self, log: WritableLog) -> None:
         """Have the rolled segments of a log flushed soon."""
         self._rolled.append(log)

@@ -681,12 +681,6 @@ class WritableLog(Log):
         self._epochs.truncate_from_start(self._start_offset)
         self.producers.on_log_start_offset_incremented(self._start_offset)
 
-    def old_segments(self) -> list[Deletion]:
-        """Return the segments that are due for deletion according to the settings, and why."""
-        self._check_entry()
-        with self._lock:
-            return self._old_segments()
-
     def _old_segments(self) -> list[Deletion]:
         return deletable_segments(
             self.segments,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from uuid import UUID
 
 from odradek.errors import LogError
 from odradek.messages.metadata.control_records import Voter
@@ -37,16 +36,14 @@ KAFKA_4_3_FEATURES: Mapping[str, int] = {
 """The levels that Apache Kafka 4.3.1 gives a new log directory."""
 
 
-def new_meta_properties(
-    *, node_id: int = DEFAULT_NODE_ID, cluster_id: str | None = None, directory_id: UUID | None = None
-) -> MetaProperties:
-    """Return the identity of a new log directory; ids that are not given are random."""
+def new_meta_properties(*, node_id: int = DEFAULT_NODE_ID, cluster_id: str | None = None) -> MetaProperties:
+    """Return the identity of a new log directory; its own id, and the cluster's if it is not given, are random."""
     if node_id < 0:
         raise ValueError(f"a node id cannot be negative: {node_id}")
     return MetaProperties(
         cluster_id=format_uuid(random_uuid()) if cluster_id is None else cluster_id,
         node_id=node_id,
-        directory_id=random_uuid() if directory_id is None else directory_id,
+        directory_id=random_uuid(),
     )
 
 
@@ -55,7 +52,6 @@ def format_log_directory(
     meta: MetaProperties,
     *,
     voters: Sequence[Voter] = (),
-    features: Mapping[str, int] = KAFKA_4_3_FEATURES,
     files: FileSystem = FILES,
 ) -> None:
     """Format a log directory: a folder that is missing or not yet formatted.
@@ -67,7 +63,6 @@ def format_log_directory(
         directory: The folder.
         meta: Its identity.
         voters: The controllers that vote.
-        features: The levels of the features.
         files: The file system to write through.
 
     Raises:
@@ -76,7 +71,7 @@ def format_log_directory(
     if (directory / META_PROPERTIES).exists():
         raise LogError(f"{directory} is formatted already")
     make_durable_directory(directory, files)
-    levels = [encode_metadata_record(FeatureLevelRecord(name, level)) for name, level in features.items() if level]
+    levels = [encode_metadata_record(FeatureLevelRecord(name, level)) for name, level in KAFKA_4_3_FEATURES.items()]
     write_snapshot(directory / BOOTSTRAP_CHECKPOINT, levels, files=files)
     if voters:
         folder = directory / METADATA_DIRECTORY

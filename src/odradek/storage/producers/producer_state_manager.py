@@ -142,15 +142,6 @@ class ProducerStateManager:
         first = self.first_unstable_offset
         return high_watermark if first is None else min(first, high_watermark)
 
-    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer of this epoch has an open transaction here."""
-        state = self._producers.get(producer_id)
-        return (
-            state is not None
-            and state.current_transaction_first_offset is not None
-            and state.producer_epoch == producer_epoch
-        )
-
     def last_records(self) -> dict[int, LastRecord]:
         """Return the last record of each active producer, for the cleaner."""
         return {
@@ -380,12 +371,6 @@ class ProducerStateManager:
         if offset in self._snapshots:
             self._snapshots.remove(offset)
             self._files.unlink(self.snapshot_path(offset))
-
-    def delete_snapshots_before(self, offset: int) -> None:
-        """Delete the snapshots below an offset."""
-        for snapshot in self.snapshot_offsets:
-            if snapshot < offset:
-                self.delete_snapshot(snapshot)
 
     def mark_snapshot_deleted(self, offset: int) -> Path | None:
         """Rename a snapshot to `.deleted`, to be unlinked with its segment; None if there is none."""

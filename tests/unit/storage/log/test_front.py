@@ -258,7 +258,7 @@ def test_nothing_is_read_of_a_log_that_is_closed(data: Path, mode: Any) -> None:
     ]
     if mode == "a":
         calls += [lambda: log.append(value=b""), log.flush, log.roll, log.delete_records, log.delete_old_segments]
-        calls += [lambda: log.recovery_point, lambda: log.high_watermark, log.old_segments]
+        calls += [lambda: log.recovery_point, lambda: log.high_watermark]
         calls += [lambda: logs.create_topic("u"), logs.flush, logs.maintain, lambda: logs.delete_topic("t")]
     for number, call in enumerate(calls):
         found = outcome(call)
