@@ -15,6 +15,7 @@ import pytest
 import odradek
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.storage import locks
 from odradek.storage.locks import Rank
 
 ROOT = Path(__file__).parents[2]
@@ -77,8 +78,34 @@ def test_an_append_and_a_look_up_go_down_a_list_of_files(tmp_path: Path) -> None
         check(lambda: log.offset_for_time(1_700_000_000_009), by_time)
 
 
-def test_the_order_of_locks_is_the_one_that_is_held() -> None:
-    assert re.findall(r"^\| ([A-Z]+) \|", TEXT, re.MULTILINE) == [rank.name for rank in Rank]
+def holders() -> dict[str, set[str]]:
+    """Return the classes that make a lock of each rank."""
+    found: dict[str, set[str]] = {rank.name: set() for rank in Rank}
+    for path in PACKAGE.rglob("*.py"):
+        for made_by in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(made_by, ast.ClassDef):
+                for rank in re.findall(r"create_lock\(Rank\.([A-Z]+)\)", ast.unparse(made_by)):
+                    found[rank].add(made_by.name)
+    return found
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        re.findall(r"^\| ([A-Z]+) \|[^|]*\| (.*) \|$", TEXT, re.MULTILINE),
+        re.findall(r"^    ([A-Z]+)  .*?(`.*`)$", locks.__doc__ or "", re.MULTILINE),
+    ],
+    ids=["page", "module"],
+)
+def test_the_order_of_locks_is_the_one_that_is_held(lines: list[tuple[str, str]]) -> None:
+    assert [rank for rank, _ in lines] == [rank.name for rank in Rank]
+    assert {rank: set(re.findall(r"`(\w+)`", names)) for rank, names in lines} == holders()
+
+
+def defined_in(path: Path) -> set[str]:
+    """Return the classes and functions of a module."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
 def questions() -> list[tuple[str, str]]:
@@ -93,9 +120,26 @@ def test_at_least_ten_questions_are_answered() -> None:
 
 @pytest.mark.parametrize(("file", "name"), questions())
 def test_the_answer_to_a_question_is_a_class_or_function_there(file: str, name: str) -> None:
-    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
-    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    assert name in defined
+    assert name in defined_in(PACKAGE / file)
+
+
+def test_a_name_beside_a_file_is_defined_there() -> None:
+    pairs = re.findall(r"`([a-z0-9_/]+\.py)`, `(\w+)`", TEXT)
+    assert pairs
+    assert [name for file, name in pairs if name not in defined_in(PACKAGE / file)] == []
+
+
+def test_the_classes_of_the_storage_are_in_the_folders_that_the_drawing_names() -> None:
+    drawing = re.search(r"^## Storage\n+```text\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    assert drawing is not None
+    above: dict[int, list[str]] = {}
+    for line in drawing[1].splitlines():
+        indent, text = len(line) - len(line.lstrip()), line.strip()
+        folders = re.findall(r"\b([a-z]+)/", text) or above[max(depth for depth in above if depth < indent)]
+        above = {depth: known for depth, known in above.items() if depth < indent} | {indent: folders}
+        modules = [path for folder in folders for path in (PACKAGE / "storage" / folder).glob("*.py")]
+        defined = set().union(*map(defined_in, modules))
+        assert set(re.split(r"  ", text)[0].split(", ")) <= defined, line
 
 
 def named_paths() -> set[str]:

@@ -8,7 +8,7 @@
 Its format is ambiguous: a value may hold a line break, and so a line that looks like a record. Programs should use
 `--format jsonl`. If Kafka's tool would end in a stack trace, the damage is reported and the dump continues.
 
-Kafka: DumpLogSegments.
+Source in Kafka: `DumpLogSegments`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
     | header, 61 bytes | record | record | ...        if attributes name a codec, the records are one block of it
 
-`columnar.encode` builds batches from Arrow columns in the same way. Kafka: MemoryRecordsBuilder, DefaultRecordBatch.
+`columnar.encode` builds batches from Arrow columns in the same way.
+
+Source in Kafka: `MemoryRecordsBuilder`, `DefaultRecordBatch`.
 """
 
 from __future__ import annotations

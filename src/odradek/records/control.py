@@ -3,8 +3,10 @@
     key     version int16 | type int16
     value   of ABORT and COMMIT: version int16 | coordinatorEpoch int32
 
-Kafka: ControlRecordType, EndTransactionMarker. A newer version of key or value is read as version 0: later versions may
-only add fields.
+A newer version of key or value is read as version 0: later versions may only
+add fields.
+
+Source in Kafka: `ControlRecordType`, `EndTransactionMarker`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
     attributes   bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon (4 to 6: v2 only)
 
-Kafka: DefaultRecordBatch, LegacyRecord.
+Source in Kafka: `DefaultRecordBatch`, `LegacyRecord`.
 """
 
 from __future__ import annotations

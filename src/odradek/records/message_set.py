@@ -5,7 +5,8 @@
 
 A *wrapper* has a codec in its attributes, no key, and as its value the compressed concatenation of inner messages. Its
 offset is that of the last of them; inner offsets are absolute in v0, counted from 0 in v1.
-Kafka: LegacyRecord, AbstractLegacyRecordBatch.
+
+Source in Kafka: `LegacyRecord`, `AbstractLegacyRecordBatch`.
 """
 
 from __future__ import annotations

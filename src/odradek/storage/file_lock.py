@@ -18,7 +18,7 @@ from pathlib import Path
 from odradek.storage.locks import Rank, create_lock
 
 
-class _Register:
+class LockedFiles:
     """The files that this process has locked."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class _Register:
         self.locked: dict[tuple[int, int], io.FileIO] = {}
 
 
-_register = _Register()
+_register = LockedFiles()
 # The register is wrong in a child process, and a thread of the parent may have held its lock.
 os.register_at_fork(after_in_child=_register.__init__)  # type: ignore[misc]
 

@@ -5,9 +5,9 @@
     CLEANING      the old segments of one log: compacted, or gone `CleaningTurn`
     FLUSH         what of one log is brought to the disk          `WritableLog`
     LOG           appends to one log, its list of segments        `WritableLog`
-    CHECKPOINT    the checkpoint files of one folder              `DirectoryState`
+    CHECKPOINT    the checkpoint files of one folder              `DirectoryState`, `LogCleaner`
     SYNC          one sync of one log at a time                   `LogDisk`
-    REGISTER      which files are open, over all logs             `OpenSegments`, `OpenWriters`
+    REGISTER      which files are open or locked, over all logs   `OpenSegments`, `OpenWriters`, `LockedFiles`
 
 A thread that holds a lock takes only locks further down, and no second one of the same kind. So no code calls upward
 under a lock: a log calls its directory only after it has released its own locks.

@@ -3,7 +3,9 @@
     plain     message | message | ...
     wrapper   | offset of the last, size, crc, magic, attributes: codec | null key | compressed: message | message ... |
 
-`message_set` draws a message. Kafka: MemoryRecordsBuilder, LegacyRecord.
+`message_set` draws a message.
+
+Source in Kafka: `MemoryRecordsBuilder`, `LegacyRecord`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@
     | message | message | ... or a wrapper |  -> one v2 batch
 
 The usual case, a v2 batch that fits its topic, is checked by a kernel and changed in place. Its checksum covers neither
-offset nor leader epoch, so the checksum stays valid unless the timestamp changes. Kafka: LogValidator, UnifiedLog.
+offset nor leader epoch, so the checksum stays valid unless the timestamp changes.
+
+Source in Kafka: `LogValidator`, `UnifiedLog`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     | batch | batch | batch | torn tail ...
     ^ position                ^ next_position, and a status that says why the walk stopped there
 
-Kafka: FileLogInputStream, DefaultRecordBatch, AbstractLegacyRecordBatch.
+Source in Kafka: `FileLogInputStream`, `DefaultRecordBatch`, `AbstractLegacyRecordBatch`.
 """
 
 import cython

@@ -2,7 +2,7 @@
 
     what a topic asks -> a key where it is compacted; a timestamp within bounds, or one that the leader sets
 
-Kafka: LogValidator, DefaultRecord.
+Source in Kafka: `LogValidator`, `DefaultRecord`.
 """
 
 import cython

@@ -3,8 +3,9 @@
     batch header -> checks -> for each record: offset, timestamp, key, value, headers -> growing columns
 
 The memory is that of `arrow_memory`: a value is copied once, or, with views, pointed at where it stands in the mapped
-segment or in the `arena` that its batch was decompressed into. Kafka: DefaultRecordBatch, DefaultRecord, LegacyRecord,
-AbstractLegacyRecordBatch.
+segment or in the `arena` that its batch was decompressed into.
+
+Source in Kafka: `DefaultRecordBatch`, `DefaultRecord`, `LegacyRecord`, `AbstractLegacyRecordBatch`.
 """
 
 import cython

@@ -5,7 +5,8 @@
         ^ a bound of the range         and so for which records of a batch are within the range
 
 What is counted is what `ColumnDecoder` would decode: in the range, of no aborted transaction, no control records.
-Kafka: DefaultRecordBatch, AbstractLegacyRecordBatch.
+
+Source in Kafka: `DefaultRecordBatch`, `AbstractLegacyRecordBatch`.
 """
 
 import cython

@@ -4,7 +4,7 @@
     | batch | batch | batch |            the first one that ends at or after an offset, from header to header
     | record | record | record |         the one with an offset, from length to length
 
-Kafka: AbstractIndex, FileRecords.searchForOffsetFromPosition.
+Source in Kafka: `AbstractIndex`, `FileRecords.searchForOffsetFromPosition`.
 """
 
 import cython

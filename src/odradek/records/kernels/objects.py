@@ -1,6 +1,6 @@
 """Decodes the records of one batch into `Record` objects, for those who read records one by one.
 
-Kafka: DefaultRecord (v2), LegacyRecord (v0, v1).
+Source in Kafka: `DefaultRecord` (v2), `LegacyRecord` (v0, v1).
 """
 
 import operator

@@ -3,7 +3,9 @@
     | hash of the key: 128 bits | offset: 64 bits |     24 bytes a slot, all zero where free; open addressing
 
 Keys are not kept. Two of them that had the same hash would lose records, so the hash is a keyed one of 128 bits whose
-key is drawn again for each map. Kafka: SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment.
+key is drawn again for each map.
+
+Source in Kafka: `SkimpyOffsetMap`, `Cleaner.buildOffsetMapForSegment`.
 """
 
 import cython

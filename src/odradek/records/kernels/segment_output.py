@@ -2,7 +2,7 @@
 
     batch -> placed after those before -> every `index.interval.bytes`: offset -> position, timestamp -> offset
 
-Kafka: LogSegment.append, OffsetIndex, TimeIndex.
+Source in Kafka: `LogSegment.append`, `OffsetIndex`, `TimeIndex`.
 """
 
 import cython

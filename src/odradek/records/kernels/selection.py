@@ -1,6 +1,6 @@
 """Which records of a partition are wanted: ranges of offsets and timestamps, aborted transactions, control records.
 
-Kafka: CompletedFetch, AbortedTxn.
+Source in Kafka: `CompletedFetch`, `AbortedTxn`.
 """
 
 import cython

@@ -66,7 +66,6 @@ def open_log_directory(
             Kafka's broker. Otherwise `maintain` does what is due. False by default.
         max_open_logs: Only to append: how many logs may have files open for appending at a time. Kafka has no such
             limit; by default it follows from how many files the process may open.
-            As many as the process may, by default.
         adopt: Only to append: whether to make a log directory of a folder that is neither empty nor a log directory,
             and topics of the partitions' folders in it. Kafka does not start on such a folder. False by default.
         sync: Only to append: `off` is for tests. Nothing waits for the disk: no `flush`, no durable append, no `close`.
