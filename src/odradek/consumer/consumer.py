@@ -71,11 +71,13 @@ def consume(
             start.
 
     Raises:
+        LogError: There is no such folder, or it cannot be read.
         UnknownTopicOrPartitionError: A topic given by name is not in the directory.
         OffsetStoreError: The store cannot be reached.
         NoOffsetForPartitionError: A partition has no valid position, and the policy is `none`.
         OptionError: Nothing says where to start; the policy, the isolation level or a time is invalid; or an interval
             is negative.
+        TypeError: A topic, the group or an interval is of no type that is taken.
     """
     check_isolation(isolation)
     commit_interval_ms = checked_int("auto_commit_interval_ms", auto_commit_interval_ms, 0)
@@ -229,6 +231,8 @@ class Consumer:
 
         Raises:
             OptionError: `max_records` is below 1, or `timeout_ms` is negative.
+            TypeError: One of them is no int.
+            LogError: The consumer is closed.
             FormatError: The next batch of a partition is corrupt.
             OffsetStoreError: A commit that was due failed; CommitConflictError if another consumer has the group.
         """
@@ -262,32 +266,38 @@ class Consumer:
         return self._fetched.position(self._reader(topic_partition).log.topic_partition)
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Continue at an offset. If the log does not hold it, the reset policy applies."""
+        """Continue at an offset. If the log does not hold it, the reset policy applies.
+
+        Raises:
+            UnknownTopicOrPartitionError: This consumer does not read the partition.
+            LogError: The offset is negative, or the consumer is closed.
+            TypeError: The partition is no pair of a topic and a number, or the offset no int.
+        """
         reader, place = self._reader(topic_partition), checked_int("offset", offset)
         if place < 0:
             raise LogError(f"{reader.log.topic_partition}: the offset {place} is negative")
         self._go_to(reader, place)
 
     def seek_to_beginning(self, *topic_partitions: TopicPartition) -> None:
-        """Continue at the log start offset, in all partitions if none is named."""
+        """Continue at the log start offset, in all partitions if none is named; raise as `seek` does."""
         for reader in self._chosen(topic_partitions):
             reader.log.refresh()
             self._go_to(reader, reader.log.log_start_offset)
 
     def seek_to_end(self, *topic_partitions: TopicPartition) -> None:
-        """Continue at the current end, in all partitions if none is named."""
+        """Continue at the current end, in all partitions if none is named; raise as `seek` does."""
         for reader in self._chosen(topic_partitions):
             reader.log.refresh()
             self._go_to(reader, reader.log.end_offset(self._isolation))
 
     def pause(self, *topic_partitions: TopicPartition) -> None:
-        """Stop reading partitions, all if none is named, until `resume`."""
+        """Stop reading partitions, all if none is named, until `resume`; raise as `seek` does."""
         for reader in self._chosen(topic_partitions):
             self._fetched = self._fetched.without_ahead(reader.log.topic_partition)
             reader.paused = True
 
     def resume(self, *topic_partitions: TopicPartition) -> None:
-        """Continue with paused partitions, all if none is named."""
+        """Continue with paused partitions, all if none is named; raise as `seek` does."""
         for reader in self._chosen(topic_partitions):
             reader.paused = False
 

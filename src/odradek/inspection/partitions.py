@@ -29,7 +29,8 @@ class PartitionSummary:
 
     Attributes:
         topic_partition: Which one.
-        log_start_offset: The first offset that a consumer can get; None if there is no segment.
+        log_start_offset: The first offset that a consumer can get; without a segment that of the checkpoint,
+            or 0. None if the folder cannot be read.
         log_end_offset: The offset of the next record; None if the last segment cannot be read.
         segments: The number of its segments.
         size_bytes: The size of the segments that can be read.

@@ -46,7 +46,11 @@ class BareConnection:
         self._buffer = bytearray(1 << 16)
 
     def send(self, request: Any) -> int:
-        """Send a request, and return the version that it was sent in."""
+        """Send a request, and return the version that it was sent in.
+
+        Raises:
+            OSError: The broker took nothing for `timeout_s`, or the connection broke.
+        """
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         request.API_VERSION = self._versions.api_version(request)
         request.with_header(self._correlation_id, self._client_id)

@@ -177,7 +177,7 @@ class GroupClient:
         return set(partitions) - known
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], deadline: float) -> None:
-        """Commit as the member of the group."""
+        """Commit as the member of the group; do nothing if this client is no member."""
         if not offsets or self._member is None:
             return
         topic_type = OffsetCommitRequest.OffsetCommitRequestTopic

@@ -66,7 +66,10 @@ LEVELS: Mapping[Codec, Levels] = {
 
 
 class _Implementation(Protocol):
-    """What each module of this package offers."""
+    """What each module of this package offers.
+
+    `decompress` raises `CompressionError` if the bytes are damaged, incomplete, or grow past `limit` bytes.
+    """
 
     def compress(self, data: memoryview, *, level: int, magic: int) -> bytes: ...
 

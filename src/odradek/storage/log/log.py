@@ -263,6 +263,7 @@ class Log(ABC):
             OptionError: There is no such isolation level, or `slice_bytes` is below 1.
             FormatError: Bytes within the range are no batches.
             UnknownTopicOrPartitionError: The topic was deleted meanwhile.
+            TypeError: An offset or `slice_bytes` is no int.
         """
         most_bytes = checked_int("slice_bytes", slice_bytes, 1)
         offset, end = self.bounds(start_offset, end_offset, isolation)
@@ -401,7 +402,8 @@ class Log(ABC):
 
         Args:
             start_offset: The first offset to read; the log start offset if None.
-            end_offset: The offset after the last one to read; the end of the log if None.
+            end_offset: The offset after the last one to read; the end of the log if None. If it is not above the start,
+                there are no records.
             since: The first point in time to read (`odradek.Time`); found through the time index.
             until: The point in time to stop before.
             isolation: `read_committed` leaves out the records of aborted and open transactions.
@@ -414,6 +416,7 @@ class Log(ABC):
             MissingRecordsError: Offsets are missing, though the log was never compacted.
             UnknownTopicOrPartitionError: The topic was deleted meanwhile.
             LogError: The log was closed, possibly while reading.
+            TypeError: An offset is no int, or a time is of no type of `odradek.Time`.
         """
         self._check_open()
         check_isolation(isolation)
@@ -539,6 +542,7 @@ class Log(ABC):
         Raises:
             OptionError: The count is negative, or there is no such isolation level.
             FormatError: A batch is corrupt.
+            TypeError: The count is no int.
         """
         return last_records(self, count, isolation)
 
@@ -553,6 +557,8 @@ class Log(ABC):
 
         Raises:
             FormatError: A batch that has to be read is corrupt.
+            OptionError: The timestamp has more than 64 bits.
+            TypeError: The timestamp or the offset is no int.
         """
         wanted_ms = checked_int("timestamp", timestamp)
         end = self.log_end_offset if end_offset is None else checked_index("end_offset", end_offset)

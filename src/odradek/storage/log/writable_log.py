@@ -656,7 +656,8 @@ class WritableLog(Log):
             The log start offset, which never decreases.
 
         Raises:
-            OffsetOutOfRangeError: It is above the log end offset.
+            OffsetOutOfRangeError: It is negative, or above the log end offset.
+            TypeError: It is no int.
             LogError: The log is closed, or this is a fork of the process that opened it.
         """
         self._check_entry()
