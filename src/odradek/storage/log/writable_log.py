@@ -4,7 +4,8 @@
     append_batches(bytes)  checked and numbered        >  roll?  producers?  one write  indexes  readers see it  flush?
     append_batches(bytes)  as they are: a replica's   /
 
-It has its segments (`LocalLog`), how much of them is on the disk (`Durability`), its producers and its leader epochs.
+It has its segments (`LocalLog`), where they begin for readers (`LogHead`), how much of them is on the disk
+(`Durability`), its producers and its leader epochs.
 Each of these parts writes its own state, and no other's. Appended records reach the disk with `flush`, with a durable
 append, when `flush.messages` or `flush.ms` say so, and when the log is closed. A crash of the program loses no appended
 record; a crash of the machine loses what was not flushed. Durable appends that wait for the disk at the same time share
@@ -34,11 +35,10 @@ from weakref import WeakSet
 
 from typing_extensions import Buffer
 
-from odradek.arguments import checked_index, checked_int, given_text
+from odradek.arguments import checked_int, given_text
 from odradek.errors import (
     FormatError,
     LogError,
-    OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
 from odradek.records.append.batching import AppendResult
@@ -60,11 +60,12 @@ from odradek.storage.log.loader import LogLoader
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.log import Log
 from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.log.log_head import LogHead
 from odradek.storage.log.new_segments import NewSegments
 from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.recovery import write_transaction_index
 from odradek.storage.log.recovery_report import RecoveryReport
-from odradek.storage.log.retention import Deletion, deletable_segments
+from odradek.storage.log.retention import Deletion
 from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.process import WritingProcess
 from odradek.storage.producers.producer_state_manager import (
@@ -177,7 +178,6 @@ class WritableLog(Log):
         self._epochs = loaded.epochs
         latest = loaded.epochs.latest_epoch
         self.leader_epoch = leader_epoch if latest is None else max(leader_epoch, latest)
-        self._start_offset = loaded.log_start_offset
         is_new = latest is None and loaded.log_end_offset == loaded.log_start_offset
         is_dirty = not is_clean or is_new or not loaded.segments
         self._durability = Durability(self._disk, loaded.recovery_point, is_dirty=is_dirty)
@@ -199,6 +199,9 @@ class WritableLog(Log):
             writers=self._writers,
             lock=self._lock,
             flushes_late=flushes_late and owner is not None,
+        )
+        self._head = LogHead(
+            loaded.log_start_offset, local=self._local, epochs=self._epochs, durability=self._durability
         )
         self._appender = Appender(self._local, self._epochs, self._config, disk=self._disk, clock=clock)
         self._was_compacted = was_compacted or self._config.is_compacted
@@ -305,7 +308,7 @@ class WritableLog(Log):
     def log_start_offset(self) -> int:
         """The first offset that readers can get: records below it were deleted."""
         self._check_open()
-        return self._start_offset
+        return self._head.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -329,7 +332,10 @@ class WritableLog(Log):
         """What the checkpoints say of the log, also after it was closed."""
         local = self._settled()
         return LogOffsets(
-            self._durability.recovery_point, local.segments[0].base_offset, self._start_offset, local.log_end_offset
+            self._durability.recovery_point,
+            local.segments[0].base_offset,
+            self._head.log_start_offset,
+            local.log_end_offset,
         )
 
     @property
@@ -663,34 +669,10 @@ class WritableLog(Log):
         self._check_entry()
         with self._lock:
             self._check_usable()
-            end = self.log_end_offset
-            offset = end if before_offset is None else checked_index("before_offset", before_offset)
-            if not 0 <= offset <= end:
-                raise OffsetOutOfRangeError(offset, self.log_start_offset, end, log=str(self.path))
-            self._raise_start_offset(offset)
+            self._head.delete_records(before_offset)
         if self._owner is not None:
             self._owner.start_moved(self)
         return self.log_start_offset
-
-    def _raise_start_offset(self, offset: int) -> None:
-        self._durability.is_dirty = True
-        self._start_offset = max(offset, self._start_offset)
-        # If an exception interrupts this, the next call that raises the log start offset does it, or `close`.
-        self._follow_start_offset()
-
-    def _follow_start_offset(self) -> None:
-        self._epochs.truncate_from_start(self._start_offset)
-        self.producers.on_log_start_offset_incremented(self._start_offset)
-
-    def _old_segments(self) -> list[Deletion]:
-        return deletable_segments(
-            self.segments,
-            self.config,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            high_watermark=self.high_watermark,
-            now_ms=self._clock(),
-        )
 
     def delete_old_segments(self) -> list[Deletion]:
         """Delete the segments that are due; return which, and why.
@@ -702,13 +684,9 @@ class WritableLog(Log):
         self._check_entry()
         with self._lock:
             self._check_usable()
-            found = self._old_segments()
-            if not found:
-                return []
-            if len(found) == len(self.segments):
-                self._local.about_to_write()
-                self._local.roll(self._local.log_end_offset)
-            self._raise_start_offset(self.segments[len(found)].base_offset)
+            found = self._head.retire(self._config, self._clock())
+        if not found:
+            return []
         if self._owner is not None:
             # Only some of the renames may reach the disk: the rest of the deleted head must not reappear.
             self._owner.start_moved(self)
@@ -717,15 +695,8 @@ class WritableLog(Log):
             self.cleaning.give_way()
             with self._flush_lock, self._lock:
                 self._check_usable()
-                self._remove_head()
+                self._head.remove_segments(self._clock() + self._config.file_delete_delay_ms)
         return found
-
-    def _remove_head(self) -> None:
-        """Remove the segments below the log start offset."""
-        following = [segment.base_offset for segment in self.segments[1:]]
-        gone = sum(base_offset <= self._start_offset for base_offset in following)
-        if gone:
-            self._local.remove_oldest(gone, self._clock() + self.config.file_delete_delay_ms)
 
     def remove_deleted_files(self) -> None:
         """Unlink the files of deleted segments whose `file.delete.delay.ms` has passed."""
@@ -807,7 +778,7 @@ class WritableLog(Log):
         self._settle()
         if not self._durability.is_dirty:
             return
-        self._follow_start_offset()
+        self._head.follow()
         self.producers.take_snapshot()
         self._local.seal_active(is_synced=False)
         self._durability.sync(self.segments, self.log_end_offset, indexes=True)
