@@ -15,34 +15,30 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import accumulate
-from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from odradek.arguments import checked_index, checked_int, checked_path
 from odradek.errors import (
-    CorruptRecordError,
     FormatError,
     LogError,
-    MissingRecordsError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
 from odradek.html_table import html_table
-from odradek.records.batch import read_record, read_records
-from odradek.records.header import NO_TIMESTAMP, BatchHeader
+from odradek.records.batch import read_record
+from odradek.records.header import NO_TIMESTAMP
 from odradek.records.isolation import Isolation, check_isolation
-from odradek.records.kernels.objects import Record, decode_run
-from odradek.records.scan import scan_batches
+from odradek.records.kernels.objects import Record
 from odradek.records.timestamps import Time, TimeRange, iso_text, time_range_ms, timestamp_ms
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.follow import Wakeup, followed
+from odradek.storage.log.record_blocks import AbortedPart, BatchOrder, record_blocks
+from odradek.storage.log.segment_search import SegmentSearch, largest_timestamp
 from odradek.storage.log.tail import last_records, within
 from odradek.storage.log.transactions import AbortedRanges
 from odradek.storage.names import TopicPartition, parse_partition_directory
@@ -55,8 +51,6 @@ _RETRIES = 20
 
 SLICE_BYTES = 64 << 20
 """About how much a slice holds, unless one batch is larger."""
-_BLOCK_RECORDS = 512
-"""About how many records are decoded at a time if the batches are small."""
 
 _FIRST_SLICE_BYTES = 1 << 16
 """The same of the first one that is read record by record; the next ones are larger, up to that."""
@@ -89,8 +83,7 @@ class Log(ABC):
         self.topic_partition: TopicPartition = named.topic_partition
         self._is_closed = False
         self._wakeup = Wakeup()
-        self._base_offsets: tuple[Sequence[Segment], list[int]] = ((), [])
-        self._largest_timestamps: tuple[Sequence[Segment], list[int]] = ((), [])
+        self._search = SegmentSearch()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}{', closed' if self._is_closed else ''}>"
@@ -277,7 +270,7 @@ class Log(ABC):
         *,
         may_start_later: bool,
         first_bytes: int | None = None,
-        aborted: _Aborted | None = None,
+        aborted: AbortedPart | None = None,
     ) -> Iterator[LogSlice]:
         """Yield the slices of a range; if its start is deleted meanwhile and may be skipped, continue after that."""
         failures = 0
@@ -308,11 +301,11 @@ class Log(ABC):
             offset, first_bytes = next_offset, None
 
     def _segment_slices(
-        self, offset: int, end: int, slice_bytes: int, first_bytes: int | None, aborted: _Aborted | None
+        self, offset: int, end: int, slice_bytes: int, first_bytes: int | None, aborted: AbortedPart | None
     ) -> tuple[Iterator[LogSlice], int]:
         # A writer in this process replaces the list when it rolls or deletes.
         segments = self.segments
-        number = self._number_of(segments, offset)
+        number = self._search.number_of(segments, offset)
         segment = segments[number]
         if number + 1 == len(segments):
             whole = segment.end()
@@ -378,15 +371,7 @@ class Log(ABC):
 
     def _find(self, offset: int) -> FoundBatch | None:
         segments = self.segments
-        return segments[self._number_of(segments, offset)].find(offset) if segments else None
-
-    def _number_of(self, segments: Sequence[Segment], offset: int) -> int:
-        """Return the number of the segment that an offset is in, the first one where it is below."""
-        known_of, base_offsets = self._base_offsets
-        if known_of is not segments:
-            base_offsets = [segment.base_offset for segment in segments]
-            self._base_offsets = segments, base_offsets
-        return max(0, bisect_right(base_offsets, offset) - 1)
+        return segments[self._search.number_of(segments, offset)].find(offset) if segments else None
 
     def read(
         self,
@@ -461,8 +446,8 @@ class Log(ABC):
             start += 1
             if start >= end:
                 return
-        aborted = _Aborted() if isolation == "read_committed" else None
-        order = _Order(start, self)
+        aborted = AbortedPart() if isolation == "read_committed" else None
+        order = BatchOrder(start, self)
         parts = self._slices(
             start,
             end,
@@ -471,36 +456,13 @@ class Log(ABC):
             first_bytes=_FIRST_SLICE_BYTES,
             aborted=aborted,
         )
-        for part in parts:
-            scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
-            takes_transactions = aborted is None or aborted.is_empty
-            for table in scan.tables():
-                number = 0
-                while number < len(table):
-                    records, decoded, next_offset = decode_run(
-                        table, number, part.data, part.origin, order.next_offset, takes_transactions, _BLOCK_RECORDS
-                    )
-                    if decoded > number:
-                        number = decoded
-                        order.pass_to(next_offset)
-                    else:
-                        header = table.header(number)
-                        number += 1
-                        order.check(part, header)
-                        if (aborted is not None and header in aborted) or (header.is_control and not include_control):
-                            continue
-                        try:
-                            records = read_records(part.data, header, origin=part.origin)
-                        except FormatError as error:
-                            raise error.at(part.path, header.position) from None
-                    for record in records:
-                        if self._is_closed:
-                            self._check_open()
-                        offset = record.offset
-                        if offset is not None and start <= offset < end:
-                            yield record
-            if scan.damage is not None and not order.is_at(part.next_offset):
-                raise scan.damage
+        for records in record_blocks(parts, order, aborted, include_control=include_control):
+            for record in records:
+                if self._is_closed:
+                    self._check_open()
+                offset = record.offset
+                if offset is not None and start <= offset < end:
+                    yield record
         order.end(self.path, end)
 
     def __iter__(self) -> Iterator[Record]:
@@ -562,30 +524,7 @@ class Log(ABC):
         """
         wanted_ms = checked_int("timestamp", timestamp)
         end = self.log_end_offset if end_offset is None else checked_index("end_offset", end_offset)
-        return self._retried(lambda: self._find_timestamp(wanted_ms, end))
-
-    def _find_timestamp(self, timestamp: int, end: int) -> TimestampedOffset | None:
-        start = self.log_start_offset
-        segments = self.segments
-        for number in range(self._first_segment_at(timestamp, segments), len(segments)):
-            segment = segments[number]
-            if segment.base_offset >= end:
-                break
-            if segment.largest_timestamp() >= timestamp:
-                found = segment.find_timestamp(timestamp, start)
-                if found is not None:
-                    return found if found.offset < end else None
-        return None
-
-    def _first_segment_at(self, timestamp: int, segments: Sequence[Segment]) -> int:
-        """Return the number of the first segment with a timestamp at or above `timestamp`."""
-        # The greatest timestamp up to each closed segment never falls, so it can be searched.
-        known_of, largest = self._largest_timestamps
-        if known_of is not segments:
-            closed = (segment.largest_timestamp() for segment in segments[:-1])
-            largest = list(accumulate(closed, max))
-            self._largest_timestamps = segments, largest
-        return bisect_left(largest, timestamp)
+        return self._retried(lambda: self._search.find_timestamp(self.segments, wanted_ms, self.log_start_offset, end))
 
     def find_max_timestamp(self) -> TimestampedOffset | None:
         """Return the first record that has the greatest timestamp of the log; `None` if none has one.
@@ -593,18 +532,8 @@ class Log(ABC):
         Raises:
             FormatError: A batch that has to be read is corrupt.
         """
-        largest = self._retried(self._largest_timestamp)
+        largest = self._retried(lambda: largest_timestamp(self.segments, self.log_start_offset))
         return None if largest == NO_TIMESTAMP else self.find_timestamp(largest)
-
-    def _largest_timestamp(self) -> int:
-        start = self.log_start_offset
-        return max(
-            (
-                segment.largest_timestamp() if segment.base_offset >= start else segment.largest_timestamp_from(start)
-                for segment in self.segments
-            ),
-            default=NO_TIMESTAMP,
-        )
 
     def offset_for_time(self, timestamp: Time, *, isolation: Isolation = "read_uncommitted") -> int | None:
         """Return the offset of the first record whose timestamp is at or above `timestamp`; `None` if there is none.
@@ -627,64 +556,3 @@ class Log(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class _Aborted:
-    """What is aborted in the part of a log that is read, looked up segment by segment as the reader gets there."""
-
-    def __init__(self) -> None:
-        self._range = (0, 0)
-        self._ranges = AbortedRanges(())
-
-    def covers(self, start_offset: int, end_offset: int) -> bool:
-        """Whether a range was looked up."""
-        return self._range[0] <= start_offset and end_offset <= self._range[1]
-
-    def look_up(self, log: Log, start_offset: int, end_offset: int) -> None:
-        """Look up a range, which is all that is known then."""
-        self._ranges = AbortedRanges(log.aborted_transactions(start_offset, end_offset))
-        self._range = start_offset, end_offset
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is aborted in the range that was looked up last."""
-        return self._ranges.is_empty
-
-    def __contains__(self, header: BatchHeader) -> bool:
-        return header in self._ranges
-
-
-class _Order:
-    """Checks the offsets of batches against those of the batches before them, which no checksum does."""
-
-    def __init__(self, start_offset: int, log: Log) -> None:
-        self.next_offset = start_offset
-        self._is_first = True
-        self._log = log
-
-    def _check_gap(self, end_offset: int, path: Path, position: int | None = None) -> None:
-        # Records that were deleted meanwhile are not missing.
-        missing = max(self.next_offset, self._log.log_start_offset)
-        if missing < end_offset and not self._log.may_have_gaps():
-            raise MissingRecordsError(missing, end_offset, path=path, position=position)
-
-    def check(self, part: LogSlice, header: BatchHeader) -> None:
-        if header.base_offset < self.next_offset and not self._is_first:
-            reason = f"offset {header.base_offset} follows {self.next_offset - 1}"
-            raise CorruptRecordError(reason, path=part.path, position=header.position)
-        # The first offset of a wrapper (v0, v1) is only in its content.
-        is_known = header.magic == 2 or not header.codec
-        if header.base_offset > self.next_offset and is_known:
-            self._check_gap(header.base_offset, part.path, header.position)
-        self.pass_to(header.next_offset)
-
-    def pass_to(self, next_offset: int) -> None:
-        self.next_offset, self._is_first = next_offset, False
-
-    def is_at(self, offset: int | None) -> bool:
-        """Whether the batches so far go up to an offset, so that none can be missing before it."""
-        return self.next_offset == offset and not self._is_first
-
-    def end(self, path: Path, end_offset: int) -> None:
-        if self.next_offset < end_offset:
-            self._check_gap(end_offset, path)

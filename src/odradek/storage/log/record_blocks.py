@@ -1,0 +1,152 @@
+"""Decodes the slices of a log into records, some hundred at a time.
+
+    slice   | batch | batch | batch | batch | batch |
+            [ record, record, record ]                 small batches of v2, in one call
+                                    [ record, ... ]    one that needs more: compressed, v0, v1, transactional
+
+On the way the offsets of the batches are checked, and the records of aborted transactions are left out.
+
+Source in Kafka: `CompletedFetch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from odradek.errors import CorruptRecordError, FormatError, MissingRecordsError
+from odradek.records.batch import read_records
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import Record, decode_run
+from odradek.records.scan import scan_batches
+from odradek.storage.formats.transaction_index import AbortedTransaction
+from odradek.storage.log.transactions import AbortedRanges
+from odradek.storage.segment.log_slice import LogSlice
+
+_BLOCK_RECORDS = 512
+"""About how many records are decoded at a time if the batches are small."""
+
+
+class _Log(Protocol):
+    @property
+    def log_start_offset(self) -> int: ...
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]: ...
+
+    def may_have_gaps(self) -> bool: ...
+
+
+class AbortedPart:
+    """What is aborted in the part of a log that is read, looked up segment by segment as the reader gets there."""
+
+    def __init__(self) -> None:
+        self._range = (0, 0)
+        self._ranges = AbortedRanges(())
+
+    def covers(self, start_offset: int, end_offset: int) -> bool:
+        """Whether a range was looked up."""
+        return self._range[0] <= start_offset and end_offset <= self._range[1]
+
+    def look_up(self, log: _Log, start_offset: int, end_offset: int) -> None:
+        """Look up a range, which is all that is known then."""
+        self._ranges = AbortedRanges(log.aborted_transactions(start_offset, end_offset))
+        self._range = start_offset, end_offset
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is aborted in the range that was looked up last."""
+        return self._ranges.is_empty
+
+    def __contains__(self, header: BatchHeader) -> bool:
+        return header in self._ranges
+
+
+class BatchOrder:
+    """Checks the offsets of batches against those of the batches before them, which no checksum does."""
+
+    def __init__(self, start_offset: int, log: _Log) -> None:
+        self.next_offset = start_offset
+        self._is_first = True
+        self._log = log
+
+    def _check_gap(self, end_offset: int, path: Path, position: int | None = None) -> None:
+        # Records that were deleted meanwhile are not missing.
+        missing = max(self.next_offset, self._log.log_start_offset)
+        if missing < end_offset and not self._log.may_have_gaps():
+            raise MissingRecordsError(missing, end_offset, path=path, position=position)
+
+    def check(self, part: LogSlice, header: BatchHeader) -> None:
+        """Pass a batch of a slice, if it follows those before it.
+
+        Raises:
+            CorruptRecordError: It begins before the end of the one before it.
+            MissingRecordsError: Offsets are missing before it, though the log was never compacted.
+        """
+        if header.base_offset < self.next_offset and not self._is_first:
+            reason = f"offset {header.base_offset} follows {self.next_offset - 1}"
+            raise CorruptRecordError(reason, path=part.path, position=header.position)
+        # The first offset of a wrapper (v0, v1) is only in its content.
+        is_known = header.magic == 2 or not header.codec
+        if header.base_offset > self.next_offset and is_known:
+            self._check_gap(header.base_offset, part.path, header.position)
+        self.pass_to(header.next_offset)
+
+    def pass_to(self, next_offset: int) -> None:
+        """Go on after batches that are known to be in order."""
+        self.next_offset, self._is_first = next_offset, False
+
+    def is_at(self, offset: int | None) -> bool:
+        """Whether the batches so far go up to an offset, so that none can be missing before it."""
+        return self.next_offset == offset and not self._is_first
+
+    def end(self, path: Path, end_offset: int) -> None:
+        """Note that there are no more batches before an offset.
+
+        Raises:
+            MissingRecordsError: Offsets are missing there, though the log was never compacted.
+        """
+        if self.next_offset < end_offset:
+            self._check_gap(end_offset, path)
+
+
+def record_blocks(
+    parts: Iterable[LogSlice], order: BatchOrder, aborted: AbortedPart | None, *, include_control: bool
+) -> Iterator[Iterable[Record]]:
+    """Yield the records of slices, block by block; the first and the last block may hold records outside of the range.
+
+    Args:
+        parts: The slices.
+        order: Knows which offset comes next; advanced with each block.
+        aborted: What is aborted, as far as the slices go; None if aborted records are wanted too.
+        include_control: Whether control records are wanted.
+
+    Raises:
+        FormatError: A batch is corrupt; the records before it were given.
+        MissingRecordsError: Offsets are missing, though the log was never compacted.
+    """
+    for part in parts:
+        scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
+        takes_transactions = aborted is None or aborted.is_empty
+        for table in scan.tables():
+            number = 0
+            while number < len(table):
+                records, decoded, next_offset = decode_run(
+                    table, number, part.data, part.origin, order.next_offset, takes_transactions, _BLOCK_RECORDS
+                )
+                if decoded > number:
+                    number = decoded
+                    order.pass_to(next_offset)
+                else:
+                    header = table.header(number)
+                    number += 1
+                    order.check(part, header)
+                    if (aborted is not None and header in aborted) or (header.is_control and not include_control):
+                        continue
+                    try:
+                        records = read_records(part.data, header, origin=part.origin)
+                    except FormatError as error:
+                        raise error.at(part.path, header.position) from None
+                yield records
+        if scan.damage is not None and not order.is_at(part.next_offset):
+            raise scan.damage
