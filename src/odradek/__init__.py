@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from odradek.columnar.dataset import LogDataset, LogFragment, dataset
     from odradek.columnar.scan import scan
     from odradek.consumer.async_consumer import AsyncConsumer, consume_async
-    from odradek.consumer.consumer import Consumer, Topics, consume
+    from odradek.consumer.consumer import Consumer
+    from odradek.consumer.opening import Topics, consume
     from odradek.consumer.partition_reader import ResetPolicy
     from odradek.errors import (
         BrokerError,
@@ -224,11 +225,11 @@ _LATER = {
     "NewTopic": "odradek.storage.metadata.new_topic",
     "TopicImage": "odradek.storage.metadata.metadata_image",
     "TopicPartition": "odradek.storage.names",
-    "Topics": "odradek.consumer.consumer",
+    "Topics": "odradek.consumer.opening",
     "WritableLog": "odradek.storage.log.writable_log",
     "WritableLogDirectory": "odradek.storage.directory.writable_log_directory",
     "WritableTopic": "odradek.storage.directory.topic",
-    "consume": "odradek.consumer.consumer",
+    "consume": "odradek.consumer.opening",
     "consume_async": "odradek.consumer.async_consumer",
     "dataset": "odradek.columnar.dataset",
     "open": "odradek.storage.directory.opening",

@@ -20,10 +20,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from odradek.consumer.consumer import (
+from odradek.consumer.consumer import Consumer
+from odradek.consumer.opening import (
     DEFAULT_AUTO_COMMIT_INTERVAL_MS,
     DEFAULT_METADATA_MAX_AGE_MS,
-    Consumer,
     Topics,
     consume,
 )

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from odradek.consumer.consumer import consume
+from odradek.consumer.opening import consume
 from odradek.errors import (
     CommitConflictError,
     FormatError,
