@@ -27,7 +27,6 @@ Paths are relative to the file. An unknown key is an error.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -39,6 +38,7 @@ from odradek.errors import FormatError, JobError, OptionError
 from odradek.records.compression import CODECS
 from odradek.records.timestamps import timestamp_ms
 from odradek.spark.options import SourceOptions, nearest
+from odradek.spark.pipeline.job_table import Table
 from odradek.storage.regular_files import read_file
 
 RECORDS_VIEW = "records"
@@ -262,7 +262,7 @@ class Job:
             raise JobError(str(error)) from error
         except RecursionError as error:
             raise JobError("nested too deeply to be read") from error
-        return _from_table(_Table("", content, unknown), folder)
+        return _from_table(Table("", content, unknown), folder)
 
 
 def read_job(path: Path) -> str:
@@ -303,70 +303,7 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
         raise JobError(f"topic and date, not {wrong[0]!r}", f"{key}.partition_by")
 
 
-class _Table:
-    """A table of the file whose keys are taken one by one; the keys left at the end are unknown."""
-
-    def __init__(self, name: str, content: Mapping[str, Any], unknown: list[JobError] | None) -> None:
-        self._name = name
-        self._left = dict(content)
-        self._taken: list[str] = []
-        self._unknown = unknown
-
-    def key(self, name: str) -> str:
-        return f"{self._name}.{name}" if self._name else name
-
-    def take(self, name: str, kind: type, default: Any = None) -> Any:
-        self._taken.append(name)
-        value = self._left.pop(name, default)
-        if value is not default and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
-            raise JobError(f"expected {_WORDS.get(kind, kind.__name__)}, not {value!r:.100}", self.key(name))
-        return value
-
-    def need(self, name: str, kind: type) -> Any:
-        value = self.take(name, kind)
-        if value is None:
-            misspelt = difflib.get_close_matches(name, self._left, n=1)
-            if misspelt:
-                raise JobError(f"unknown key; did you mean {name}?", self.key(misspelt[0]))
-            raise JobError("this key is missing", self.key(name))
-        return value
-
-    def table(self, name: str) -> _Table:
-        return _Table(self.key(name), self.take(name, dict, {}), self._unknown)
-
-    def tables(self, name: str) -> list[_Table]:
-        entries = self.take(name, list, [])
-        if not all(isinstance(entry, dict) for entry in entries):
-            raise JobError(f"expected [[{self.key(name)}]]", self.key(name))
-        return [_Table(f"{self.key(name)}[{number}]", entry, self._unknown) for number, entry in enumerate(entries)]
-
-    def texts(self) -> dict[str, str]:
-        """Take every key that is left, as Spark's options: nested keys joined by dots, numbers and booleans as text."""
-        left, self._left = self._left, {}
-        return dict(_flat("", left))
-
-    def end(self) -> None:
-        for name in sorted(self._left):
-            error = JobError(f"unknown key{nearest(name, self._taken)}", self.key(name))
-            if self._unknown is None:
-                raise error
-            self._unknown.append(error)
-
-
-_WORDS = {str: "a text", int: "a whole number", dict: "a table", list: "a list"}
-
-
-def _flat(prefix: str, content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
-    for name, value in content.items():
-        if isinstance(value, dict):
-            pairs.extend(_flat(f"{prefix}{name}.", value))
-        else:
-            pairs.append((prefix + name, str(value).lower() if isinstance(value, bool) else str(value)))
-    return pairs
-
-
-def _from_table(root: _Table, folder: Path) -> Job:
+def _from_table(root: Table, folder: Path) -> Job:
     source = root.table("source").texts()
     if "path" in source:
         source["path"] = str(folder / source["path"])
@@ -408,14 +345,14 @@ def _interval_ms(text: str | None) -> int | None:
     return int(match[1]) * {"ms": 1, "s": 1000, "m": 60_000}[match[2]]
 
 
-def _local_path(entry: _Table, folder: Path) -> Path:
+def _local_path(entry: Table, folder: Path) -> Path:
     text: str = entry.need("path", str)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text) is not None:
         raise JobError(f"{entry.key('path')}: a folder of this machine's file system, not {text!r}")
     return (folder / text).resolve()
 
 
-def _sink(entry: _Table, folder: Path) -> SinkSpec:
+def _sink(entry: Table, folder: Path) -> SinkSpec:
     kind = entry.need("type", str)
     spec: SinkSpec
     if kind == "parquet":

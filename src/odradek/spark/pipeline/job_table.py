@@ -1,0 +1,111 @@
+"""A table of a job's TOML file: its keys are taken one by one, and an error names the key that it is about.
+
+[offsets]
+store = "file:offsets.json"      need("store", str)
+reset = "earliest"               take("reset", object, "earliest")
+sotre = "..."                    end(): unknown key; did you mean store?
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.errors import JobError
+from odradek.spark.options import nearest
+
+
+class Table:
+    """A table of the file whose keys are taken one by one; the keys left at the end are unknown.
+
+    Args:
+        name: The keys above it, joined by dots; empty for the whole file.
+        content: Its keys and values.
+        unknown: Collects the errors of unknown keys; without it the first one is raised.
+    """
+
+    def __init__(self, name: str, content: Mapping[str, Any], unknown: list[JobError] | None) -> None:
+        self._name = name
+        self._left = dict(content)
+        self._taken: list[str] = []
+        self._unknown = unknown
+
+    def key(self, name: str) -> str:
+        """Return a key with those above it, as errors name it."""
+        return f"{self._name}.{name}" if self._name else name
+
+    def take(self, name: str, kind: type, default: Any = None) -> Any:
+        """Take the value of a key.
+
+        Raises:
+            JobError: It is of another type.
+        """
+        self._taken.append(name)
+        value = self._left.pop(name, default)
+        if value is not default and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
+            raise JobError(f"expected {_WORDS.get(kind, kind.__name__)}, not {value!r:.100}", self.key(name))
+        return value
+
+    def need(self, name: str, kind: type) -> Any:
+        """Take the value of a key that must be there.
+
+        Raises:
+            JobError: It is missing, or of another type.
+        """
+        value = self.take(name, kind)
+        if value is None:
+            misspelt = difflib.get_close_matches(name, self._left, n=1)
+            if misspelt:
+                raise JobError(f"unknown key; did you mean {name}?", self.key(misspelt[0]))
+            raise JobError("this key is missing", self.key(name))
+        return value
+
+    def table(self, name: str) -> Table:
+        """Take a table; an empty one if it is not there.
+
+        Raises:
+            JobError: It is no table.
+        """
+        return Table(self.key(name), self.take(name, dict, {}), self._unknown)
+
+    def tables(self, name: str) -> list[Table]:
+        """Take a list of tables.
+
+        Raises:
+            JobError: It is none.
+        """
+        entries = self.take(name, list, [])
+        if not all(isinstance(entry, dict) for entry in entries):
+            raise JobError(f"expected [[{self.key(name)}]]", self.key(name))
+        return [Table(f"{self.key(name)}[{number}]", entry, self._unknown) for number, entry in enumerate(entries)]
+
+    def texts(self) -> dict[str, str]:
+        """Take every key that is left, as Spark's options: nested keys joined by dots, numbers and booleans as text."""
+        left, self._left = self._left, {}
+        return dict(_flat("", left))
+
+    def end(self) -> None:
+        """Check that every key was taken.
+
+        Raises:
+            JobError: One is unknown, and nothing collects such errors.
+        """
+        for name in sorted(self._left):
+            error = JobError(f"unknown key{nearest(name, self._taken)}", self.key(name))
+            if self._unknown is None:
+                raise error
+            self._unknown.append(error)
+
+
+_WORDS = {str: "a text", int: "a whole number", dict: "a table", list: "a list"}
+
+
+def _flat(prefix: str, content: Mapping[str, Any]) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for name, value in content.items():
+        if isinstance(value, dict):
+            pairs.extend(_flat(f"{prefix}{name}.", value))
+        else:
+            pairs.append((prefix + name, str(value).lower() if isinstance(value, bool) else str(value)))
+    return pairs
