@@ -16,8 +16,8 @@ from odradek.errors import CommitConflictError, SinkError
 from odradek.offsets.store import Position, open_store
 from odradek.records import scan_batches
 from odradek.spark.pipeline import BatchReport, Job, JobError, Pipeline
-from odradek.spark.pipeline.compaction import compact
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
+from odradek.spark.pipeline.merging import compact
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
 from odradek.spark.ranges import DataLossError, LossCause
 from odradek.storage.names import TopicPartition

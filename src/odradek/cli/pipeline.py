@@ -120,8 +120,8 @@ def compact(file: Path, target_mb: int, form: str) -> None:
     Example: odradek pipeline compact examples/wordcount.toml --target-mb 256
     """
     from odradek.spark.pipeline import Job
-    from odradek.spark.pipeline.compaction import compact as merge
     from odradek.spark.pipeline.job import ParquetSinkSpec
+    from odradek.spark.pipeline.merging import compact as merge
 
     for sink in Job.read(file).sinks:
         if isinstance(sink, ParquetSinkSpec):
