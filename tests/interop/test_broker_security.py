@@ -14,7 +14,7 @@ import pytest
 from odradek.errors import BrokerUnavailableError, OffsetStoreError
 from odradek.offsets.store import Position, open_store
 from odradek.spark.options import SourceOptions
-from odradek.spark.source import BatchReader
+from odradek.spark.source import SourceReader
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.storage.names import TopicPartition
 from peers.kafka import KafkaBroker
@@ -111,7 +111,7 @@ def offsets(servers: str, settings: Mapping[str, str]) -> list[int]:
     """What the reader of a task gets of a topic, in small fetches."""
     options = {"kafka.bootstrap.servers": servers, "kafka.default.api.timeout.ms": "10000", "subscribe": "v2-none"}
     options |= {"kafka.max.partition.fetch.bytes": "20000"} | {f"kafka.{name}": text for name, text in settings.items()}
-    reader = BatchReader(SourceOptions.parse(options), arrow_schema(source_schema(include_headers=False)))
+    reader = SourceReader(SourceOptions.parse(options), arrow_schema(source_schema(include_headers=False)))
     return [
         offset
         for split in reader.partitions()

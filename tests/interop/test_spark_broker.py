@@ -13,7 +13,7 @@ import odradek
 from odradek.errors import BrokerUnavailableError, OptionError
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import DataLossError
-from odradek.spark.source import BatchReader
+from odradek.spark.source import SourceReader
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.stream import StreamReader
 from peers.fixtures import BrokerFactory
@@ -27,7 +27,7 @@ TIMESTAMP_TYPES = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
 
 def rows(broker: KafkaBroker, **options: str) -> list[dict[str, Any]]:
     parsed = SourceOptions.parse({"kafka.bootstrap.servers": broker.bootstrap_servers, **options})
-    reader = BatchReader(parsed, arrow_schema(source_schema(include_headers=True)))
+    reader = SourceReader(parsed, arrow_schema(source_schema(include_headers=True)))
     found = []
     for partition in reader.partitions():
         for batch in reader.read(partition):
@@ -122,7 +122,7 @@ def test_a_broker_that_is_not_there_is_one_line() -> None:
     )
     said = ""
     try:
-        BatchReader(parsed, arrow_schema(source_schema(include_headers=False))).partitions()
+        SourceReader(parsed, arrow_schema(source_schema(include_headers=False))).partitions()
     except BrokerUnavailableError as error:
         said = str(error)
     assert said.startswith("BROKER_NOT_AVAILABLE (8): 127.0.0.1:1: listing topics")

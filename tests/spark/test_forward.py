@@ -23,7 +23,7 @@ from odradek.records.compression import Codec
 from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline import Job, JobError, Pipeline
 from odradek.spark.pipeline.job import TopicSinkSpec, Transform
-from odradek.spark.source import BatchReader
+from odradek.spark.source import SourceReader
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.storage.names import TopicPartition
 from peers.fixtures import BrokerFactory
@@ -66,7 +66,7 @@ def committed(broker: KafkaBroker, topic: str) -> dict[int, list[tuple[Any, ...]
         "subscribe": topic,
         "isolation.level": "read_committed",
     }
-    reader = BatchReader(SourceOptions.parse(options), arrow_schema(source_schema(include_headers=True)))
+    reader = SourceReader(SourceOptions.parse(options), arrow_schema(source_schema(include_headers=True)))
     found: dict[int, list[tuple[Any, ...]]] = {}
     for split in reader.partitions():
         for batch in reader.read(split):

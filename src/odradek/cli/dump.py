@@ -12,13 +12,13 @@ from typing_extensions import Buffer
 
 from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.kafka_dump import Decoder, KafkaDump, KafkaDumpOptions
-from odradek.cli.options import PATHS, OffsetRange, Timestamp
+from odradek.cli.options import PATHS, OffsetRangeType, Timestamp
 from odradek.cli.progress import is_file, progress, total_size
 from odradek.cli.record_json import batch_fields, json_line, quote, text_line, to_json
 from odradek.errors import FormatError
 from odradek.inspection.entry_listing import entries_of
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError, expand
-from odradek.inspection.selection import Selection, start_position
+from odradek.inspection.selection import DumpSelection, start_position
 from odradek.records import read_records
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
@@ -31,7 +31,7 @@ class Dump:
     """
 
     def __init__(
-        self, out: BinaryIO, selection: Selection, *, jsonl: bool, base64: bool, control: bool, batches: bool
+        self, out: BinaryIO, selection: DumpSelection, *, jsonl: bool, base64: bool, control: bool, batches: bool
     ) -> None:
         self._out = out
         self._selection = selection
@@ -146,7 +146,7 @@ def _text_value(value: object) -> str:
 )
 @click.option("--control", is_flag=True, help="Also the broker's own control records, such as transaction markers.")
 @click.option("--batches", is_flag=True, help="One line for each batch: its header.")
-@click.option("--offsets", type=OffsetRange(), help="Only offsets from A to below B; either may be left out.")
+@click.option("--offsets", type=OffsetRangeType(), help="Only offsets from A to below B; either may be left out.")
 @click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
 @click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
 @click.option("--kafka-compat", is_flag=True, help="Print the output of Kafka 4.3.1's kafka-dump-log.")
@@ -189,8 +189,10 @@ def command(
     if not kafka_compat and (print_data_log or deep_iteration or skip_record_metadata or decoder is not None):
         raise click.UsageError("--print-data-log and the options of Kafka's tool need --kafka-compat")
     start_offset, end_offset = offsets or (None, None)
-    selection = Selection(start_offset, end_offset, since, until)
-    if kafka_compat and (selection != Selection() or batches or control or form != "text" or byte_strings != "auto"):
+    selection = DumpSelection(start_offset, end_offset, since, until)
+    if kafka_compat and (
+        selection != DumpSelection() or batches or control or form != "text" or byte_strings != "auto"
+    ):
         raise click.UsageError("--kafka-compat takes only the options of Kafka's tool")
     dump = Dump(
         out, selection, jsonl=form == "jsonl", base64=byte_strings == "base64", control=control, batches=batches

@@ -46,7 +46,7 @@ class Existing(click.Path):
         return super().convert(value, param, ctx)
 
 
-class OffsetRange(click.ParamType[Any]):
+class OffsetRangeType(click.ParamType[Any]):
     """`A:B`, half-open; either end may be missing. `A` alone is one offset."""
 
     name = "A:B"

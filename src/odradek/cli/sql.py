@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 from odradek.cli.app import ExitCode, report
-from odradek.cli.options import Existing, OffsetRange, Timestamp
+from odradek.cli.options import Existing, OffsetRangeType, Timestamp
 from odradek.cli.result_output import WRITERS, Row
 from odradek.inspection.log_files import locate_log_directory
 
@@ -110,7 +110,7 @@ def _one_line(error: Exception) -> str:
     default="read_uncommitted",
     help="With read_committed, neither aborted nor undecided transactions.",
 )
-@click.option("--offsets", type=OffsetRange(), help="Only offsets from A to below B; either may be left out.")
+@click.option("--offsets", type=OffsetRangeType(), help="Only offsets from A to below B; either may be left out.")
 @click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
 @click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
 def command(

@@ -11,7 +11,7 @@ from odradek.records import BatchHeader, Record, scan_batches
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class DumpSelection:
     """Which records are asked for; the ranges are half-open.
 
     Attributes:
@@ -58,7 +58,7 @@ class Selection:
         return (self.since is None or timestamp >= self.since) and (self.until is None or timestamp < self.until)
 
 
-def start_position(file: LogFile, data: mmap.mmap | bytes, selection: Selection) -> int:
+def start_position(file: LogFile, data: mmap.mmap | bytes, selection: DumpSelection) -> int:
     """Return where a batch starts that is at or before the first batch with a wanted record.
 
     An index is used only if a valid batch starts at the position that it gives; a segment without indexes is read from

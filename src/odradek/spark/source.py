@@ -38,7 +38,7 @@ class OdradekDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         options = SourceOptions.parse(self.options)
-        kind = FilteringReader if options.push_down else BatchReader
+        kind = FilteringReader if options.push_down else SourceReader
         return kind(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -46,7 +46,7 @@ class OdradekDataSource(DataSource):
         return StreamReader(SourceOptions.parse(self.options, streaming=True), arrow_schema(schema))
 
 
-class BatchReader(DataSourceReader):
+class SourceReader(DataSourceReader):
     """Reads the records that exist when the query is planned.
 
     Args:
@@ -78,7 +78,7 @@ class BatchReader(DataSourceReader):
             yield from nulls_for_no_headers(partition.read(self._schema), self._schema)
 
 
-class FilteringReader(BatchReader):
+class FilteringReader(SourceReader):
     """A reader that takes filters. It is a separate class because Spark refuses such a reader if pushdown is off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

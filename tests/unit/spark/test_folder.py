@@ -11,10 +11,10 @@ READ = """
 import sys
 from odradek.spark.options import SourceOptions
 from odradek.spark.spark_schema import arrow_schema, source_schema
-from odradek.spark.source import BatchReader
+from odradek.spark.source import SourceReader
 
 options = SourceOptions.parse({"path": sys.argv[1], "subscribe": "keyed", "includeHeaders": "true"})
-reader = BatchReader(options, arrow_schema(source_schema(include_headers=True)))
+reader = SourceReader(options, arrow_schema(source_schema(include_headers=True)))
 print(sum(batch.num_rows for split in reader.partitions() for batch in reader.read(split)))
 print("pandas" in sys.modules)
 """

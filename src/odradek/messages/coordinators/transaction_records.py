@@ -24,7 +24,7 @@ TRANSACTION_VERSION = 1
 """The version that Kafka 4.3.1 writes."""
 
 
-class TransactionStatus(IntEnum):
+class TransactionState(IntEnum):
     """The state of a transaction."""
 
     EMPTY = 0
@@ -54,7 +54,7 @@ class TransactionTopic:
 
 @dataclass(frozen=True, slots=True)
 class TransactionValue:
-    """The state of a transactional id; `transaction_status` is a `TransactionStatus`."""
+    """The state of a transactional id; `transaction_status` is a `TransactionState`."""
 
     producer_id: int
     producer_epoch: int

@@ -42,7 +42,7 @@ _INTERNAL_CONFIG = {"cleanup.policy": "compact", "compression.type": "producer",
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFolder:
+class FoundPartition:
     """A partition's folder.
 
     Attributes:
@@ -205,7 +205,7 @@ class ClusterDirectories:
         node_id = self._metas[0].node_id
         return TopicConfig.load(self.image.topic_config(topic), {**broker_config, **self.image.broker_config(node_id)})
 
-    def partition_folders(self, path: Path) -> Iterator[PartitionFolder]:
+    def partition_folders(self, path: Path) -> Iterator[FoundPartition]:
         """Yield the partitions' folders of one of the directories by name, without that of the metadata log."""
         for name in subfolders(path):
             parsed = parse_partition_directory(name)
@@ -215,7 +215,7 @@ class ClusterDirectories:
             is_stray = parsed.suffix == STRAY_DIRECTORY_SUFFIX or (
                 not parsed.suffix and not self._is_known(folder, parsed.topic_partition)
             )
-            yield PartitionFolder(folder, parsed.topic_partition, parsed.suffix, is_stray)
+            yield FoundPartition(folder, parsed.topic_partition, parsed.suffix, is_stray)
 
     def _is_known(self, folder: Path, topic_partition: TopicPartition) -> bool:
         if self.metadata.is_recorded:

@@ -41,7 +41,7 @@ _BESIDE = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_S
 _MARKS = (CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX)
 
 
-class Listing:
+class SegmentListing:
     """The segments of a partition that another program may be writing.
 
     Args:

@@ -20,7 +20,7 @@ from odradek.storage.formats.checkpoints import (
     read_leader_epochs,
 )
 from odradek.storage.formats.transaction_index import AbortedTransaction
-from odradek.storage.log.listing import Listing
+from odradek.storage.log.listing import SegmentListing
 from odradek.storage.log.log import Log
 from odradek.storage.log.recovery_report import lost_records
 from odradek.storage.log.refused import Refused
@@ -57,7 +57,7 @@ class ReadOnlyLog(Log):
         super().__init__(path)
         self._is_alone = checkpoints is None
         self._checkpoints = RootCheckpoints(self.path.parent) if checkpoints is None else checkpoints
-        self._listing = Listing(
+        self._listing = SegmentListing(
             self.path,
             self.topic_partition,
             OpenSegments() if opened is None else opened,

@@ -26,7 +26,7 @@ from odradek.messages.coordinators.group_records import (
 )
 from odradek.messages.coordinators.transaction_records import TYPES as TRANSACTION_TYPES
 from odradek.messages.coordinators.transaction_records import (
-    TransactionStatus,
+    TransactionState,
     TransactionTopic,
     TransactionValue,
     decode_transaction_record,
@@ -105,7 +105,7 @@ def test_the_bytes_of_a_transaction() -> None:
         producer_id=1,
         producer_epoch=0,
         transaction_timeout_ms=60000,
-        transaction_status=TransactionStatus.ONGOING,
+        transaction_status=TransactionState.ONGOING,
         transaction_partitions=(TransactionTopic("txn", (0,)),),
         transaction_last_update_timestamp_ms=5,
         transaction_start_timestamp_ms=6,
