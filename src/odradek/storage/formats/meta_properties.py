@@ -58,12 +58,8 @@ def _escape(text: str) -> str:
     return _TO_ESCAPE.sub(coded, text)
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """Read Java properties; of several values for a key the last one counts."""
-    return dict(_properties(text))
-
-
-def _properties(text: str) -> Iterator[tuple[str, str]]:
+def parse_properties(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the keys and values of Java properties; of several values for a key the last one counts."""
     logical = ""
     for line in [*_LINE_END.split(text), ""]:
         stripped = line.lstrip(" \t\f")
@@ -131,7 +127,7 @@ class MetaProperties:
         """
         comments = tuple(line[1:] for line in _LINE_END.split(text) if line.startswith("#"))
         properties: dict[str, str] = {}
-        for key, value in _properties(text):
+        for key, value in parse_properties(text):
             if key in properties:
                 raise CheckpointError(f"{key[:40]!r} occurs twice", path=path)
             properties[key] = value

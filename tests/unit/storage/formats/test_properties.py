@@ -71,8 +71,8 @@ def test_meta_properties_that_kafka_refuses(text: str) -> None:
     ],
 )
 def test_java_properties(text: str, properties: dict[str, str]) -> None:
-    assert parse_properties(text) == properties
-    assert parse_properties(format_properties(properties, ("x",)).decode("latin-1")) == properties
+    assert dict(parse_properties(text)) == properties
+    assert dict(parse_properties(format_properties(properties, ("x",)).decode("latin-1"))) == properties
 
 
 def test_the_date_is_as_java_writes_it() -> None:
