@@ -24,7 +24,7 @@ from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.timestamps import Time, TimeRange, time_range_ms
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import SLICE_BYTES, Log
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import TopicPartition, is_internal
 from odradek.storage.segment.log_slice import LogSlice
 
 
@@ -63,7 +63,7 @@ def choose(
     existing = sorted(logs.topic_partitions())
     wanted = None if partitions is None else _numbers(partitions)
     if topics is None:
-        chosen = [found for found in existing if not found.topic.startswith("__")]
+        chosen = [found for found in existing if not is_internal(found.topic)]
     else:
         patterns = checked_topics(topics)
         names = {found.topic for found in existing}

@@ -42,7 +42,11 @@ FUTURE_DIRECTORY_SUFFIX = "-future"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+COMPACTED_INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+"""The internal topics that are compacted, whatever the broker's default is."""
+
+_INTERNAL_TOPICS = COMPACTED_INTERNAL_TOPICS | {SHARE_GROUP_STATE_TOPIC, CLUSTER_METADATA_TOPIC}
 
 MAX_TOPIC_NAME_LENGTH = 249
 MAX_DIRECTORY_NAME_LENGTH = 255
@@ -101,6 +105,11 @@ class PartitionDirectory:
 
     topic_partition: TopicPartition
     suffix: str = ""
+
+
+def is_internal(topic: str) -> bool:
+    """Return whether a topic is one of Kafka's own: those of `Topic.isInternal`, and the metadata log."""
+    return topic in _INTERNAL_TOPICS
 
 
 def invalid_topic_name_reason(topic: str) -> str | None:

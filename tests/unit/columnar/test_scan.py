@@ -153,6 +153,14 @@ def test_topics_are_names_patterns_or_lists(fixture_4_3_1: KafkaFixture) -> None
         odradek.scan(fixture_4_3_1.log_dir, "keyed", partitions=[0, 7])
 
 
+def test_a_topic_with_two_underscores_is_the_users(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        for topic in ("__mine", "__consumer_offsets", "__share_group_state"):
+            logs.create_topic(topic)
+            logs[topic, 0].append([odradek.Record(b"key", b"value")])
+    assert set(odradek.scan(tmp_path).read_all()["topic"].to_pylist()) == {"__mine"}
+
+
 def test_other_programs_take_the_stream(fixture_4_3_1: KafkaFixture) -> None:
     count = len(fixture_4_3_1.records("v2-gzip-0"))
     reader = odradek.scan(fixture_4_3_1.log_dir, "v2-gzip", columns=["offset", "value"])

@@ -16,7 +16,7 @@ from odradek.errors import InvalidConfigError, OdradekError
 from odradek.storage.formats.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import load_metadata
-from odradek.storage.names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, COMPACTED_INTERNAL_TOPICS, TopicPartition
 from odradek.storage.system_errors import raise_unless_of_system
 from odradek.storage.topic_config import TopicConfig
 
@@ -58,7 +58,7 @@ def allows_gaps(
     topic = topic_partition.topic
     if topic == CLUSTER_METADATA_TOPIC:
         return False
-    if topic in INTERNAL_TOPICS or (cleaned is not None and topic_partition in cleaned):
+    if topic in COMPACTED_INTERNAL_TOPICS or (cleaned is not None and topic_partition in cleaned):
         return True
     if image is not None and topic in image.topics:
         try:
