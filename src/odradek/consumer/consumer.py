@@ -33,7 +33,7 @@ from odradek.records.timestamps import timestamp_ms
 from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.follow import waits
-from odradek.storage.names import TopicPartition, checked_topic_partition
+from odradek.storage.names import TopicPartition, checked_topic_partition, is_topic_name, matches_topic
 
 DEFAULT_AUTO_COMMIT_INTERVAL_MS = 5_000
 DEFAULT_MAX_POLL_RECORDS = 500
@@ -58,7 +58,7 @@ def consume(
 
     Args:
         path: The log directory; a broker or a program may be writing to it.
-        topics: A topic, several, or a pattern that their whole names match.
+        topics: A name, a pattern (`events-*`, or a compiled regular expression), or a list of them, as for `scan`.
         group: The address of an offset store (`open_store`), or an open store, which stays open; None keeps no place.
         auto_commit: Whether records that are done are committed at an interval and on close.
         auto_commit_interval_ms: That interval.
@@ -353,10 +353,10 @@ class Consumer:
     def _subscribed(self, directory: LogDirectory) -> list[TopicPartition]:
         found: dict[TopicPartition, None] = {}
         for topic in self._topics:
-            if isinstance(topic, str):
+            if is_topic_name(topic):
                 found.update(dict.fromkeys(directory.topic_partitions(topic)))
             else:
-                found.update((name, None) for name in directory.topic_partitions() if topic.fullmatch(name.topic))
+                found.update((name, None) for name in directory.topic_partitions() if matches_topic(topic, name.topic))
         return list(found)
 
     def _start(self, topic_partitions: Iterable[TopicPartition], *, appeared: bool) -> None:

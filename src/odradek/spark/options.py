@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from odradek.errors import OptionError
 from odradek.records.isolation import Isolation
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import TopicPartition, matches_topic
 
 EARLIEST = -2
 LATEST = -1
@@ -94,7 +94,7 @@ class SourceOptions:
     def wants(self, topic: str) -> bool:
         """Return whether a topic is subscribed to."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return matches_topic(re.compile(self.pattern), topic)
         return topic in self.topics
 
     @classmethod

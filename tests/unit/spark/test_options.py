@@ -28,6 +28,8 @@ def test_names_are_not_case_sensitive() -> None:
     parsed = SourceOptions.parse({"PATH": "data", "SubscribePattern": "a.*", "INCLUDEHEADERS": "TRUE"})
     assert parsed.include_headers
     assert [topic for topic in ("ab", "xab", "abc") if parsed.wants(topic)] == ["ab", "abc"]
+    everything = SourceOptions.parse({"path": "data", "subscribePattern": ".*"})
+    assert [topic for topic in ("t", "__mine", "__consumer_offsets") if everything.wants(topic)] == ["t", "__mine"]
 
 
 def test_offsets_go_both_ways() -> None:
