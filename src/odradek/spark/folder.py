@@ -247,7 +247,7 @@ def _first_offset(part: LogSlice) -> int:
     )
     if header is None:
         return part.base_offset
-    if header.magic < 2 and header.codec:
+    if header.is_wrapper:
         # A compressed message has the offset of its last inner one.
         return read_records(part.data, header, origin=part.origin)[0].offset or 0
     return header.base_offset

@@ -329,7 +329,7 @@ class Log(ABC):
             last = segment.batch_for(end - 1)
             if last is not None:
                 # Where a wrapper of v0 or v1 begins, only its content tells.
-                may_begin_before = last.base_offset < end or last.records_count < 0
+                may_begin_before = last.base_offset < end or last.is_wrapper
                 end_position = last.end_position if may_begin_before else last.position
         return segment.slices(position, end_position, slice_bytes, following, first_bytes), next_offset
 
@@ -667,8 +667,7 @@ class _Order:
             reason = f"offset {header.base_offset} follows {self.next_offset - 1}"
             raise CorruptRecordError(reason, path=part.path, position=header.position)
         # The first offset of a wrapper (v0, v1) is only in its content.
-        is_known = header.magic == 2 or not header.codec
-        if header.base_offset > self.next_offset and is_known:
+        if header.base_offset > self.next_offset and not header.is_wrapper:
             self._check_gap(header.base_offset, part.path, header.position)
         self.pass_to(header.next_offset)
 
