@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 import zlib
 from pathlib import Path
@@ -57,3 +58,31 @@ def test_dump_and_scan_select_by_the_timestamps_of_records(
         path.write_bytes(data)
         scanned = odradek.scan(folder, "t", columns=["offset"], since=since).read_all()["offset"].to_pylist()
     assert dumped == scanned
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_read_and_scan_leave_out_the_same_transactions(seed: int) -> None:
+    source, open_producers, sequences = random.Random(seed), set[int](), dict.fromkeys(range(3), 0)
+    with tempfile.TemporaryDirectory() as folder, odradek.open(folder, sync="off") as logs:
+        logs.create_topic("t", config={"internal.segment.bytes": "600"})
+        log = logs["t", 0]
+        for _ in range(40):
+            producer = source.randrange(3)
+            if producer in open_producers and source.random() < 0.5:
+                log.end_transaction(producer, 0, commit=source.random() < 0.5)
+                open_producers.discard(producer)
+                continue
+            batch = build_batch(
+                [Record(None, b"value")],
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=sequences[producer],
+                is_transactional=True,
+            )
+            log.append_batches(bytearray(batch))
+            sequences[producer] += 1
+            open_producers.add(producer)
+        read = [record.offset for record in log.read(isolation="read_committed")]
+        scanned = odradek.scan(folder, "t", columns=["offset"], isolation="read_committed").read_all()
+        assert read == scanned["offset"].to_pylist()
