@@ -19,9 +19,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from odradek.errors import OptionError
-from odradek.records.isolation import Isolation
+from odradek.records.isolation import Isolation, check_isolation
 from odradek.storage.names import TopicPartition, matches_topic
 
 EARLIEST = -2
@@ -193,11 +194,8 @@ class _Parser:
         if level is not None and own is not None and level != own:
             raise OptionError("isolation.level and kafka.isolation.level contradict each other")
         level = own or level or "read_uncommitted"
-        if level == "read_uncommitted":
-            return "read_uncommitted"
-        if level == "read_committed":
-            return "read_committed"
-        raise OptionError(f"isolation.level must be read_uncommitted or read_committed, not {level!r}")
+        check_isolation(level, "isolation.level")
+        return cast("Isolation", level)
 
     def _refuse_for_a_folder(self, kafka: Mapping[str, str]) -> None:
         for name in sorted(kafka):

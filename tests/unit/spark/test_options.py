@@ -74,7 +74,7 @@ def test_times_go_before_offsets(options: dict[str, str], spec: OffsetSpec) -> N
         ({**FOLDER, "startingTimestamp": "-1"}, "startingTimestamp"),
         ({**FOLDER, "kafka.security.protocol": "SSL"}, "kafka.security.protocol is for a broker"),
         ({**FOLDER, "groupIdPrefix": "x"}, "groupIdPrefix is for a broker"),
-        ({**FOLDER, "isolation.level": "serializable"}, "isolation.level"),
+        ({**FOLDER, "isolation.level": "serializable"}, "isolation.level is read_uncommitted or read_committed"),
         ({**FOLDER, "includeHeaders": "yes"}, "includeHeaders"),
         ({**FOLDER, "minPartitions": "0"}, "minPartitions"),
         ({**FOLDER, "maxOffsetsPerTrigger": "10"}, "for streams"),
