@@ -266,10 +266,16 @@ class _Parser:
         text = self._take(name)
         if text is None:
             return default
-        match = re.fullmatch(r"(\d{1,12}) ?(ms|s|m|min|h)", text)
-        if match is None:
+        duration_ms = parse_duration_ms(text)
+        if duration_ms is None:
             raise OptionError(f"{name} must be a time such as 30s or 15m, not {text!r}")
-        return int(match[1]) * _DURATION_MS[match[2]]
+        return duration_ms
+
+
+def parse_duration_ms(text: str) -> int | None:
+    """Read a time such as `500ms`, `30s`, `15m` or `1h`, in ms; None if the text has another form."""
+    match = re.fullmatch(r"(\d{1,12}) ?(ms|s|m|min|h)", text)
+    return None if match is None else int(match[1]) * _DURATION_MS[match[2]]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
