@@ -106,10 +106,15 @@ def _warn_of_seconds(number: int) -> None:
     )
 
 
-def iso_text(timestamp: int) -> str:
-    """Return a timestamp as text for people: in ISO 8601, or as a number if it is outside of the calendar."""
+def iso_text(timestamp: int, precision: str = "milliseconds") -> str:
+    """Return a timestamp as text for people: in ISO 8601, or as a number if it is outside of the calendar.
+
+    Args:
+        timestamp: In ms.
+        precision: `milliseconds` or `seconds`.
+    """
     try:
-        return (_EPOCH + timestamp * _MILLISECOND).isoformat(timespec="milliseconds")
+        return (_EPOCH + timestamp * _MILLISECOND).isoformat(timespec=precision)
     except OverflowError:
         return f"{timestamp} ms"
 
