@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gc
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 import odradek
 from odradek.errors import BrokerUnavailableError, OptionError
+from odradek.records.builder import build_batch
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import DataLossError
 from odradek.spark.source import SourceReader
+from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.stream import StreamReader
+from odradek.storage.names import TopicPartition
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
@@ -109,6 +113,23 @@ def test_reads_a_broker_as_its_consumers_do(broker: KafkaBroker, fixture_4_3_1: 
     assert end == {"keyed": {str(n): fixture_4_3_1.consumed[f"keyed-{n}"]["highWatermark"] for n in range(3)}}
     assert len(stream.partitions(start, end)) == 3
     stream.stop()
+
+
+def test_times_in_an_open_transaction_are_a_folders_too(kafka_broker: BrokerFactory, tmp_path: Path) -> None:
+    log_dir, name = tmp_path / "log-dir", TopicPartition("t", 0)
+    with odradek.open(log_dir) as logs:
+        logs.create_topic("t", config={"retention.ms": "-1"})
+        logs[name].append([odradek.Record(value=b"decided", timestamp=1000)])
+        undecided = [odradek.Record(value=b"undecided", timestamp=2000)]
+        logs[name].append_batches(
+            bytearray(build_batch(undecided, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+        )
+    broker = kafka_broker(log_dir)
+    for isolation, found in (("read_uncommitted", [0, 1]), ("read_committed", [0, None])):
+        for place in ({"path": str(log_dir)}, {"kafka.bootstrap.servers": broker.bootstrap_servers}):
+            options = SourceOptions.parse({**place, "subscribe": "t", "isolation.level": isolation})
+            with closing(open_topics(options)) as topics:
+                assert [topics.offsets_for_times({name: time})[name] for time in (1000, 2000)] == found
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")

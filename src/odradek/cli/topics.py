@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from odradek.cli.options import FORMAT, Existing
 from odradek.cli.record_json import to_json
 from odradek.inspection.log_files import locate_log_directory
 from odradek.inspection.partitions import PartitionSummary, TopicListing
+from odradek.records.timestamps import iso_text
 
 _COLUMNS = ("topic", "partition", "log_start_offset", "log_end_offset", "segments", "bytes")
 _HEADINGS = ("TOPIC", "PARTITION", "LOG_START", "LOG_END", "SEGMENTS", "SIZE", "LAST_RECORD")
@@ -74,13 +74,9 @@ def _cells(summary: PartitionSummary) -> tuple[str, ...]:
 
 
 def _moment(timestamp: int | None) -> str:
-    """Return a time for people, in UTC; the milliseconds themselves if they are out of the calendar's range."""
     if timestamp is None:
         return "-"
-    try:
-        return f"{datetime.fromtimestamp(timestamp // 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp)
+    return iso_text(timestamp, "seconds").replace("T", " ").replace("+00:00", "Z")
 
 
 def _count(number: int, what: str) -> str:

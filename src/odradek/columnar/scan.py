@@ -8,7 +8,6 @@ It returns what a consumer would get: records from the log start offset on, with
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -24,19 +23,8 @@ from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.timestamps import Time, TimeRange, time_range_ms
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import SLICE_BYTES, Log
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import TopicPartition, is_internal, is_topic_name, matches_topic
 from odradek.storage.segment.log_slice import LogSlice
-
-
-def _matches(topic: str, pattern: str | re.Pattern[str]) -> bool:
-    if isinstance(pattern, re.Pattern):
-        return pattern.fullmatch(topic) is not None
-    # The name of a topic cannot contain wildcards.
-    return fnmatch.fnmatchcase(topic, pattern)
-
-
-def _is_name(pattern: str | re.Pattern[str]) -> bool:
-    return isinstance(pattern, str) and not any(character in pattern for character in "*?[")
 
 
 def _numbers(partitions: int | Iterable[int]) -> set[int]:
@@ -63,14 +51,14 @@ def choose(
     existing = sorted(logs.topic_partitions())
     wanted = None if partitions is None else _numbers(partitions)
     if topics is None:
-        chosen = [found for found in existing if not found.topic.startswith("__")]
+        chosen = [found for found in existing if not is_internal(found.topic)]
     else:
         patterns = checked_topics(topics)
         names = {found.topic for found in existing}
         for pattern in patterns:
-            if isinstance(pattern, str) and _is_name(pattern) and pattern not in names:
+            if is_topic_name(pattern) and pattern not in names:
                 raise UnknownTopicOrPartitionError(pattern, path=logs.path)
-        chosen = [found for found in existing if any(_matches(found.topic, pattern) for pattern in patterns)]
+        chosen = [found for found in existing if any(matches_topic(pattern, found.topic) for pattern in patterns)]
     if wanted is None:
         return chosen
     for topic in sorted({found.topic for found in chosen}):

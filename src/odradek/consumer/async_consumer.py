@@ -56,7 +56,7 @@ def consume_async(
 
     Args:
         path: The log directory. All arguments are those of `consume`.
-        topics: A topic, several, or a pattern.
+        topics: A name, a pattern (`events-*`, or a compiled regular expression), or a list of them, as for `scan`.
         group: The address of an offset store, or an open store; None keeps no place.
         auto_commit: Whether records that are done are committed at an interval and on close.
         auto_commit_interval_ms: That interval.

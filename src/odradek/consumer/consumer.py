@@ -27,7 +27,7 @@ from odradek.records.isolation import Isolation
 from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.follow import waits
-from odradek.storage.names import TopicPartition, checked_topic_partition
+from odradek.storage.names import TopicPartition, checked_topic_partition, is_topic_name, matches_topic
 
 DEFAULT_MAX_POLL_RECORDS = 500
 
@@ -269,10 +269,10 @@ class Consumer:
     def _subscribed(self, directory: LogDirectory) -> list[TopicPartition]:
         found: dict[TopicPartition, None] = {}
         for topic in self._topics:
-            if isinstance(topic, str):
+            if is_topic_name(topic):
                 found.update(dict.fromkeys(directory.topic_partitions(topic)))
             else:
-                found.update((name, None) for name in directory.topic_partitions() if topic.fullmatch(name.topic))
+                found.update((name, None) for name in directory.topic_partitions() if matches_topic(topic, name.topic))
         return list(found)
 
     def _start(self, topic_partitions: Iterable[TopicPartition], *, appeared: bool) -> None:

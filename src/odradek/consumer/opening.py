@@ -44,7 +44,7 @@ def consume(
 
     Args:
         path: The log directory; a broker or a program may be writing to it.
-        topics: A topic, several, or a pattern that their whole names match.
+        topics: A name, a pattern (`events-*`, or a compiled regular expression), or a list of them, as for `scan`.
         group: The address of an offset store (`open_store`), or an open store, which stays open; None keeps no place.
         auto_commit: Whether records that are done are committed at an interval and on close.
         auto_commit_interval_ms: That interval.

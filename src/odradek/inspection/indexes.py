@@ -50,7 +50,9 @@ def checked_index(kind: type[Index], path: Path, base_offset: int, found: list[F
 
 
 def _open(kind: type[Index], segment: Path, base_offset: int, suffix: str) -> Index | None:
-    path = segment.with_name(names.segment_file_name(base_offset, suffix))
+    # While a compaction replaces a segment, .log.swap has the new one, and .index.swap its index.
+    marked = segment.name.partition(names.LOG_SUFFIX)[2]
+    path = segment.with_name(names.segment_file_name(base_offset, suffix + marked))
     try:
         # The indexes open whatever has the name, and would wait at a FIFO.
         file_size(path)

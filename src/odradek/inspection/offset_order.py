@@ -99,11 +99,6 @@ class SegmentPlace:
     ends: frozenset[int] = frozenset()
 
 
-def is_wrapper(header: BatchHeader) -> bool:
-    """Whether a batch is a compressed message (v0, v1), whose header does not have its first offset."""
-    return header.magic < 2 and header.records_count < 0
-
-
 class OffsetOrder:
     """Puts the batches of one segment in their places.
 
@@ -158,7 +153,7 @@ class OffsetOrder:
                     isinstance(item, BatchHeader)
                     and held.base_offset == self.next_offset
                     and item.base_offset == held.next_offset <= highest
-                    and item.records_count >= 0
+                    and not item.is_wrapper
                 ):
                     self.next_offset = item.base_offset
                     self.end_offset = max(self.end_offset, self.next_offset)
@@ -211,7 +206,7 @@ class OffsetOrder:
     def _span(self, header: BatchHeader, queue: deque[_Span | Damage]) -> _Span:
         after_loss = bool(queue) and isinstance(queue[-1], Damage)
         start, is_exact = header.base_offset, True
-        if is_wrapper(header):
+        if header.is_wrapper:
             length = None if self._length_of is None else self._length_of(header)
             start, is_exact = header.next_offset - (length or 1), length is not None
         return _Span(header, start, header.next_offset, is_exact=is_exact, after_loss=after_loss)

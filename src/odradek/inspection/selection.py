@@ -38,9 +38,10 @@ class DumpSelection:
         if self.start_offset is not None and header.last_offset < self.start_offset:
             return True
         # A wrapper's header has only the offset of its last record.
-        if self.end_offset is not None and header.magic == 2 and header.base_offset >= self.end_offset:
+        if self.end_offset is not None and not header.is_wrapper and header.base_offset >= self.end_offset:
             return True
-        return self.since is not None and header.max_timestamp < self.since
+        # What the header of a v0 or v1 message says of its time may be wrong of the messages in it.
+        return self.since is not None and header.magic == 2 and 0 <= header.max_timestamp < self.since
 
     def takes(self, record: Record) -> bool:
         """Whether a record is wanted."""

@@ -13,6 +13,7 @@ from uuid import UUID
 from odradek.errors import FormatError, LogError
 from odradek.inspection.log_files import FileKind, PartitionFolder
 from odradek.messages.uuids import METADATA_TOPIC_ID
+from odradek.storage.directory.gaps import allows_gaps
 from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -27,7 +28,6 @@ from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_metad
 from odradek.storage.names import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_METADATA_TOPIC,
-    INTERNAL_TOPICS,
     LOG_SUFFIX,
     TopicPartition,
 )
@@ -118,16 +118,8 @@ class Surroundings:
         """Whether compaction may have removed offsets: it did, it is configured, or nothing is known."""
         if topic_partition is None or not self.is_log_directory:
             return True
-        topic = topic_partition.topic
-        if topic == CLUSTER_METADATA_TOPIC:
-            return False
         cleaned = self.checkpoints[CLEANER_OFFSET_CHECKPOINT]
-        if topic in INTERNAL_TOPICS or (cleaned is not None and topic_partition in cleaned):
-            return True
-        if self.metadata is not None and topic in self.metadata.topics:
-            return "compact" in self._setting(topic, "cleanup.policy", "log.cleanup.policy")
-        # If the checkpoint names partitions that do not exist, it may be wrong about others too.
-        return cleaned is None or not all((self.root / str(other)).exists() for other in cleaned)
+        return allows_gaps(self.root, topic_partition, cleaned, self.metadata)
 
     def is_tiered(self, topic: str) -> bool:
         """Whether the head of a topic's logs may be in remote storage, or that is not known."""

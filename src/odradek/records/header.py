@@ -90,6 +90,11 @@ class BatchHeader(NamedTuple):
         return "LogAppendTime" if self.attributes & LOG_APPEND_TIME_FLAG else "CreateTime"
 
     @property
+    def is_wrapper(self) -> bool:
+        """Whether this is a compressed message (v0, v1), whose header does not have its first offset."""
+        return self.magic < 2 and bool(self.attributes & CODEC_MASK)
+
+    @property
     def is_transactional(self) -> bool:
         """Whether the records belong to a transaction."""
         return self.magic == 2 and bool(self.attributes & TRANSACTIONAL_FLAG)

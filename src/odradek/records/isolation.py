@@ -15,11 +15,11 @@ ISOLATION_LEVELS: dict[Isolation, int] = {"read_uncommitted": 0, "read_committed
 """The numbers of the levels in requests."""
 
 
-def check_isolation(isolation: str) -> None:
-    """Check that an isolation level exists.
+def check_isolation(isolation: str, name: str = "isolation") -> None:
+    """Check that an isolation level exists; the error names the option.
 
     Raises:
         OptionError: It does not.
     """
     if isolation not in list(ISOLATION_LEVELS):
-        raise OptionError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")
+        raise OptionError(f"{name} is read_uncommitted or read_committed, not {isolation!r}")

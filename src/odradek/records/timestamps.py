@@ -16,7 +16,8 @@ Time: TypeAlias = int | str | date | datetime
 """A point in time: milliseconds since the epoch, an aware datetime, ISO 8601 text with a time zone, or a date (also as
 text), which stands for its midnight in UTC.
 
-A time of day without a time zone is an error everywhere: on another machine it would be another point in time."""
+A time of day without a time zone is an error everywhere in the library: on another machine it would be another point
+in time. The command line takes it for UTC, as Kafka's tools do."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -105,10 +106,15 @@ def _warn_of_seconds(number: int) -> None:
     )
 
 
-def iso_text(timestamp: int) -> str:
-    """Return a timestamp as text for people: in ISO 8601, or as a number if it is outside of the calendar."""
+def iso_text(timestamp: int, precision: str = "milliseconds") -> str:
+    """Return a timestamp as text for people: in ISO 8601, or as a number if it is outside of the calendar.
+
+    Args:
+        timestamp: In ms.
+        precision: `milliseconds` or `seconds`.
+    """
     try:
-        return (_EPOCH + timestamp * _MILLISECOND).isoformat(timespec="milliseconds")
+        return (_EPOCH + timestamp * _MILLISECOND).isoformat(timespec=precision)
     except OverflowError:
         return f"{timestamp} ms"
 

@@ -34,6 +34,7 @@ from odradek.kafka.cluster import check
 from odradek.kafka.connection import BareConnection
 from odradek.kafka.fetch import FetchAnswer, aborted_ranges, fetch_request, parse_response, whole_batches
 from odradek.kafka.settings import BrokerSettings
+from odradek.offsets.store import is_same_topic
 from odradek.records.isolation import Isolation
 from odradek.spark.ranges import Bounds, DataLossError, OffsetRange, Split, find_loss
 
@@ -219,7 +220,7 @@ class PartitionFetch:
     def _connect(self) -> BareConnection:
         topic = self._client.topics([self._name.topic]).get(self._name.topic)
         planned = self._split.topic_id
-        if topic is not None and None not in (planned, topic.topic_id) and planned != topic.topic_id:
+        if topic is not None and not is_same_topic(planned, topic.topic_id):
             held = Bounds(*self._bounds(), topic.topic_id)
             loss = find_loss(self._split.wanted, held, planned)
             assert loss is not None

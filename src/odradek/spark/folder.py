@@ -156,7 +156,7 @@ class Folder:
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at or after a time; None if there is no such record."""
-        return {name: self._log(name).offset_for_time(time) for name, time in times.items()}
+        return {name: self._log(name).offset_for_time(time, isolation=self._isolation) for name, time in times.items()}
 
     def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
         """Return the tasks that read ranges: each of about `max_split_bytes`, or less if more tasks are asked for."""
@@ -247,7 +247,7 @@ def _first_offset(part: LogSlice) -> int:
     )
     if header is None:
         return part.base_offset
-    if header.magic < 2 and header.codec:
+    if header.is_wrapper:
         # A compressed message has the offset of its last inner one.
         return read_records(part.data, header, origin=part.origin)[0].offset or 0
     return header.base_offset

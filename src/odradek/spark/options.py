@@ -19,10 +19,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from odradek.errors import OptionError
-from odradek.records.isolation import Isolation
-from odradek.storage.names import TopicPartition
+from odradek.records.isolation import Isolation, check_isolation
+from odradek.storage.names import TopicPartition, matches_topic
 
 EARLIEST = -2
 LATEST = -1
@@ -94,7 +95,7 @@ class SourceOptions:
     def wants(self, topic: str) -> bool:
         """Return whether a topic is subscribed to."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return matches_topic(re.compile(self.pattern), topic)
         return topic in self.topics
 
     @classmethod
@@ -193,11 +194,8 @@ class _Parser:
         if level is not None and own is not None and level != own:
             raise OptionError("isolation.level and kafka.isolation.level contradict each other")
         level = own or level or "read_uncommitted"
-        if level == "read_uncommitted":
-            return "read_uncommitted"
-        if level == "read_committed":
-            return "read_committed"
-        raise OptionError(f"isolation.level must be read_uncommitted or read_committed, not {level!r}")
+        check_isolation(level, "isolation.level")
+        return cast("Isolation", level)
 
     def _refuse_for_a_folder(self, kafka: Mapping[str, str]) -> None:
         for name in sorted(kafka):
@@ -268,10 +266,16 @@ class _Parser:
         text = self._take(name)
         if text is None:
             return default
-        match = re.fullmatch(r"(\d{1,12}) ?(ms|s|m|min|h)", text)
-        if match is None:
+        duration_ms = parse_duration_ms(text)
+        if duration_ms is None:
             raise OptionError(f"{name} must be a time such as 30s or 15m, not {text!r}")
-        return int(match[1]) * _DURATION_MS[match[2]]
+        return duration_ms
+
+
+def parse_duration_ms(text: str) -> int | None:
+    """Read a time such as `500ms`, `30s`, `15m` or `1h`, in ms; None if the text has another form."""
+    match = re.fullmatch(r"(\d{1,12}) ?(ms|s|m|min|h)", text)
+    return None if match is None else int(match[1]) * _DURATION_MS[match[2]]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -11,9 +11,10 @@ Source in Kafka: `LogFileUtils`, `LocalLog.parseTopicPartitionName`, `org.apache
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 from uuid import UUID
 
 from odradek.arguments import given_text
@@ -42,7 +43,11 @@ FUTURE_DIRECTORY_SUFFIX = "-future"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+COMPACTED_INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+"""The internal topics that are compacted, whatever the broker's default is."""
+
+_INTERNAL_TOPICS = COMPACTED_INTERNAL_TOPICS | {SHARE_GROUP_STATE_TOPIC, CLUSTER_METADATA_TOPIC}
 
 MAX_TOPIC_NAME_LENGTH = 249
 MAX_DIRECTORY_NAME_LENGTH = 255
@@ -101,6 +106,31 @@ class PartitionDirectory:
 
     topic_partition: TopicPartition
     suffix: str = ""
+
+
+def is_internal(topic: str) -> bool:
+    """Return whether a topic is one of Kafka's own: those of `Topic.isInternal`, and the metadata log."""
+    return topic in _INTERNAL_TOPICS
+
+
+def is_topic_name(wanted: str | re.Pattern[str]) -> TypeGuard[str]:
+    """Return whether a topic that a caller wants goes by its name: one cannot contain wildcards."""
+    return isinstance(wanted, str) and not any(character in wanted for character in "*?[")
+
+
+def matches_topic(wanted: str | re.Pattern[str], topic: str) -> bool:
+    """Return whether a topic is wanted.
+
+    Args:
+        wanted: A name, or a pattern of whole names: with wildcards (`events-*`), or a compiled regular expression. As
+            in Kafka (`exclude.internal.topics`), no pattern matches an internal topic.
+        topic: The topic's name.
+    """
+    if is_topic_name(wanted):
+        return topic == wanted
+    if is_internal(topic):
+        return False
+    return fnmatch.fnmatchcase(topic, wanted) if isinstance(wanted, str) else wanted.fullmatch(topic) is not None
 
 
 def invalid_topic_name_reason(topic: str) -> str | None:

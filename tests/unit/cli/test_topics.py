@@ -48,7 +48,7 @@ def test_programs_get_exact_numbers(tmp_path: Path) -> None:
     [
         (1_600_000_000_999, "2020-09-13 12:26:40Z"),
         (0, "1970-01-01 00:00:00Z"),
-        (2**62, str(2**62)),
+        (2**62, f"{2**62} ms"),
     ],
 )
 def test_the_time_of_the_last_record(timestamp: int, shown: str, tmp_path: Path) -> None:

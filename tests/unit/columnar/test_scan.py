@@ -153,6 +153,35 @@ def test_topics_are_names_patterns_or_lists(fixture_4_3_1: KafkaFixture) -> None
         odradek.scan(fixture_4_3_1.log_dir, "keyed", partitions=[0, 7])
 
 
+def test_a_topic_with_two_underscores_is_the_users(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        for topic in ("__mine", "__consumer_offsets", "__share_group_state"):
+            logs.create_topic(topic)
+            logs[topic, 0].append([odradek.Record(b"key", b"value")])
+    assert set(odradek.scan(tmp_path).read_all()["topic"].to_pylist()) == {"__mine"}
+
+
+@pytest.mark.parametrize(
+    ("topics", "found"),
+    [
+        ("t1", {"t1"}),
+        ("t*", {"t1", "t2"}),
+        ("*", {"t1", "t2", "u"}),
+        (re.compile("t.|u"), {"t1", "t2", "u"}),
+        (re.compile(".*"), {"t1", "t2", "u"}),
+        (["u", "t?", "__consumer_offsets"], {"t1", "t2", "u", "__consumer_offsets"}),
+    ],
+)
+def test_topics_are_wanted_by_the_same_rule_everywhere(tmp_path: Path, topics: Any, found: set[str]) -> None:
+    with odradek.open(tmp_path) as logs:
+        for topic in ("t1", "t2", "u", "__consumer_offsets"):
+            logs.create_topic(topic)
+            logs[topic, 0].append([odradek.Record(b"key", b"value")])
+    assert set(odradek.scan(tmp_path, topics).read_all()["topic"].to_pylist()) == found
+    with odradek.consume(tmp_path, topics, auto_offset_reset="earliest", follow=False) as consumer:
+        assert {consumed.topic for consumed in consumer} == found
+
+
 def test_other_programs_take_the_stream(fixture_4_3_1: KafkaFixture) -> None:
     count = len(fixture_4_3_1.records("v2-gzip-0"))
     reader = odradek.scan(fixture_4_3_1.log_dir, "v2-gzip", columns=["offset", "value"])

@@ -47,6 +47,18 @@ class Case:
     is_batch: bool = True  # one batch; else several plain messages
 
 
+def test_a_wrapper_is_a_compressed_message_of_the_old_formats() -> None:
+    records = [Record(b"key", b"value", timestamp=TIME, offset=offset) for offset in range(3)]
+    built = [
+        (magic, codec, build_message_set(records, magic=magic, codec=codec)) for magic in (0, 1) for codec in (0, 1)
+    ]
+    built += [(2, codec, build_batch(records, codec=codec)) for codec in (0, 1)]
+    for magic, codec, data in built:
+        header = next(iter(scan_batches(data)))
+        assert header.is_wrapper is (magic < 2 and codec == 1), (magic, codec)
+        assert header.is_wrapper is (header.records_count < 0)
+
+
 def _typed(records: list[Record], timestamp_type: str | None = "CreateTime", first: int = 0) -> list[Record]:
     return [
         Record(

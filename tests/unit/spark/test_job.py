@@ -129,3 +129,11 @@ def test_a_reset_in_seconds_is_told(tmp_path: Path) -> None:
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(JobError, match=message):
         Job.read(written(tmp_path, WHOLE.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("text", "interval_ms"), [("7ms", 7), ("7 s", 7_000), ("7m", 420_000), ("7min", 420_000), ("2h", 7_200_000)]
+)
+def test_an_interval_has_the_units_of_other_options(tmp_path: Path, text: str, interval_ms: int) -> None:
+    path = written(tmp_path, WHOLE.replace('"5s"', f'"{text}"'))
+    assert Job.read(path).trigger_interval_ms == interval_ms

@@ -28,6 +28,8 @@ def test_names_are_not_case_sensitive() -> None:
     parsed = SourceOptions.parse({"PATH": "data", "SubscribePattern": "a.*", "INCLUDEHEADERS": "TRUE"})
     assert parsed.include_headers
     assert [topic for topic in ("ab", "xab", "abc") if parsed.wants(topic)] == ["ab", "abc"]
+    everything = SourceOptions.parse({"path": "data", "subscribePattern": ".*"})
+    assert [topic for topic in ("t", "__mine", "__consumer_offsets") if everything.wants(topic)] == ["t", "__mine"]
 
 
 def test_offsets_go_both_ways() -> None:
@@ -72,7 +74,7 @@ def test_times_go_before_offsets(options: dict[str, str], spec: OffsetSpec) -> N
         ({**FOLDER, "startingTimestamp": "-1"}, "startingTimestamp"),
         ({**FOLDER, "kafka.security.protocol": "SSL"}, "kafka.security.protocol is for a broker"),
         ({**FOLDER, "groupIdPrefix": "x"}, "groupIdPrefix is for a broker"),
-        ({**FOLDER, "isolation.level": "serializable"}, "isolation.level"),
+        ({**FOLDER, "isolation.level": "serializable"}, "isolation.level is read_uncommitted or read_committed"),
         ({**FOLDER, "includeHeaders": "yes"}, "includeHeaders"),
         ({**FOLDER, "minPartitions": "0"}, "minPartitions"),
         ({**FOLDER, "maxOffsetsPerTrigger": "10"}, "for streams"),

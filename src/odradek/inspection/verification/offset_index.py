@@ -55,7 +55,7 @@ class OffsetIndexCheck:
             self._end, self._after_loss = header.next_offset, False
             return
         # A wrapper's header (v0, v1) does not have its first offset, which is after the previous batch.
-        start = header.base_offset if header.magic == 2 else self._end
+        start = self._end if header.is_wrapper else header.base_offset
         while self._next < index.count:
             offset, position = index.entry(self._next)
             if position > header.position:

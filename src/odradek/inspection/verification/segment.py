@@ -14,7 +14,7 @@ from odradek.inspection.batches import active_batches, batches_and_damage, damag
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.log_files import LogFile
-from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace, is_wrapper
+from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.inspection.verification.leader_epochs import LeaderEpochCheck
 from odradek.inspection.verification.offset_index import OffsetIndexCheck
 from odradek.inspection.verification.producer_ledger import ProducerLedger
@@ -109,7 +109,7 @@ class SegmentCheck:
             if isinstance(item, BatchHeader):
                 log.read_bytes += item.size_bytes
                 if item.base_offset != log.ledger.next_offset or log.ledger.is_after_loss:
-                    log.ledger.reach(item.base_offset, is_exact=not is_wrapper(item))
+                    log.ledger.reach(item.base_offset, is_exact=not item.is_wrapper)
                     self._transactions.reach(item.base_offset)
                 if item.base_offset >= log.snapshots.next_offset:
                     yield from log.snapshots.reach(item.base_offset)

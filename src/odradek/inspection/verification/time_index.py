@@ -35,7 +35,7 @@ class TimeIndexCheck:
             return
         # A wrapper's header (v0, v1) does not have its first offset, which is after the previous batch, if that is not
         # lost.
-        start = header.base_offset if header.magic == 2 or self._after_loss else self._end
+        start = self._end if header.is_wrapper and not self._after_loss else header.base_offset
         greatest = max(self._greatest, header.max_timestamp)
         while index is not None and self._next < index.count and index.entry(self._next).offset <= header.last_offset:
             entry = index.entry(self._next)

@@ -37,7 +37,7 @@ from typing import Any
 from odradek.errors import FormatError, JobError, OptionError
 from odradek.records.compression import CODECS
 from odradek.records.timestamps import timestamp_ms
-from odradek.spark.options import SourceOptions, nearest
+from odradek.spark.options import SourceOptions, nearest, parse_duration_ms
 from odradek.spark.pipeline.job_table import Table
 from odradek.storage.regular_files import read_file
 
@@ -339,10 +339,10 @@ def _from_table(root: Table, folder: Path) -> Job:
 def _interval_ms(text: str | None) -> int | None:
     if text is None:
         return None
-    match = re.fullmatch(r"(\d{1,9}) ?(ms|s|m)", text)
-    if match is None:
+    interval_ms = parse_duration_ms(text)
+    if interval_ms is None:
         raise JobError(f"a time such as 500ms, 5s or 1m, not {text!r}", "trigger.interval")
-    return int(match[1]) * {"ms": 1, "s": 1000, "m": 60_000}[match[2]]
+    return interval_ms
 
 
 def _local_path(entry: Table, folder: Path) -> Path:

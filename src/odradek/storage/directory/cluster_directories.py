@@ -29,7 +29,7 @@ from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import holds_topics
 from odradek.storage.names import (
     CLUSTER_METADATA_TOPIC,
-    INTERNAL_TOPICS,
+    COMPACTED_INTERNAL_TOPICS,
     STRAY_DIRECTORY_SUFFIX,
     TopicPartition,
     parse_partition_directory,
@@ -177,7 +177,7 @@ class ClusterDirectories:
             total = max(topic.partitions) + 1
             try:
                 if name not in self.image.topics:
-                    config = _INTERNAL_CONFIG if name in INTERNAL_TOPICS else {}
+                    config = _INTERNAL_CONFIG if name in COMPACTED_INTERNAL_TOPICS else {}
                     self.metadata.create_topic(name, total, config, topic_id=topic.topic_id)
                 elif total > len(self.image.topics[name].partitions):
                     self.metadata.create_partitions(name, total)

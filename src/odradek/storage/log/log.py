@@ -323,7 +323,7 @@ class Log(ABC):
             last = segment.batch_for(end - 1)
             if last is not None:
                 # Where a wrapper of v0 or v1 begins, only its content tells.
-                may_begin_before = last.base_offset < end or last.records_count < 0
+                may_begin_before = last.base_offset < end or last.is_wrapper
                 end_position = last.end_position if may_begin_before else last.position
         return segment.slices(position, end_position, slice_bytes, following, first_bytes), next_offset
 

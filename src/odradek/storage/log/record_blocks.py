@@ -87,8 +87,7 @@ class BatchOrder:
             reason = f"offset {header.base_offset} follows {self.next_offset - 1}"
             raise CorruptRecordError(reason, path=part.path, position=header.position)
         # The first offset of a wrapper (v0, v1) is only in its content.
-        is_known = header.magic == 2 or not header.codec
-        if header.base_offset > self.next_offset and is_known:
+        if header.base_offset > self.next_offset and not header.is_wrapper:
             self._check_gap(header.base_offset, part.path, header.position)
         self.pass_to(header.next_offset)
 

@@ -53,7 +53,8 @@ class AbortedRanges:
         if ranges is None or not header.is_transactional or header.is_control:
             return False
         number = bisect_right(ranges, header.base_offset, key=lambda span: span[0]) - 1
-        return number >= 0 and header.base_offset <= ranges[number][1]
+        # The last offset is that of the marker.
+        return number >= 0 and header.base_offset < ranges[number][1]
 
 
 @dataclass(frozen=True, slots=True)

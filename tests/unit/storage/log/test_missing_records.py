@@ -10,8 +10,14 @@ import pytest
 
 import odradek
 from odradek.errors import FormatError, MissingRecordsError
+from odradek.inspection import FindingKind, verify
+from odradek.messages.metadata.metadata_records import ConfigRecord, encode_metadata_record
 from odradek.records import Record
 from odradek.records.scan import scan_batches
+from odradek.storage.directory.gaps import may_have_gaps
+from odradek.storage.formats.metadata_snapshot import read_snapshot, write_snapshot
+from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, EVERY_BROKER
+from odradek.storage.names import TopicPartition
 
 Read = Callable[[Path], list[int]]
 
@@ -127,3 +133,18 @@ def test_a_last_batch_that_is_corrupt_is_raised_though_a_segment_follows(folder:
     path.write_bytes(data)
     with pytest.raises(FormatError, match=r"checksum|missing"):
         read(folder)
+
+
+@ways
+def test_the_brokers_default_may_say_that_a_log_is_compacted(folder: Path, read: Read) -> None:
+    sorted((folder / "t-0").glob("*.log"))[1].unlink()
+    bootstrap = folder / "bootstrap.checkpoint"
+    default = ConfigRecord(BROKER_RESOURCE, EVERY_BROKER, "log.cleanup.policy", "compact")
+    write_snapshot(bootstrap, [*read_snapshot(bootstrap).values, encode_metadata_record(default)])
+    assert 60 < len(read(folder)) < 95
+    assert not [finding for finding in verify(folder) if finding.kind is FindingKind.GAP]
+
+
+def test_the_metadata_log_has_no_gaps(tmp_path: Path) -> None:
+    assert not may_have_gaps(tmp_path, TopicPartition("__cluster_metadata", 0))
+    assert may_have_gaps(tmp_path, TopicPartition("__consumer_offsets", 0))
