@@ -80,7 +80,8 @@ def open_log_directory(
             With `adopt=True` it becomes one, and the partitions' folders in it become topics.
         LogDirectoryLockedError: Another program, such as a running Kafka, or this one has the folder open for writing.
         InvalidConfigError: A setting has a value that is not valid.
-        FormatError: A checkpoint, `meta.properties` or the metadata are damaged.
+        FormatError: A checkpoint, `meta.properties` or the metadata are damaged; or the metadata are missing, although
+            the folder has partitions and is one of KRaft's.
         LogOfflineError: The disk failed.
     """
     if sync not in {"on", "off"}:
