@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
-from odradek.errors import BrokerError, ForeignDirectoryError, LogError
+from odradek.errors import BrokerError, ForeignDirectoryError, LogError, OptionError
 from odradek.messages.uuids import ZERO_UUID
 from odradek.storage.directory.problems import start_offset_problems
 from odradek.storage.files import FILES, FileSystem
@@ -196,7 +196,7 @@ class ClusterDirectories:
                     self.metadata.create_topic(name, total, config, topic_id=topic.topic_id)
                 elif total > len(self.image.topics[name].partitions):
                     self.metadata.create_partitions(name, total)
-            except BrokerError:
+            except (BrokerError, OptionError):
                 # Kafka would not accept such a topic; its folder stays stray.
                 continue
 
