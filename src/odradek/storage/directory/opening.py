@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, overload
 
+from odradek.arguments import checked_flag
 from odradek.errors import LogError, OptionError
 from odradek.records.timestamps import now_ms
 from odradek.storage.config_def import ConfigValue
@@ -101,6 +102,8 @@ def open_log_directory(
             clock=clock,
         )
     if mode == "r":
+        checked_flag("background", background)
+        checked_flag("adopt", adopt)
         if isinstance(path, Sequence) and not isinstance(path, str | bytes):
             raise LogError("several folders can be opened together only to append; to read, open them one by one")
         given = {
