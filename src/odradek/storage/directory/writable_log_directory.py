@@ -470,6 +470,11 @@ class WritableLogDirectory(LogDirectory):
             raise LogError(f"{folder} is not marked as deleted")
         self._folders.remove(folder)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._is_closed
+
     # -- called by the logs, without their locks
 
     def rolled(self, log: WritableLog) -> None:
