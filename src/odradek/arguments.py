@@ -46,6 +46,17 @@ def checked_index(name: str, value: object) -> int:
     return int(operator.index(value))
 
 
+def checked_flag(name: str, value: object) -> bool:
+    """Return a bool; `"false"` and `0` are none.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, not {given_text(value)}")
+    return value
+
+
 def checked_text(name: str, value: object) -> str:
     """Return a text.
 

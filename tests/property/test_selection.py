@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import odradek
-from odradek.inspection.selection import Selection
+from odradek.inspection.selection import DumpSelection
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.builder import build_batch
 from odradek.testing.message_builder import build_message_set
@@ -44,7 +44,7 @@ def test_dump_and_scan_select_by_the_timestamps_of_records(
             is_changed = said is not None and magic == 1 and compressed
             data += with_timestamp(messages, said or 0) if is_changed else messages
         offset += len(times)
-    selection = Selection(since=since)
+    selection = DumpSelection(since=since)
     dumped = [
         record.offset
         for header in scan_batches(data)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from odradek.records.timestamps import iso_text, timestamp_ms
+from odradek.records.timestamps import bound_ms, iso_text
 
 FORMAT = click.option(
     "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines."
@@ -88,13 +88,13 @@ class Timestamp(click.ParamType[Any]):
         if re.fullmatch("[0-9]{8}", value) and (day := _date(value)) is not None:
             self.fail(f"{value!r} may be {day} or {iso_text(int(value))}: write the one that is meant", param, ctx)
         try:
-            return timestamp_ms(int(value))
+            return bound_ms(int(value))
         except ValueError:
             pass
         try:
             # As in Kafka's tools, a time without a zone is UTC.
             time = datetime.fromisoformat(value)
-            return timestamp_ms(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
+            return bound_ms(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
         except ValueError:
             self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-01T12:00:00", param, ctx)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from odradek.arguments import checked_index, checked_int, checked_topics
+from odradek.arguments import checked_flag, checked_index, checked_int, checked_topics
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, Wanted, decode
 from odradek.columnar.read_ahead import PIECE_BYTES, ReadAhead, default_threads
 from odradek.columnar.record_schema import select
@@ -205,12 +205,12 @@ def scan(
     """
     check_isolation(isolation)
     job = _Scan(
-        select(columns, views=views),
+        select(columns, views=checked_flag("views", views)),
         isolation,
         start_offset,
         end_offset,
         time_range_ms(since, until),
-        check_crc=check_crc,
+        check_crc=checked_flag("check_crc", check_crc),
         rows=checked_int("rows", rows, 1),
         threads=default_threads() if threads is None else checked_int("threads", threads, 1),
     )

@@ -34,6 +34,7 @@ from odradek.records.isolation import Isolation
 from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.log.follow import waits
 from odradek.storage.names import TopicPartition
+from odradek.storage.uncopied import Uncopied
 
 _T = TypeVar("_T")
 
@@ -81,7 +82,7 @@ def consume_async(
     )
 
 
-class AsyncConsumer:
+class AsyncConsumer(Uncopied):
     """An asynchronous iterator of records in the order of each partition; a context manager. Made by `consume_async`.
 
     Only one task may use it at a time. A record is done when the next one is asked for.

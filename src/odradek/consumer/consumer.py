@@ -28,11 +28,12 @@ from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.follow import waits
 from odradek.storage.names import TopicPartition, checked_topic_partition, is_topic_name, matches_topic
+from odradek.storage.uncopied import Uncopied
 
 DEFAULT_MAX_POLL_RECORDS = 500
 
 
-class Consumer:
+class Consumer(Uncopied):
     """An iterator of records in the order of each partition; a context manager. Made by `consume`.
 
     Only one thread may use it at a time.

@@ -13,13 +13,13 @@ import os
 import re
 from collections.abc import Iterable
 
-from odradek.arguments import checked_int, checked_topics, given_text
+from odradek.arguments import checked_flag, checked_int, checked_topics, given_text
 from odradek.consumer.consumer import Consumer
 from odradek.consumer.partition_reader import RESET_WORDS, ConvertedPolicy, ResetPolicy
 from odradek.errors import OptionError
 from odradek.offsets.store import OffsetStore, open_store
 from odradek.records.isolation import Isolation, check_isolation
-from odradek.records.timestamps import timestamp_ms
+from odradek.records.timestamps import bound_ms
 from odradek.storage.directory.log_directory import LogDirectory
 
 DEFAULT_AUTO_COMMIT_INTERVAL_MS = 5_000
@@ -66,6 +66,8 @@ def consume(
         TypeError: A topic, the group or an interval is of no type that is taken.
     """
     check_isolation(isolation)
+    checked_flag("auto_commit", auto_commit)
+    checked_flag("follow", follow)
     commit_interval_ms = checked_int("auto_commit_interval_ms", auto_commit_interval_ms, 0)
     max_age_ms = checked_int("metadata_max_age_ms", metadata_max_age_ms, 0)
     names = checked_topics(topics)
@@ -105,7 +107,7 @@ def _reset_policy(reset: ResetPolicy | None, *, has_group: bool) -> ConvertedPol
         if reset == word:
             return word
     try:
-        return timestamp_ms(reset)
+        return bound_ms(reset)
     except (OptionError, TypeError) as error:
         raise OptionError(
             f"auto_offset_reset must be earliest, latest, none or a time, not {reset!r}: {error}"

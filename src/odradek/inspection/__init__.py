@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
+from odradek.arguments import checked_flag, checked_path
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import UnknownPathError, locate
 from odradek.inspection.salvaging.report import Loss, SalvagedLog, SalvageReport
@@ -46,5 +46,5 @@ def verify(path: str | os.PathLike[str], *, decode: bool = False) -> Iterator[Fi
     Raises:
         UnknownPathError: The path is no file or folder of a log.
     """
-    located = locate(Path(path))
-    return Verification(decode=decode).findings(located)
+    located = locate(checked_path("path", path))
+    return Verification(decode=checked_flag("decode", decode)).findings(located)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 import warnings
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from time import time_ns
 from typing import NamedTuple, TypeAlias
 
-from odradek.arguments import given_text
+from odradek.arguments import checked_int, given_text
 from odradek.errors import OptionError, TimestampWarning
 
 Time: TypeAlias = int | str | date | datetime
@@ -28,27 +28,42 @@ _SECONDS = range(10**9, 4_102_444_800)
 
 
 def timestamp_ms(time: Time) -> int:
-    """Return the first millisecond at or after a point in time.
+    """Return the millisecond that contains a point in time: a record's timestamp, as Java gives it.
 
     A number that looks like seconds is used as it is, with a `TimestampWarning`: to Kafka it is a valid time, and a log
     that has such records must still be read, copied and searched.
 
     Raises:
-        OptionError: A text is not ISO 8601, or a time of day has no time zone.
+        OptionError: A text is not ISO 8601, a time of day has no time zone, or a number has more than 64 bits.
         TypeError: The value is something else, such as a float.
     """
+    return _converted(time, floor_ms)
+
+
+def bound_ms(time: Time) -> int:
+    """Return the first millisecond at or after a point in time, where a range of times begins or ends.
+
+    Raises:
+        OptionError: As `timestamp_ms`.
+        TypeError: As `timestamp_ms`.
+    """
+    return _converted(time, _ceil_ms)
+
+
+def _converted(time: Time, rounded: Callable[[datetime], int]) -> int:
     if isinstance(time, str):
-        return _of_text(time)
+        time = _of_text(time)
     if isinstance(time, datetime):
-        return _of_datetime(time)
+        _check_zone(time)
+        return rounded(time)
     if isinstance(time, date):
-        return _of_datetime(datetime(time.year, time.month, time.day, tzinfo=UTC))
+        return rounded(datetime(time.year, time.month, time.day, tzinfo=UTC))
     if isinstance(time, bool) or not hasattr(time, "__index__"):
         raise TypeError(
             "a time is an int of milliseconds since the epoch, an aware datetime, a date or ISO 8601 text, "
             f"not {given_text(time)}"
         )
-    number: int = operator.index(time)
+    number = checked_int("a time in ms", time)
     if number in _SECONDS:
         _warn_of_seconds(number)
     return number
@@ -65,31 +80,30 @@ def time_range_ms(since: Time | None, until: Time | None) -> TimeRange:
     """Convert the range of times that a caller gives: once, for each conversion may warn.
 
     Raises:
-        OptionError: A text that is not ISO 8601, or a time of day without a time zone.
+        OptionError: As `timestamp_ms`.
         TypeError: It is something else, such as a float.
     """
-    return TimeRange(*(None if time is None else timestamp_ms(time) for time in (since, until)))
+    return TimeRange(*(None if time is None else bound_ms(time) for time in (since, until)))
 
 
-def _of_text(text: str) -> int:
+def _of_text(text: str) -> date:
     try:
-        if len(text) in (8, 10):
-            # Only a date is so short.
-            return timestamp_ms(date.fromisoformat(text))
-        return _of_datetime(datetime.fromisoformat(text))
-    except OptionError:
-        raise
+        # Only a date is so short.
+        return date.fromisoformat(text) if len(text) in (8, 10) else datetime.fromisoformat(text)
     except ValueError as error:
         raise OptionError(f"{text!r} is no time in ISO 8601, such as 2026-11-01 or 2026-11-01T12:00:00Z") from error
 
 
-def _of_datetime(time: datetime) -> int:
+def _check_zone(time: datetime) -> None:
     if time.tzinfo is None or time.utcoffset() is None:
         raise OptionError(
             f"{time.isoformat()} has no time zone, so it is not known which time it is: give it one, such as "
             "tzinfo=datetime.UTC, or a Z at the end of a text"
         )
-    return -((_EPOCH - time) // _MILLISECOND)
+
+
+def _ceil_ms(moment: datetime) -> int:
+    return -((_EPOCH - moment) // _MILLISECOND)
 
 
 def _warn_of_seconds(number: int) -> None:

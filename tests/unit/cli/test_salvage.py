@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 import odradek.cli.salvage
 from breakage import flip_bit_of_number
 from odradek.cli.app import main
+from odradek.errors import OptionError
 from odradek.inspection import salvage, verify
 from odradek.records import BatchHeader, scan_batches
 from odradek.storage.files import FileSystem, WritableFile
@@ -437,3 +438,25 @@ def test_an_interrupt_at_any_moment(
             assert not (left / "meta.properties").exists() or content(left) == whole
     assert (False, True) in seen
     assert (True, True) not in seen
+
+
+def test_a_target_by_way_of_a_folder_that_does_not_exist_is_where_it_leads(
+    small_log_dir: SmallLogDirectory, tmp_path: Path
+) -> None:
+    root = small_log_dir("keyed-0")
+    before = content(tmp_path)
+    for target in (tmp_path / "new" / "..", root / "new" / ".."):
+        result = run("salvage", root, target)
+        assert (result.exit_code, result.stdout) == (3, ""), target
+        assert "is not empty" in result.stderr
+        assert content(tmp_path) == before
+
+
+def test_the_root_and_a_name_with_a_nul_are_refused(small_log_dir: SmallLogDirectory, tmp_path: Path) -> None:
+    root = small_log_dir("keyed-0")
+    result = run("salvage", root, "/")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "is the root" in result.stderr
+    for call in (lambda: salvage("a\0b", tmp_path / "new"), lambda: salvage(root, "a\0b"), lambda: verify("a\0b")):
+        with pytest.raises(OptionError, match="has a character that no file's name has"):
+            call()

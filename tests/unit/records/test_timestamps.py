@@ -6,7 +6,9 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
-from odradek.records.timestamps import Time, floor_ms, timestamp_ms
+import odradek
+from odradek.errors import OptionError
+from odradek.records.timestamps import Time, bound_ms, floor_ms, time_range_ms, timestamp_ms
 
 MOMENT = datetime(2026, 11, 1, 12, 0, 0, 1500, UTC)
 WITHIN_MS = 1_793_534_400_001
@@ -26,11 +28,24 @@ WITHIN_MS = 1_793_534_400_001
     ],
 )
 def test_all_forms_of_a_time(time: Time, expected: int) -> None:
-    assert timestamp_ms(time) == expected
+    assert timestamp_ms(time) == bound_ms(time) == expected
 
 
 def test_from_a_time_on_and_within_a_millisecond() -> None:
-    assert timestamp_ms(MOMENT) == WITHIN_MS + 1
-    assert floor_ms(MOMENT) == WITHIN_MS
-    assert timestamp_ms(MOMENT.replace(microsecond=1000)) == floor_ms(MOMENT.replace(microsecond=1000)) == WITHIN_MS
+    assert bound_ms(MOMENT) == bound_ms(MOMENT.isoformat()) == WITHIN_MS + 1
+    assert timestamp_ms(MOMENT) == timestamp_ms(MOMENT.isoformat()) == floor_ms(MOMENT) == WITHIN_MS
+    assert bound_ms(MOMENT.replace(microsecond=1000)) == floor_ms(MOMENT.replace(microsecond=1000)) == WITHIN_MS
     assert floor_ms(datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC)) == -1
+
+
+def test_a_record_keeps_the_millisecond_of_its_datetime() -> None:
+    assert odradek.Record(timestamp=MOMENT).timestamp == WITHIN_MS
+    last = datetime.max.replace(tzinfo=UTC)
+    assert odradek.Record(timestamp=last).timestamp == 253_402_300_799_999
+
+
+@pytest.mark.parametrize("number", [1 << 63, 10**30, -(1 << 63) - 1])
+def test_a_number_of_more_than_64_bits_is_no_time(number: int) -> None:
+    for since, until in ((number, None), (None, number)):
+        with pytest.raises(OptionError, match="a time in ms must be between"):
+            time_range_ms(since, until)

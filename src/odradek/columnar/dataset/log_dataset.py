@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
+from odradek.arguments import checked_flag
 from odradek.columnar.dataset.fragments import (
     Columns,
     LogFragment,
@@ -219,6 +220,7 @@ def dataset(
         LogError: There is no such folder.
     """
     check_isolation(isolation)
+    checked_flag("check_crc", check_crc)
     wanted = topics if topics is None or isinstance(topics, str | re.Pattern) else list(topics)
     numbers = partitions if partitions is None or isinstance(partitions, int) else list(partitions)
     # Logs are opened when they are first read: the current directory may be another one then.

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from odradek.arguments import checked_path
 from odradek.errors import LogError
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import LogDirectoryFolder, LogFile, PartitionFolder, UnknownPathError, locate
@@ -42,8 +43,14 @@ _ROOT_READERS: dict[str, Callable[[Path], object]] = {
 
 
 def incomplete_path(target: Path) -> Path:
-    """Return the folder that a target is written to before it is complete."""
+    """Return the folder that a target is written to before it is complete.
+
+    Raises:
+        LogError: The target is the root of all folders.
+    """
     path = Path(os.path.realpath(target))
+    if not path.name:
+        raise LogError(f"{target} is the root, which cannot be renamed: name a folder in it")
     return path.with_name(path.name + INCOMPLETE_SUFFIX)
 
 
@@ -70,14 +77,16 @@ def salvage(
         LogError: The target is not empty, or within the source, or the other way round; or nothing could be read.
         OSError: The target cannot be written.
     """
-    located = locate(Path(source))
+    located = locate(checked_path("source", source))
+    # A folder that does not exist, and `..` after it, would otherwise be one that does not exist.
+    place = Path(os.path.realpath(checked_path("target", target)))
     if isinstance(located, LogFile):
         raise UnknownPathError(source, "neither a log directory nor the folder of a partition")
     is_whole = isinstance(located, LogDirectoryFolder)
     partitions = located.partitions if isinstance(located, LogDirectoryFolder) else [located]
     if not partitions:
         raise LogError(f"{os.fspath(source)} holds no partition")
-    work = _check_target(located.path, Path(target), partitions)
+    work = _check_target(located.path, place, partitions)
     report = SalvageReport(Path(target))
     make_durable_directory(work, files)
     surroundings = Surroundings(located.path if is_whole else Path(os.path.realpath(located.path)).parent)
@@ -98,9 +107,8 @@ def salvage(
         report.left_out += copy_files(located.path, work, _ROOT_READERS, files)
         report.left_out += copy_files(located.path, work, {META_PROPERTIES: MetaProperties.read}, files)
     files.sync_directory(work)
-    complete = Path(os.path.realpath(target))
-    files.rename(work, complete)
-    files.sync_directory(complete.parent)
+    files.rename(work, place)
+    files.sync_directory(place.parent)
     return report
 
 

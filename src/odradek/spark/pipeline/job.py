@@ -36,7 +36,7 @@ from typing import Any
 
 from odradek.errors import FormatError, JobError, OptionError
 from odradek.records.compression import CODECS
-from odradek.records.timestamps import timestamp_ms
+from odradek.records.timestamps import bound_ms
 from odradek.spark.options import SourceOptions, nearest, parse_duration_ms
 from odradek.spark.pipeline.job_table import Table
 from odradek.storage.regular_files import read_file
@@ -166,7 +166,7 @@ class Job:
         if not (type(self.reset) is int and self.reset >= 0) and self.reset not in ("earliest", "latest", "none"):
             raise JobError(f"earliest, latest, none or a time in ms, not {self.reset!r}", "offsets.reset")
         if isinstance(self.reset, int):
-            timestamp_ms(self.reset)  # warns of seconds
+            bound_ms(self.reset)  # warns of seconds
         views = {RECORDS_VIEW}
         for number, transform in enumerate(self.transforms):
             if transform.view in views or not _NAME.fullmatch(transform.view):

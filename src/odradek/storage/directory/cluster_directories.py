@@ -16,15 +16,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
-from odradek.errors import BrokerError, ForeignDirectoryError, LogError
+from odradek.errors import BrokerError, ForeignDirectoryError, LogError, OptionError
 from odradek.messages.uuids import ZERO_UUID
 from odradek.storage.directory.problems import start_offset_problems
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.log.recovery_report import RecoveryReport
 from odradek.storage.metadata.cluster import ClusterMetadata
-from odradek.storage.metadata.folders import image_of_folders, is_known
-from odradek.storage.metadata.formatting import DEFAULT_NODE_ID, format_log_directory, new_meta_properties
+from odradek.storage.metadata.folders import image_of_folders, is_known, missing_bootstrap
+from odradek.storage.metadata.formatting import (
+    DEFAULT_NODE_ID,
+    format_log_directory,
+    new_meta_properties,
+    write_bootstrap,
+)
 from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import holds_topics
 from odradek.storage.names import (
@@ -74,7 +79,7 @@ class ClusterDirectories:
     Raises:
         LogError: The folders belong to different clusters or nodes; one folder is given twice; the folder with the
             metadata is not the first; or the disk failed.
-        FormatError: A file of the metadata is damaged.
+        FormatError: A file of the metadata is damaged, or missing although there are partitions.
     """
 
     def __init__(
@@ -116,15 +121,14 @@ class ClusterDirectories:
         for path, present in zip(paths, found, strict=True):
             meta = present or self._new_identity(known)
             known = known or meta
-            if present is None and path is paths[0]:
+            if present is None and meta.version:
                 format_log_directory(path, meta, files=self._files)
             elif present is None:
                 meta.write(path / META_PROPERTIES, self._files)
             self._metas.append(meta)
         self.metadata = ClusterMetadata(paths[0], is_clean=paths[0] in clean, report=report, files=self._files)
         if not self.metadata.is_recorded:
-            for path in paths[1:]:
-                self._add_folders(image_of_folders(path))
+            self._complete(self._metas[0])
         for image in orphans:
             self._adopt(image)
 
@@ -165,6 +169,17 @@ class ClusterDirectories:
         made = new_meta_properties(node_id=known.node_id, cluster_id=known.cluster_id)
         return made if known.version else replace(made, version=0, directory_id=None, cluster_id=known.cluster_id)
 
+    def _complete(self, meta: MetaProperties) -> None:
+        """Go on without metadata: those of a folder without topics are made, those of an old Kafka are guessed."""
+        missing = missing_bootstrap(self._paths[0], meta, self._paths)
+        if missing is not None:
+            raise missing
+        if meta.version:
+            write_bootstrap(self._paths[0], self._files)
+            self.metadata.refresh()
+        for path in self._paths[1:]:
+            self._add_folders(image_of_folders(path))
+
     def _add_folders(self, image: MetadataImage) -> None:
         for name, topic in image.topics.items():
             if name in self.image.topics:
@@ -181,7 +196,7 @@ class ClusterDirectories:
                     self.metadata.create_topic(name, total, config, topic_id=topic.topic_id)
                 elif total > len(self.image.topics[name].partitions):
                     self.metadata.create_partitions(name, total)
-            except BrokerError:
+            except (BrokerError, OptionError):
                 # Kafka would not accept such a topic; its folder stays stray.
                 continue
 

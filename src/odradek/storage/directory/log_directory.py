@@ -41,9 +41,10 @@ from odradek.storage.regular_files import subfolders
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.system_errors import raise_unless_of_system, unreadable
 from odradek.storage.topic_config import TopicConfig
+from odradek.storage.uncopied import Uncopied
 
 
-class LogDirectory:
+class LogDirectory(Uncopied):
     """A log directory, open for reading; a context manager. A log is opened when it is first used.
 
     Args:

@@ -103,6 +103,11 @@ class MaintainedDirectory(Protocol):
     """A log directory as the maintenance needs it."""
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it is closed, or about to be."""
+        ...
+
+    @property
     def open_logs(self) -> list[WritableLog]:
         """The logs that are open."""
         ...
@@ -296,17 +301,29 @@ class Maintenance:
 
     def _tick(self, tasks: list[_Task]) -> float:
         """Do the work that is due, and return the seconds until more is due."""
-        _guarded(self._flush_rolled)
+        self._guarded(self._flush_rolled)
         for task in tasks:
             if time.monotonic() >= task.due:
-                _guarded(task.run)
+                self._guarded(task.run)
                 task.due = time.monotonic() + max(task.interval_ms, 1) / 1000
         return 0.0 if self._rolled else min(task.due for task in tasks) - time.monotonic()
 
     def _clean(self, tasks: list[_Task]) -> float:
         cleaned: list[object] = []
-        _guarded(lambda: cleaned.append(self.cleaner.clean_once()))
+        self._guarded(lambda: cleaned.append(self.cleaner.clean_once()))
         return 0.0 if cleaned and cleaned[0] is not None else self.config.cleaner.backoff_ms / 1000
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        """Call a function, and log its error: if the thread ended silently, the disk would fill up."""
+        try:
+            run()
+        except Exception as error:
+            directory = self._directory_ref()
+            if isinstance(error, LogError) and (directory is None or directory.is_closed):
+                # It was closed meanwhile; what is really wrong, `close` finds too.
+                return
+            # The log in question is offline, and raises when it is used.
+            _logger.exception("the maintenance goes on after an error")
 
     def stop(self) -> None:
         """End the threads. They finish their current work, except a compaction, which is dropped."""
@@ -355,15 +372,6 @@ def _here(maintenance: weakref.ref[Maintenance]) -> Maintenance:
     if found is None:
         raise LogError("the log directory is gone")
     return found
-
-
-def _guarded(run: Callable[[], None]) -> None:
-    """Call a function, and log its error: if the thread ended silently, the disk would fill up."""
-    try:
-        run()
-    except Exception:
-        # The log in question is offline, and raises when it is used.
-        _logger.exception("the maintenance goes on after an error")
 
 
 def unless_deleted(action: Callable[[], object]) -> None:

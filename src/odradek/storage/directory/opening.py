@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, overload
 
+from odradek.arguments import checked_flag
 from odradek.errors import LogError, OptionError
 from odradek.records.timestamps import now_ms
 from odradek.storage.config_def import ConfigValue
@@ -80,7 +81,8 @@ def open_log_directory(
             With `adopt=True` it becomes one, and the partitions' folders in it become topics.
         LogDirectoryLockedError: Another program, such as a running Kafka, or this one has the folder open for writing.
         InvalidConfigError: A setting has a value that is not valid.
-        FormatError: A checkpoint, `meta.properties` or the metadata are damaged.
+        FormatError: A checkpoint, `meta.properties` or the metadata are damaged; or the metadata are missing, although
+            the folder has partitions and is one of KRaft's.
         LogOfflineError: The disk failed.
     """
     if sync not in {"on", "off"}:
@@ -100,6 +102,8 @@ def open_log_directory(
             clock=clock,
         )
     if mode == "r":
+        checked_flag("background", background)
+        checked_flag("adopt", adopt)
         if isinstance(path, Sequence) and not isinstance(path, str | bytes):
             raise LogError("several folders can be opened together only to append; to read, open them one by one")
         given = {

@@ -19,6 +19,7 @@ from odradek.storage.formats.checkpoints import (
     read_offset_checkpoint,
 )
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.metadata.folders import missing_bootstrap
 from odradek.storage.metadata.problems import MetadataProblems, problem_of
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, parse_partition_directory
 from odradek.storage.regular_files import subfolders
@@ -99,7 +100,10 @@ def _identity_problems(directory: Path, meta: MetaProperties | None, metadata: M
     path = directory / META_PROPERTIES
     if meta is None and metadata.is_recorded:
         return [FormatError("it is missing: nothing says whose the metadata here are", path=path)]
-    if meta is None or metadata.loaded is None or not metadata.here:
+    if metadata.loaded is None or not metadata.loaded.is_recorded:
+        missing = None if metadata.found else missing_bootstrap(directory, meta, [directory])
+        return [] if missing is None else [missing]
+    if meta is None or not metadata.here:
         return []
     images = [metadata.loaded.image.topics[topic].partitions[number] for topic, number in metadata.here]
     ours = [image for image in images if meta.node_id in image.replicas]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import Buffer
 
-from odradek.arguments import checked_index, checked_text
+from odradek.arguments import checked_flag, checked_index, checked_text
 from odradek.errors import InvalidRecordError
 from odradek.records.append.given import Headers, given_records
 from odradek.records.isolation import Isolation, check_isolation
@@ -27,6 +27,7 @@ from odradek.storage.log.refused import Refused
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 from odradek.storage.topic_config import TopicConfig
+from odradek.storage.uncopied import Uncopied
 
 
 class _Logs(Protocol):
@@ -44,7 +45,7 @@ class _WritableLogs(_Logs, Protocol):
     def __getitem__(self, key: tuple[str, int]) -> WritableLog: ...
 
 
-class Topic:
+class Topic(Uncopied):
     """A topic, open for reading; made by `LogDirectory.topic`. It can be used until its log directory is closed.
 
     Attributes:
@@ -147,6 +148,7 @@ class WritableTopic(Topic):
             LogError: A log is closed, or its disk failed; the error has notes too.
             TypeError: Something is not a record, or nothing was given.
         """
+        checked_flag("durable", durable)
         partitions = self.partitions
         given = given_records(records, key, value, headers, timestamp)
         if not given:

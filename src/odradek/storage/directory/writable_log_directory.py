@@ -23,7 +23,15 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from odradek.arguments import checked_index, checked_int, checked_mapping, checked_path, checked_text, given_text
+from odradek.arguments import (
+    checked_flag,
+    checked_index,
+    checked_int,
+    checked_mapping,
+    checked_path,
+    checked_text,
+    given_text,
+)
 from odradek.errors import LogError, UnknownTopicOrPartitionError
 from odradek.records.timestamps import now_ms
 from odradek.storage.config_def import ConfigValue, as_texts
@@ -129,6 +137,8 @@ class WritableLogDirectory(LogDirectory):
             raise TypeError(f"files must be a FileSystem, not {given_text(files)}")
         if not callable(clock):
             raise TypeError(f"clock must be a function that returns the time in ms, not {given_text(clock)}")
+        checked_flag("background", background)
+        checked_flag("adopt", adopt)
         self._config = broker_config_text(config)
         self._files = files
         self._clock = clock
@@ -459,6 +469,11 @@ class WritableLogDirectory(LogDirectory):
         if not folder.name.endswith(DELETE_DIRECTORY_SUFFIX):
             raise LogError(f"{folder} is not marked as deleted")
         self._folders.remove(folder)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._is_closed
 
     # -- called by the logs, without their locks
 

@@ -21,7 +21,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from odradek.arguments import checked_index, checked_int, checked_path
+from odradek.arguments import checked_flag, checked_index, checked_int, checked_path
 from odradek.errors import (
     FormatError,
     LogError,
@@ -33,7 +33,7 @@ from odradek.records.batch import read_record
 from odradek.records.header import NO_TIMESTAMP
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.kernels.objects import Record
-from odradek.records.timestamps import Time, TimeRange, iso_text, time_range_ms, timestamp_ms
+from odradek.records.timestamps import Time, TimeRange, bound_ms, iso_text, time_range_ms
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.follow import Wakeup, followed
@@ -45,6 +45,7 @@ from odradek.storage.names import TopicPartition, parse_partition_directory
 from odradek.storage.segment.log_slice import LogSlice
 from odradek.storage.segment.segment import FoundBatch, Segment, TimestampedOffset
 from odradek.storage.system_errors import unreadable
+from odradek.storage.uncopied import Uncopied
 
 _T = TypeVar("_T")
 _RETRIES = 20
@@ -56,7 +57,7 @@ _FIRST_SLICE_BYTES = 1 << 16
 """The same of the first one that is read record by record; the next ones are larger, up to that."""
 
 
-class Log(ABC):
+class Log(Uncopied, ABC):
     """One topic-partition, open for reading; a context manager. Any thread may read it.
 
     Offsets count records, from 0 on; ranges leave out their end; timestamps are ms since the epoch.
@@ -405,6 +406,7 @@ class Log(ABC):
         """
         self._check_open()
         check_isolation(isolation)
+        checked_flag("include_control", include_control)
         times = time_range_ms(since, until)
         return self.read_within(times, start_offset, end_offset, isolation=isolation, include_control=include_control)
 
@@ -546,7 +548,7 @@ class Log(ABC):
             FormatError: A batch that has to be read is corrupt.
             OptionError: The time has no time zone, or there is no such isolation level.
         """
-        found = self.find_timestamp(timestamp_ms(timestamp), self.end_offset(isolation))
+        found = self.find_timestamp(bound_ms(timestamp), self.end_offset(isolation))
         return None if found is None else found.offset
 
     def __enter__(self) -> Self:

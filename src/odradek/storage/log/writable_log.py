@@ -35,7 +35,7 @@ from weakref import WeakSet
 
 from typing_extensions import Buffer
 
-from odradek.arguments import checked_int, given_text
+from odradek.arguments import checked_flag, checked_int, given_text
 from odradek.errors import (
     FormatError,
     LogError,
@@ -466,6 +466,8 @@ class WritableLog(Log):
             LogOfflineError: The disk failed, now or before; the records may or may not have been appended.
             TypeError: Something is not a record, or nothing was given.
         """
+        if durable is not False:
+            checked_flag("durable", durable)
         self._check_entry()
         builder = self._appender.builder
         given = given_records(records, key, value, headers, timestamp)
@@ -508,6 +510,8 @@ class WritableLog(Log):
         self._check_entry()
         if not isinstance(origin, AppendOrigin):
             raise TypeError(f"origin must be an AppendOrigin, not {given_text(origin)}")
+        checked_flag("durable", durable)
+        checked_flag("supports_epoch_bump", supports_epoch_bump)
         version = checked_int("transaction_version", transaction_version)
         with self._lock:
             self._check_usable()
@@ -540,7 +544,7 @@ class WritableLog(Log):
         checked_int("producer_id", producer_id)
         checked_int("producer_epoch", producer_epoch, -(1 << 15), (1 << 15) - 1)
         checked_int("coordinator_epoch", coordinator_epoch, -(1 << 31), MAX_INT32)
-        kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+        kind = ControlRecordType.COMMIT if checked_flag("commit", commit) else ControlRecordType.ABORT
         batch = build_control_batch(
             EndTransactionMarker(kind, coordinator_epoch),
             producer_id=producer_id,

@@ -43,6 +43,7 @@ from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, Enco
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport
 from odradek.storage.metadata.bootstrap import BootstrapRecords
+from odradek.storage.metadata.folders import missing_bootstrap
 from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
 from odradek.storage.metadata.metadata_log import (
     MetadataTail,
@@ -115,7 +116,7 @@ class ClusterMetadata:
         report: What was cut.
 
     Raises:
-        FormatError: The metadata are damaged, in a way that no crash causes; nothing was cut.
+        FormatError: The metadata are damaged, in a way that no crash causes, or missing; nothing was cut.
         OSError: The disk failed.
     """
 
@@ -140,6 +141,10 @@ class ClusterMetadata:
     def _load(self, *, may_be_torn: bool) -> _State:
         stamps = metadata_stamps(self.directory)
         loaded = load_metadata(self.directory)
+        if not loaded.is_recorded:
+            missing = missing_bootstrap(self.directory, self.meta, [self.directory])
+            if missing is not None:
+                raise missing
         tail = loaded.tail
         damage = None if tail is None else tail.damage
         if tail is not None and damage is not None:

@@ -8,9 +8,13 @@ Source in Kafka: `LogManager.isStrayKraftReplica`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from odradek.errors import FormatError
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from odradek.storage.formats.meta_properties import MetaProperties
+from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.metadata.metadata_image import MetadataImage, PartitionImage, TopicImage
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition, parse_partition_directory
@@ -55,6 +59,30 @@ def is_known(image: MetadataImage, folder: Path, name: TopicPartition) -> bool:
         return False
     # A crash may have come after the folder was made, and before the file.
     return read_partition_metadata(folder / PARTITION_METADATA) in {None, topic.topic_id}
+
+
+def missing_bootstrap(directory: Path, meta: MetaProperties | None, paths: Sequence[Path]) -> FormatError | None:
+    """Say that `bootstrap.checkpoint` is missing, if partitions are here that no metadata records, as KRaft's would.
+
+    With default settings in place of their own, retention would delete records that are to be kept. ZooKeeper kept the
+    settings itself, so a directory from that time never has them.
+
+    Args:
+        directory: The log directory, which has no metadata.
+        meta: Its identity.
+        paths: The log directories whose topics are to be recorded there, itself among them.
+    """
+    if meta is None or not meta.version:
+        return None
+    folders = [folder for path in paths for folder, _ in partition_folders(path)]
+    if not folders:
+        return None
+    return FormatError(
+        f"it is missing, and nothing else says which topics are here: there are {len(folders)} partitions, "
+        f"{folders[0].name} among them, and their settings are not known. Kafka would set these folders aside as "
+        "stray. Put the file back, or the metadata log; of several folders, name first the one that has it",
+        path=directory / BOOTSTRAP_CHECKPOINT,
+    )
 
 
 def image_of_folders(directory: Path) -> MetadataImage:

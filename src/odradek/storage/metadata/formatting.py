@@ -71,11 +71,16 @@ def format_log_directory(
     if (directory / META_PROPERTIES).exists():
         raise LogError(f"{directory} is formatted already")
     make_durable_directory(directory, files)
-    levels = [encode_metadata_record(FeatureLevelRecord(name, level)) for name, level in KAFKA_4_3_FEATURES.items()]
-    write_snapshot(directory / BOOTSTRAP_CHECKPOINT, levels, files=files)
+    write_bootstrap(directory, files)
     if voters:
         folder = directory / METADATA_DIRECTORY
         make_durable_directory(folder, files)
         now = now_ms()
         write_snapshot(folder / raft_snapshot_file_name(0, 0), (), voters=voters, logged_ms=now, files=files)
     meta.write(directory / META_PROPERTIES, files)
+
+
+def write_bootstrap(directory: Path, files: FileSystem) -> None:
+    """Write the `bootstrap.checkpoint` of a folder without topics."""
+    levels = [encode_metadata_record(FeatureLevelRecord(name, level)) for name, level in KAFKA_4_3_FEATURES.items()]
+    write_snapshot(directory / BOOTSTRAP_CHECKPOINT, levels, files=files)

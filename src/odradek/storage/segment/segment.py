@@ -41,6 +41,7 @@ from odradek.storage.segment.contents import WINDOW_BYTES, Contents, Mapped, Win
 from odradek.storage.segment.log_slice import LogSlice, cut_slice
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment_scan import SegmentScan
+from odradek.storage.uncopied import Uncopied
 
 SETTLED_NS = 100_000_000
 """A file system's clock ticks every few milliseconds: of changes in one tick the later ones do not show."""
@@ -109,7 +110,7 @@ class _LastBatch(NamedTuple):
     head: bytes
 
 
-class Segment:
+class Segment(Uncopied):
     """A segment, open for reading. Any thread may read it.
 
     Args:

@@ -10,6 +10,7 @@ import shutil
 import time
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -524,3 +525,13 @@ def test_a_folder_that_nobody_refers_to_is_opened_again_at_once(tmp_path: Path) 
     with pytest.raises(LogDirectoryLockedError, match="this program has it open already"):
         odradek.open(tmp_path)
     logs.close()
+
+
+@pytest.mark.parametrize("number", [0, 1, 99])
+def test_a_topic_gets_no_id_that_kafka_reserves(tmp_path: Path, number: int) -> None:
+    with odradek.open(tmp_path) as logs:
+        with pytest.raises(odradek.OptionError, match="reserved by Kafka"):
+            logs.create_topic("events", topic_id=UUID(int=number))
+        logs.create_topic("events", topic_id=UUID(int=100))
+    with odradek.open(tmp_path) as logs:
+        assert logs.topics() == ["events"]

@@ -220,6 +220,22 @@ def test_the_maintenance_goes_on_after_an_error_that_nobody_expected(
     assert "goes on after an error" in caplog.text
 
 
+def test_maintenance_that_meets_a_closed_directory_ends_quietly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+    maintenance = logs._maintenance
+    ran = []
+
+    def task() -> None:
+        ran.append(logs.is_closed)
+        logs.topic_partitions()
+
+    maintenance._guarded(task)
+    assert (ran, caplog.text) == ([True], "")
+
+
 def test_names_are_synced_only_once_the_sync_has_succeeded(tmp_path: Path) -> None:
     class Failing(FileSystem):
         fails = True
