@@ -4,8 +4,8 @@
     0.log.swap       complete, to replace     a segment: it replaces all whose base offset is in its range
     0.log.deleted    replaced, to unlink      not a segment
 
-When a file is created, renamed or removed, the folder has another version (`FileVersion`). As long as it is the same, only
-the last segment is looked at.
+When a file is created, renamed or removed, the folder has another version (`FileVersion`). As long as it is the same,
+only the last segment is looked at.
 
 Source in Kafka: `LogLoader`, `LogSegments`.
 """

@@ -222,7 +222,7 @@ def test_a_large_batch_between_small_ones(logs: WritableLogDirectory) -> None:
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("records_count", [0, 1, 3])
 def test_a_count_of_records_that_lies(codec: int, records_count: int, tmp_path: Path) -> None:
-    """Its checksum is right. The batch is refused, also where its last record is asked for, and no other is then read."""
+    """Its checksum is right. The batch is refused all the same, also where its last record is asked for."""
     batch = build_batch(rows(0, 2), codec=codec)
     lying = seal(batch[:57] + records_count.to_bytes(4, "big"), batch[61:])
     (tmp_path / "t-0").mkdir()
