@@ -124,7 +124,7 @@ def read_record(data: Buffer, header: BatchHeader, offset: int, *, origin: int =
         else:
             section, start = data, header.position - origin + V2_HEADER_BYTES
             end = start + header.size_bytes - V2_HEADER_BYTES
-        place = find_record(section, start, end, offset - header.base_offset)
+        place = find_record(section, start, end, header.records_count, offset - header.base_offset)
         if place is not None:
             records = _decoded(section, *place, 1, header)
             if isinstance(records, list):

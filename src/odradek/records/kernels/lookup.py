@@ -170,7 +170,11 @@ def find_batch(
 
 
 def find_record(
-    data: cython.const[cython.uchar][::1], position: cython.Py_ssize_t, end: cython.Py_ssize_t, offset_delta: int32_t
+    data: cython.const[cython.uchar][::1],
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    records_count: int32_t,
+    offset_delta: int32_t,
 ):
     """Return where a record of a v2 batch stands.
 
@@ -178,10 +182,12 @@ def find_record(
         data: The bytes that hold its uncompressed records section.
         position: Where the section starts.
         end: Where it ends.
+        records_count: How many records it has, as the header says.
         offset_delta: The record's.
 
     Returns:
-        Its first position and the one after its last; None where there is no such record, or a damaged one before it.
+        Its first position and the one after its last; None where there is no such record, or a damaged one before it,
+        or it is the last one and the header says otherwise.
     """
     if end > data.shape[0] or position < 0 or position > end:
         raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
@@ -197,6 +203,7 @@ def find_record(
     length: int32_t = 0
     timestamp_delta: int64_t = 0
     found: int32_t = 0
+    left: int64_t = records_count
     while p < stop:
         rest = read_varint(p, stop, cython.address(length))
         if rest == cython.NULL or length < 6 or length > stop - rest:
@@ -208,7 +215,8 @@ def find_record(
         rest = read_varint(rest, record_end, cython.address(found))
         if rest == cython.NULL:
             return None
+        left -= 1
         if found == offset_delta:
-            return (p - start, record_end - start)
+            return (p - start, record_end - start) if (left > 0) == (record_end < stop) and left >= 0 else None
         p = record_end
     return None

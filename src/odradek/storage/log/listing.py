@@ -4,8 +4,8 @@
     0.log.swap       complete, to replace     a segment: it replaces all whose base offset is in its range
     0.log.deleted    replaced, to unlink      not a segment
 
-When a file is created, renamed or removed, the folder's modification time changes. As long as that stays the same, only
-the last segment is looked at.
+When a file is created, renamed or removed, the folder has another version (`FileVersion`). As long as it is the same,
+only the last segment is looked at.
 
 Source in Kafka: `LogLoader`, `LogSegments`.
 """
@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from odradek.errors import UnknownTopicOrPartitionError
+from odradek.storage.file_version import FileVersion, settled_version, version_of
 from odradek.storage.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -32,7 +33,7 @@ from odradek.storage.names import (
     parse_segment_file,
 )
 from odradek.storage.segment.open_segments import OpenSegments
-from odradek.storage.segment.segment import SETTLED_NS, Access, Segment
+from odradek.storage.segment.segment import Access, Segment
 from odradek.storage.segment.segment_swap import replaced_offsets
 from odradek.storage.system_errors import unreadable
 
@@ -62,7 +63,7 @@ class SegmentListing:
         self._opened = opened
         self._stable_offset = stable_offset
         self._identity: tuple[int, int] | None = None
-        self._listed: int | None = None
+        self._listed: FileVersion | None = None
         self.segments: tuple[Segment, ...] = ()
         self.refresh()
 
@@ -88,13 +89,13 @@ class SegmentListing:
         if self._identity not in (None, identity):
             # The topic was deleted and created again: this is not the log that was opened.
             raise self._unknown()
-        if self._listed == status.st_mtime_ns and self.segments:
+        if self.segments and self._listed == version_of(status):
             self.segments[-1].refresh()
             return False
         before_ns = time.time_ns()
         self._take_stock()
         self._identity = identity
-        self._listed = status.st_mtime_ns if before_ns - status.st_mtime_ns > SETTLED_NS else None
+        self._listed = settled_version(status, before_ns)
         return True
 
     def _unknown(self) -> UnknownTopicOrPartitionError:

@@ -27,6 +27,7 @@ from odradek.records.batch import read_records
 from odradek.records.header import LOG_OVERHEAD, NO_TIMESTAMP, V2_HEADER_BYTES, BatchHeader
 from odradek.records.kernels.lookup import find_batch
 from odradek.records.kernels.objects import Record
+from odradek.storage.file_version import FileVersion, settled_version, version_of
 from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.formats.time_index import TimeIndex, TimestampOffset
 from odradek.storage.formats.transaction_index import TransactionIndex
@@ -42,9 +43,6 @@ from odradek.storage.segment.log_slice import LogSlice, cut_slice
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment_scan import SegmentScan
 from odradek.storage.uncopied import Uncopied
-
-SETTLED_NS = 100_000_000
-"""A file system's clock ticks every few milliseconds: of changes in one tick the later ones do not show."""
 
 _FIND_BYTES = 1 << 16
 """How much of a file that is not mapped is read at a time for one batch, unless the batch is larger."""
@@ -148,7 +146,7 @@ class Segment(Uncopied):
         self._end: SegmentEnd | None = None
         self._largest: TimestampOffset | None = None
         self._last_batch: _LastBatch | None = None
-        self._settled: tuple[int, SegmentEnd | None] = (-1, None)
+        self._settled: tuple[FileVersion | None, SegmentEnd | None] = (None, None)
         self._rewritten = 0
         self._arrivals = -1
 
@@ -552,16 +550,14 @@ class Segment(Uncopied):
             return self._forget(is_rewritten=True)
         if self.access is not Access.UNSTABLE:
             return self._forget() if status.st_size != known.position else False
-        modified_ns, end_then = self._settled
-        if status.st_mtime_ns == modified_ns and known is end_then:
+        version, end_then = self._settled
+        if version is not None and version == version_of(status) and known is end_then:
             return False
         if self._is_rewritten():
             return self._forget(is_rewritten=True)
         # What was verified stays. After it there may be more, also in a file of the same size: a preallocated one.
         if status.st_size == known.position or not any(self.contents.window(known.position, LOG_OVERHEAD).data):
-            if before_ns - status.st_mtime_ns > SETTLED_NS:
-                # What is written from now on has another time.
-                self._settled = status.st_mtime_ns, known
+            self._settled = settled_version(status, before_ns), known
             return False
         self._offset_index = self._time_index = None
         self._end = end = self._scan_end(known.position, known.next_offset)

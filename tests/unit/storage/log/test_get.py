@@ -14,6 +14,7 @@ from odradek.errors import FormatError, LogError, MissingRecordsError, OffsetOut
 from odradek.records import Record
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
+from odradek.records.kernels.encode import seal
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
@@ -216,3 +217,19 @@ def test_a_large_batch_between_small_ones(logs: WritableLogDirectory) -> None:
             70_000,
             1,
         ]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("records_count", [0, 1, 3])
+def test_a_count_of_records_that_lies(codec: int, records_count: int, tmp_path: Path) -> None:
+    """Its checksum is right. The batch is refused all the same, also where its last record is asked for."""
+    batch = build_batch(rows(0, 2), codec=codec)
+    lying = seal(batch[:57] + records_count.to_bytes(4, "big"), batch[61:])
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / "00000000000000000000.log").write_bytes(lying)
+    with ReadOnlyLog(tmp_path / "t-0") as log:
+        for offset in (0, 1) if records_count < 2 else (1,):
+            with pytest.raises(FormatError):
+                log.get(offset)
+            with pytest.raises(FormatError):
+                list(log.read(offset))

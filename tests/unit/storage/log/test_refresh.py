@@ -6,6 +6,7 @@ import os
 import random
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -187,3 +188,53 @@ def test_a_marker_that_ends_a_transaction_begun_before_the_last_look(tmp_path: P
         assert reader.last_stable_offset == 2
         assert [found.first_offset for found in reader.aborted_transactions(0, 2)] == [0]
         assert list(reader.read(isolation="read_committed")) == []
+
+
+@pytest.mark.parametrize("second_ns", [1_000_000_000, 2_000_000_000])
+@pytest.mark.parametrize("rolls", [False, True])
+def test_a_file_system_that_keeps_whole_seconds(
+    second_ns: int, rolls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that the test does happens within one of them."""
+    now_ns = time.time_ns() // second_ns * second_ns
+    stat = Path.stat
+
+    def coarse(path: Path, *, follow_symlinks: bool = True) -> SimpleNamespace:
+        status = stat(path, follow_symlinks=follow_symlinks)
+        fields = {name: getattr(status, name) for name in dir(status) if name.startswith("st_")}
+        return SimpleNamespace(**fields | {"st_mtime_ns": now_ns, "st_ctime_ns": now_ns})
+
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t", config={"preallocate": "true"})
+        log = logs["t", 0]
+        log.append(value=b"first")
+        monkeypatch.setattr(Path, "stat", coarse)
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns + second_ns * 9 // 10)
+        with ReadOnlyLog(tmp_path / "t-0") as kept:
+            for number in range(3):
+                check(kept)
+                kept.refresh()
+                if rolls:
+                    log.roll()
+                log.append(value=b"%d" % number)
+            check(kept)
+            assert kept.log_end_offset == 4
+
+
+def test_a_file_that_was_copied_with_its_time(tmp_path: Path) -> None:
+    """As `rsync --times --inplace` copies what was appended within one tick of the source's clock."""
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        log = logs["t", 0]
+        log.append(value=b"first")
+        (path,) = log.path.glob("*.log")
+        past_ns = path.stat().st_mtime_ns - 10**12
+        os.utime(path, ns=(past_ns, past_ns))
+        with ReadOnlyLog(tmp_path / "t-0") as kept:
+            for number in range(3):
+                check(kept)
+                kept.refresh()
+                log.append(value=b"%d" % number)
+                os.utime(path, ns=(past_ns, past_ns))
+            check(kept)
+            assert kept.log_end_offset == 4
