@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from odradek.cli.app import ExitCode, report
+from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.options import Existing, OffsetRangeType, Timestamp
 from odradek.cli.result_output import WRITERS, Row
+from odradek.errors import FormatError, OdradekError
 from odradek.inspection.log_files import locate_log_directory
 
 if TYPE_CHECKING:
@@ -27,8 +29,21 @@ _ROWS_AT_ONCE = 2048
 _TEXT = "coalesce(try(decode({name})), {name}::VARCHAR) AS {name}"
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _quoted(name: str, mark: str = '"') -> str:
+    return mark + name.replace(mark, mark * 2) + mark
+
+
+def table_names(topics: Iterable[str]) -> dict[str, str]:
+    """Return the names of the tables of topics: their own, and a number where they differ in case only.
+
+    SQL does not tell `events` from `Events`: neither is to be taken for the other.
+    """
+    alike = sorted(topics, key=lambda topic: (topic.lower(), topic))
+    names: dict[str, str] = {}
+    for _, group in groupby(alike, str.lower):
+        same = list(group)
+        names |= {topic: topic if len(same) == 1 else f"{topic} ({number})" for number, topic in enumerate(same, 1)}
+    return names
 
 
 class Queries:
@@ -36,26 +51,42 @@ class Queries:
 
     Args:
         topics: What each topic holds, by its name.
+
+    Attributes:
+        refusal: What DuckDB raises.
     """
 
     def __init__(self, topics: dict[str, LogDataset]) -> None:
         import duckdb
 
-        self.error: type[Exception] = duckdb.Error
-        self._connection: duckdb.DuckDBPyConnection = duckdb.connect()
-        self._connection.execute("SET TimeZone = 'UTC'")
-        self._connection.execute("CREATE SCHEMA raw")
+        from odradek.cli.topic_table import TopicTable
+
+        self.refusal: type[Exception] = duckdb.Error
+        # A list of its own: a way from the tables back to the connection would never be freed.
+        self._failures: list[OdradekError] = []
+        # Else a name that is no table is looked for among the variables of this program.
+        self._connection: duckdb.DuckDBPyConnection = duckdb.connect(config={"python_enable_replacements": False})
+        self._connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA raw; CREATE SCHEMA source")
         text = ", ".join(_TEXT.format(name=name) for name in ("key", "value"))
+        names = table_names(topics)
+        self._connection.execute("USE source")
         for topic, rows in topics.items():
-            source = f"odradek {topic}"
-            self._connection.register(source, rows)
-            self._connection.execute(f"CREATE VIEW raw.{_quoted(topic)} AS FROM {_quoted(source)}")
-            self._connection.execute(
-                f"CREATE VIEW {_quoted(topic)} AS SELECT * REPLACE ({text}) FROM {_quoted(source)}"  # noqa: S608
-            )
+            self._connection.from_arrow(TopicTable(rows, self._failures.append)).create_view(names[topic])
+        self._connection.execute("USE main")
+        for topic, name in names.items():
+            text_of_topic, table = _quoted(topic, "'"), _quoted(name)
+            columns = f"SELECT {text_of_topic} AS topic, *"
+            self._connection.execute(f"CREATE VIEW raw.{table} AS {columns} FROM source.{table}")
+            self._connection.execute(f"CREATE VIEW {table} AS {columns} REPLACE ({text}) FROM source.{table}")
+
+    @property
+    def failure(self) -> OdradekError | None:
+        """Why a statement failed, if the log is why."""
+        return self._failures[0] if self._failures else None
 
     def statements(self, sql: str) -> list[str]:
-        """Return the statements of a text."""
+        """Return the statements of a text, which are to be run next."""
+        self._failures.clear()
         return [statement.query.strip() for statement in self._connection.extract_statements(sql)]
 
     def run(self, statement: str) -> tuple[list[str], Iterator[list[Row]]]:
@@ -144,9 +175,14 @@ def command(
         return _prompt(queries, form)
     try:
         return _run(queries, query[0], form, output)
-    except queries.error as error:
-        report(_one_line(error))
-        return ExitCode.INPUT_OUTPUT
+    except queries.refusal as error:
+        return _told(queries, error)
+
+
+def _told(queries: Queries, error: Exception) -> ExitCode:
+    """Say why a statement failed, and return the exit code."""
+    report(_one_line(error) if queries.failure is None else describe(queries.failure))
+    return ExitCode.FINDINGS if isinstance(queries.failure, FormatError) else ExitCode.INPUT_OUTPUT
 
 
 def _topics(
@@ -191,16 +227,18 @@ def _run(queries: Queries, sql: str, form: str, output: Path | None) -> int:
         if form == "parquet" and output is not None:
             queries.copy(statement, output)
         elif output is not None:
+            # A query that is refused leaves the file as it was.
+            names, chunks = queries.run(statement)
             with output.open("w", encoding="utf-8", newline="") as file:
-                _write(queries, statement, form, file)
+                WRITERS[form](file, names, chunks)
         else:
-            _write(queries, statement, form, sys.stdout)
+            _write(queries, statement, form)
     return ExitCode.CLEAN
 
 
-def _write(queries: Queries, statement: str, form: str, out: TextIO) -> None:
+def _write(queries: Queries, statement: str, form: str) -> None:
     names, chunks = queries.run(statement)
-    WRITERS[form](out, names, chunks)
+    WRITERS[form](sys.stdout, names, chunks)
 
 
 def _prompt(queries: Queries, form: str) -> int:
@@ -233,10 +271,9 @@ def _prompt(queries: Queries, form: str) -> int:
 def _answer(queries: Queries, sql: str, form: str) -> ExitCode:
     try:
         for statement in queries.statements(sql):
-            _write(queries, statement, form, sys.stdout)
-    except queries.error as error:
-        report(_one_line(error))
-        return ExitCode.INPUT_OUTPUT
+            _write(queries, statement, form)
+    except queries.refusal as error:
+        return _told(queries, error)
     except KeyboardInterrupt:
         report("interrupted")
         return ExitCode.INTERRUPTED

@@ -95,6 +95,49 @@ def test_what_is_wrong_is_told_in_a_line(folder: Path, tmp_path: Path) -> None:
         assert result.output.count("\n") == 1
 
 
+def test_topics_that_differ_in_case_are_told_apart(tmp_path: Path) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        for count, topic in enumerate(["Events", "events", "other"], 1):
+            logs.create_topic(topic, partitions=1)
+            logs[topic, 0].append([odradek.Record(b"k")] * count)
+    tables = run("SHOW TABLES", tmp_path / "data", "--format", "csv").output.splitlines()
+    assert tables == ["name", "Events (1)", "events (2)", "other"]
+    result = run('SELECT topic, count(*) AS n FROM "events (2)" GROUP BY topic', tmp_path / "data", "--format", "csv")
+    assert result.output == "topic,n\nevents,2\n"
+    assert run("FROM events", tmp_path / "data").exit_code == 3
+
+
+def test_damage_is_a_finding(tmp_path: Path) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("events", partitions=1)
+        for _ in range(3):
+            logs["events", 0].append([odradek.Record(b"k", b"v" * 100)] * 10)
+            logs["events", 0].roll()
+    first = tmp_path / "data" / "events-0" / f"{0:020d}.log"
+    content = bytearray(first.read_bytes())
+    content[-30] ^= 1
+    first.write_bytes(content)
+    for arguments, feed in [(("SELECT key FROM events",), None), (("-i",), "SELECT key FROM events;")]:
+        result = run(*arguments, tmp_path / "data", feed=feed)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"odradek: {first}, position 0: checksum mismatch")
+        assert result.stderr.count("\n") == 1
+    # What fails after that is told for what it is.
+    for wrong in ("FROM none;", "nonsense;"):
+        assert run("-i", tmp_path / "data", feed=f"SELECT key FROM events;\n{wrong}").exit_code == 3
+
+
+def test_a_refused_query_leaves_the_file_as_it_was(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("kept")
+    assert run("FROM none", folder, "--format", "csv", "-o", path).exit_code == 3
+    assert path.read_text() == "kept"
+
+
+def test_a_variable_of_the_program_is_no_table(folder: Path) -> None:
+    assert "Table with name statement does not exist" in run("FROM statement", folder).output
+
+
 def test_statements_from_a_pipe(folder: Path) -> None:
     result = run("-i", folder, feed='SELECT count(*) AS n\nFROM "web.clicks-2026";\nnonsense;\nSELECT 2 AS two')
     assert result.stdout.split() == ["n", "3", "two", "2"]

@@ -306,6 +306,14 @@ def test_a_filter_that_is_never_true_is_not_always_true() -> None:
         assert Pruning(expression).verdicts([somewhere]) == [verdict], expression
 
 
+@pytest.mark.parametrize("kind", [pa.int16(), pa.float32(), pa.float64()])
+def test_offsets_are_compared_with_other_types(many: Path, kind: pa.DataType) -> None:
+    rows = odradek.dataset(many)
+    wanted = (pa.scalar(15, kind) > OFFSET) | pc.field("key").is_null()
+    assert rows.count_rows(filter=wanted) == rows.to_table().filter(wanted).num_rows
+    assert rows.to_table(filter=wanted).num_rows == rows.to_table().filter(wanted).num_rows
+
+
 def test_the_columns_of_a_filter() -> None:
     assert Pruning((OFFSET > 5) & (pc.field("value") != b"key")).columns == {"offset", "value"}
     assert Pruning(pc.field(2) > 5).columns == set(COLUMNS)
