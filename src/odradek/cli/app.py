@@ -217,7 +217,7 @@ class Application(click.Group):
         except FormatError as error:
             report(describe(error))
             return ExitCode.FINDINGS
-        except (OdradekError, OSError, ModuleNotFoundError, RecursionError) as error:
+        except (OdradekError, OSError, ImportError, RecursionError) as error:
             report(describe(error))
             return ExitCode.INPUT_OUTPUT
         return code if isinstance(code, int) else ExitCode.CLEAN
