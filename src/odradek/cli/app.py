@@ -93,6 +93,9 @@ def describe(error: BaseException) -> str:
     """Return what went wrong as one line."""
     if isinstance(error, OSError) and error.strerror:
         name = error.filename if isinstance(error.filename, str) else None
+        if isinstance(error, FileNotFoundError) and name is None:
+            # So the system answers who asks for a working directory that is gone.
+            name = "the working directory"
         return f"{name}: {error.strerror}" if name else error.strerror
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]

@@ -234,6 +234,7 @@ class Consumer:
             self._close()
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(

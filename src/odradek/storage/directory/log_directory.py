@@ -217,6 +217,7 @@ class LogDirectory:
         self._logs = {}
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(
