@@ -49,12 +49,11 @@ class Existing(NonEmptyPath):
         Raises:
             OSError: The path does not exist, or is of the other kind; the error names it.
         """
-        path = super().convert(value, param, ctx)
-        is_folder = path.stat() and path.is_dir()
-        if is_folder != self._folder:
+        is_folder = Path(value).stat() and Path(value).is_dir()
+        if value and is_folder != self._folder:
             number = errno.EISDIR if is_folder else errno.ENOTDIR
             raise OSError(number, os.strerror(number), str(value))
-        return path
+        return super().convert(value, param, ctx)
 
 
 class OffsetRangeType(click.ParamType[Any]):
