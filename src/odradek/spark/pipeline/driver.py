@@ -154,6 +154,8 @@ class Pipeline:
                     if spark is None:
                         self._tell("starting Spark ...")
                         spark = open_session(self.job)
+                        # The time of a batch is without Spark's start.
+                        started = time.monotonic()
                     offsets = sum(part.end_offset - part.start_offset for part in planned.ranges)
                     self._tell(f"batch {number + 1}: {offsets:,} offsets ...")
                     try:
