@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -112,10 +113,13 @@ def checked_path(name: str, value: object) -> Path:
     checked_text(name, text)
     if not text:
         raise OptionError(f"{name} is empty")
-    try:
-        has_nul = b"\0" in os.fsencode(text)
-    except UnicodeEncodeError:
-        has_nul = True
-    if has_nul:
+    if "\0" in text:
         raise OptionError(f"{name} has a character that no file's name has: {given_text(text)}")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        encoding = sys.getfilesystemencoding()
+        raise OptionError(
+            f"{name} cannot be a file's name in the locale's encoding, {encoding}: {given_text(text)}"
+        ) from error
     return Path(text)

@@ -250,6 +250,13 @@ FRONT: Any = odradek
         (lambda logs: logs.topic("t")[-1], odradek.UnknownTopicOrPartitionError, "t--1 is not in"),
         (lambda logs: FRONT.consume(logs.path, "t", group=5), TypeError, r"group must be the address .*not 5 \(int\)"),
         (lambda logs: FRONT.consume(logs.path, 5, auto_offset_reset=0), TypeError, r"not by 5 \(int\)"),
+        (lambda logs: FRONT.consume(logs.path, [], auto_offset_reset=0), odradek.OptionError, "topics is empty"),
+        (
+            lambda logs: FRONT.scan(logs.path, columns=["x"]),
+            odradek.OptionError,
+            "no column 'x'; there are topic, part",
+        ),
+        (lambda logs: logs["t", 0].read_within("t"), TypeError, r"times must be a range .*not 't' \(str\)"),
         (lambda logs: FRONT.open(None), TypeError, r"path must be a str or a path, not None \(NoneType\)"),
         (lambda logs: FRONT.open(None, mode="r"), TypeError, r"path must be a str or a path, not None \(NoneType\)"),
         (lambda logs: FRONT.open("a\0b"), odradek.OptionError, "path has a character that no file's name has"),
@@ -268,3 +275,26 @@ def test_an_error_names_the_argument_and_what_was_given(
         # Nothing is left half done.
         logs.create_topic("u")
         assert logs.topics() == ["t", "u"]
+
+
+def test_what_is_closed_is_not_entered(tmp_path: Path) -> None:
+    with FRONT.open(tmp_path) as logs:
+        logs.create_topic("t")
+        log = logs["t", 0]
+    reading = FRONT.open(tmp_path, mode="r")
+    read = reading["t", 0]
+    reading.close()
+    consumer = FRONT.consume(tmp_path, "t", auto_offset_reset="earliest")
+    consumer.close()
+    for closed in (logs, log, reading, read, consumer):
+        with pytest.raises(odradek.LogError, match="closed"), closed:
+            pytest.fail("entered")
+
+
+def test_a_working_directory_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(odradek.LogError, match="the working directory: No such file"):
+        FRONT.open("data")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +63,15 @@ def test_a_name_is_looked_up_once() -> None:
 def test_a_name_that_is_not_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'opne'"):
         odradek.opne  # noqa: B018
+
+
+def test_a_kernel_that_is_not_compiled_is_told_in_one_line(tmp_path: Path) -> None:
+    def without_one_kernel(_folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if name == "__pycache__" or (name.startswith("resync.") and name != "resync.py")]
+
+    source = Path(odradek.__file__).parent
+    shutil.copytree(source, tmp_path / "odradek", ignore=without_one_kernel)
+    command = [sys.executable, "-c", "from odradek.cli.app import main; main()", "topics", "."]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr == "odradek: the kernels are not compiled: run make install\n"

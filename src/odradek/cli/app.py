@@ -93,6 +93,9 @@ def describe(error: BaseException) -> str:
     """Return what went wrong as one line."""
     if isinstance(error, OSError) and error.strerror:
         name = error.filename if isinstance(error.filename, str) else None
+        if isinstance(error, FileNotFoundError) and name is None:
+            # So the system answers who asks for a working directory that is gone.
+            name = "the working directory"
         return f"{name}: {error.strerror}" if name else error.strerror
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
@@ -217,7 +220,7 @@ class Application(click.Group):
         except FormatError as error:
             report(describe(error))
             return ExitCode.FINDINGS
-        except (OdradekError, OSError, ModuleNotFoundError, RecursionError) as error:
+        except (OdradekError, OSError, ImportError, RecursionError) as error:
             report(describe(error))
             return ExitCode.INPUT_OUTPUT
         return code if isinstance(code, int) else ExitCode.CLEAN

@@ -18,10 +18,20 @@ FORMAT = click.option(
 )
 
 
-PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(readable=False))
+class NonEmptyPath(click.Path):
+    """A path; an empty one, as of a variable that is not set, is no name for the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if not os.fspath(value):
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
-class Existing(click.Path):
+PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=NonEmptyPath(readable=False))
+
+
+class Existing(NonEmptyPath):
     """A file or a folder that exists. If it does not, that is an OSError (exit code 3), not a usage error.
 
     Args:
@@ -40,7 +50,7 @@ class Existing(click.Path):
             OSError: The path does not exist, or is of the other kind; the error names it.
         """
         is_folder = Path(value).stat() and Path(value).is_dir()
-        if is_folder != self._folder:
+        if value and is_folder != self._folder:
             number = errno.EISDIR if is_folder else errno.ENOTDIR
             raise OSError(number, os.strerror(number), str(value))
         return super().convert(value, param, ctx)

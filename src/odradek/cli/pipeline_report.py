@@ -14,6 +14,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from odradek.cli.app import printable
 from odradek.cli.progress import is_shown
 from odradek.cli.record_json import to_json
 from odradek.spark.pipeline.job import Job, ParquetSinkSpec
@@ -67,6 +68,9 @@ class RunReport:
     def step(self, what: str) -> None:
         """Show the next step."""
         self._step, self._since = what, time.monotonic()
+        if self._live is None and not self._batches:
+            # Until the first batch is done nothing else is printed, which may take minutes.
+            click.echo(printable(f"{self._name}: {what}"), err=True)
 
     def batch(self, batch: BatchReport) -> None:
         """Report a batch that is done."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from odradek.cli.app import ExitCode, printable, report
-from odradek.cli.options import Existing
+from odradek.cli.options import Existing, NonEmptyPath
 from odradek.cli.progress import progress, total_size
 from odradek.cli.record_json import to_json
 from odradek.inspection import Loss, SalvagedLog, SalvageReport, salvage
@@ -18,7 +18,7 @@ from odradek.inspection.salvaging.run import incomplete_path
 
 @click.command("salvage")
 @click.argument("source", metavar="SRC", type=Existing(folder=True))
-@click.argument("target", metavar="DST", type=click.Path(path_type=Path))
+@click.argument("target", metavar="DST", type=NonEmptyPath(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="How losses are printed.")
 def command(source: Path, target: Path, form: str) -> int:
     """Write what is sound in SRC into a new log directory DST.

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from odradek.arguments import given_text
+from odradek.errors import OptionError
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -43,14 +44,14 @@ def select(columns: Iterable[str] | None = None, *, views: bool = False) -> pa.S
         views: Whether `key` and `value` are `binary_view`.
 
     Raises:
-        ValueError: A name is not a column.
+        OptionError: A name is not a column.
     """
     if columns is not None and (isinstance(columns, str) or not isinstance(columns, Iterable)):
         raise TypeError(f"columns must be names, ['offset', 'value'], not {given_text(columns)}")
     names = COLUMNS if columns is None else tuple(columns)
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+        raise OptionError(f"no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
     fields = [SCHEMA.field(name) for name in names]
     if views:
         fields = [field.with_type(pa.binary_view()) if field.type == pa.binary() else field for field in fields]

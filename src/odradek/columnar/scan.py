@@ -197,8 +197,8 @@ def scan(
         LogError: There is no such folder, or it cannot be read.
         UnknownTopicOrPartitionError: A topic or partition that was named does not exist.
         TypeError: A topic is neither a name nor a pattern, or a number is no int.
-        ValueError: A column does not exist.
-        OptionError: The isolation level does not exist, a time has no time zone, or `rows` or `threads` is below 1.
+        OptionError: A column or the isolation level does not exist, a time has no time zone, or `rows` or `threads` is
+            below 1.
         OffsetOutOfRangeError: While reading: `start_offset` is below the log start offset of a partition, or above the
             end of every partition.
         FormatError: While reading: a corrupt batch before the end of the log. The rows before it were given.

@@ -4,6 +4,9 @@ It follows Kafka's consumer (`KafkaConsumer`, `auto.commit.interval.ms`, `auto.o
 group has one consumer, which reads all partitions. The consumer that starts last owns the group; a commit of an earlier
 one is a conflict.
 
+A child process (`fork`) may read on from where its parent was, but commits nothing: `commit` raises there, and neither
+the interval nor `close` touches the store.
+
 A record is done when the application asks for the next one, or polls again. Automatic commits cover only records that
 are done. So after a crash, or when the body of the loop fails, records may come twice but none is lost.
 """
@@ -28,6 +31,7 @@ from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.follow import waits
 from odradek.storage.names import TopicPartition, checked_topic_partition, is_topic_name, matches_topic
+from odradek.storage.process import WritingProcess
 from odradek.storage.uncopied import Uncopied
 
 DEFAULT_MAX_POLL_RECORDS = 500
@@ -56,6 +60,7 @@ class Consumer(Uncopied):
         self._topics = topics
         self._store = store
         self._close_store = close_store
+        self._process = WritingProcess(directory.path)
         self._auto_commit_interval_s = None if auto_commit_interval_ms is None else auto_commit_interval_ms / 1000
         self._reset = auto_offset_reset
         self._isolation = isolation
@@ -214,9 +219,10 @@ class Consumer(Uncopied):
         Raises:
             CommitConflictError: Another consumer has the group.
             OffsetStoreError: The store cannot be reached; the next commit stores these positions.
-            LogError: The consumer has no group.
+            LogError: The consumer has no group, or this is a fork of the process that opened it.
         """
         self._check_open()
+        self._process.check()
         if self._store is None:
             raise LogError("this consumer has no group to commit for: give consume(..., group=...)")
         self._finish()
@@ -229,6 +235,7 @@ class Consumer(Uncopied):
             self._close()
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(
@@ -244,11 +251,12 @@ class Consumer(Uncopied):
     def _close(self) -> None:
         self._closed = True
         try:
-            if self._auto_commit_interval_s is not None:
+            if self._commits_itself:
                 self._commit()
         finally:
             self._directory.close()
-            if self._store is not None and self._close_store:
+            # The connection to the store is the parent's.
+            if self._store is not None and self._close_store and self._process.is_this:
                 self._store.close()
 
     def _check_open(self) -> None:
@@ -355,8 +363,12 @@ class Consumer(Uncopied):
         self._fetched = self._fetched.moved(name, offset)
         self._done[name] = offset
 
+    @property
+    def _commits_itself(self) -> bool:
+        return self._auto_commit_interval_s is not None and self._process.is_this
+
     def _is_commit_due(self) -> bool:
-        return self._auto_commit_interval_s is not None and time.monotonic() >= self._next_commit
+        return self._commits_itself and time.monotonic() >= self._next_commit
 
     def _commit_if_due(self) -> None:
         if self._auto_commit_interval_s is None or not self._is_commit_due():

@@ -61,6 +61,7 @@ def consume(
         UnknownTopicOrPartitionError: A topic given by name is not in the directory.
         OffsetStoreError: The store cannot be reached.
         NoOffsetForPartitionError: A partition has no valid position, and the policy is `none`.
+        OptionError: No topic is named.
         OptionError: Nothing says where to start; the policy, the isolation level or a time is invalid; or an interval
             is negative.
         TypeError: A topic, the group or an interval is of no type that is taken.
@@ -71,6 +72,8 @@ def consume(
     commit_interval_ms = checked_int("auto_commit_interval_ms", auto_commit_interval_ms, 0)
     max_age_ms = checked_int("metadata_max_age_ms", metadata_max_age_ms, 0)
     names = checked_topics(topics)
+    if not names:
+        raise OptionError("consume: topics is empty: name a topic, several, or a pattern")
     if not isinstance(group, str | OffsetStore | None):
         raise TypeError(f"group must be the address of an offset store, or an OffsetStore, not {given_text(group)}")
     reset = _reset_policy(auto_offset_reset, has_group=group is not None)

@@ -119,7 +119,7 @@ class FileOffsetStore(OffsetStore):
             ]
             offsets = [entry["offset"] for _, entry in entries]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise OffsetStoreError(f"{self.address}: this is not a file of positions ({error!r})") from error
+            raise OffsetStoreError(f"{self.address}: this is not a file of positions: {_wrong(error)}") from error
         if not isinstance(version, str):
             raise OffsetStoreError(f"{self.address}: the version must be a string, not {version!r:.100}")
         return Positions(
@@ -129,6 +129,17 @@ class FileOffsetStore(OffsetStore):
             },
             version,
         )
+
+
+def _wrong(error: Exception) -> str:
+    match error:
+        case json.JSONDecodeError() | UnicodeDecodeError():
+            return f"it is not JSON ({error})"
+        case RecursionError():
+            return "it is nested too deeply"
+        case KeyError():
+            return f"the field {error.args[0]} is missing"
+    return "a field does not hold what it should"
 
 
 def _format(positions: Positions) -> bytes:

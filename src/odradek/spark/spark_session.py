@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from odradek.arguments import checked_mapping, checked_text
 from odradek.errors import PipelineError
 
 LEAST_JAVA = 17
@@ -50,12 +51,16 @@ def session(
     Raises:
         SparkStartError: Java is missing, or the workers of the running session do not have Odradek.
     """
+    checked_text("app_name", app_name)
+    if master is not None:
+        checked_text("master", master)
+    given = checked_mapping("conf", conf)
     running = SparkSession.getActiveSession()
     if running is not None:
         _check_workers(running)
         return running
     check_java()
-    settings = {**_DEFAULTS, **(conf or {})}
+    settings = {**_DEFAULTS, **given}
     master = master or settings.get("spark.master", "local[*]")
     # Spark's planner reads the environment; the setting alone does not reach it.
     os.environ["PYSPARK_PYTHON"] = settings.get(WORKERS_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable

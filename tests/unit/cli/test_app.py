@@ -109,13 +109,52 @@ def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
         assert process.wait(60) == 130
 
 
-def test_positions_nested_too_deeply_are_one_line_and_3(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" * 100_000, "it is nested too deeply"),
+        ("{", "it is not JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
+        ('{"positions": {}}', "the field version is missing"),
+        ("[]", "a field does not hold what it should"),
+    ],
+)
+def test_a_file_without_positions_is_one_line_and_3(text: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
-    path.write_text("[" * 100_000)
+    path.write_text(text)
     result = CliRunner().invoke(main, ["offsets", "show", f"file://{path}"])
     assert result.exit_code == 3
-    assert result.stderr.startswith(f"odradek: file://{path}: this is not a file of positions")
-    assert result.stderr.count("\n") == 1
+    assert result.stderr == f"odradek: file://{path}: this is not a file of positions: {reason}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["topics", ""], ["verify", ""], ["dump", ""], ["salvage", "", "x"], ["salvage", ".", ""]]
+)
+def test_an_empty_path_is_not_the_working_directory(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert "the path is empty" in result.stderr
+
+
+def test_a_name_that_the_locale_cannot_write_is_one_line(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'source = {path = "caf\u00e9", subscribe = "t"}\noffsets = {store = "file:o.json"}\n', encoding="utf-8"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    result = subprocess.run(
+        [*ODRADEK, "pipeline", "check", str(job)], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (1, "")
+    assert "line 1: source.path: the path cannot be a file's name in the locale's encoding, ascii" in result.stdout
+
+
+def test_a_working_directory_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    result = CliRunner().invoke(main, ["offsets", "show", "file:offsets.json"])
+    assert (result.exit_code, result.stderr) == (3, "odradek: the working directory: No such file or directory\n")
 
 
 def test_zookeeper_that_is_not_there_is_one_line_and_3() -> None:

@@ -9,8 +9,9 @@ import pytest
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
 from odradek.spark.pipeline.batch import Batch
-from odradek.spark.pipeline.driver import _check_held
+from odradek.spark.pipeline.driver import Pipeline, _check_held
 from odradek.spark.pipeline.sink import Sink
+from odradek.spark.spark_session import session
 from odradek.storage.names import TopicPartition
 
 NAME = TopicPartition("events", 0)
@@ -47,3 +48,12 @@ def test_no_sink_forgets_anything_where_another_is_wrong(wrong: MemorySink) -> N
     assert all(sink.held(first) for sink in sinks)
     _check_held([sinks[0], sinks[2]], first)
     assert not any(sink.held(first) for sink in (sinks[0], sinks[2]))
+
+
+def test_an_argument_of_a_wrong_type_is_named_before_spark_starts() -> None:
+    with pytest.raises(TypeError, match=r"job must be a Job, .*not None \(NoneType\)"):
+        Pipeline(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"master must be a str, not 5 \(int\)"):
+        session(master=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="conf must be a mapping"):
+        session(conf=["x"])  # type: ignore[arg-type]

@@ -88,6 +88,9 @@ def test_reads_the_examples(example: Path) -> None:
         ("includeHeaders = true", "includeHeader = true", "unknown option includeheader"),
         ("includeHeaders = true", 'startingOffsets = "earliest"', "source.startingOffsets: the offset store"),
         ('name = "words"', "name = ", "line 2"),
+        ('path = "data"', r'path = "da\u0000ta"', "source.path: the path has a character that no file's name has"),
+        ("state/offsets", r"state/\u0000offsets", "offsets.store: the path has a character"),
+        ('path = "out"', r'path = "o\u0000ut"', r"sink\[0\].path: the path has a character"),
     ],
 )
 def test_names_the_key_that_is_wrong(tmp_path: Path, replaced: str, by: str, said: str) -> None:

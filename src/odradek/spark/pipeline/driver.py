@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from odradek.arguments import given_text
 from odradek.errors import CommitConflictError, JobError, OffsetStoreError, SinkError
 from odradek.offsets.store import OffsetStore, Position, Positions, open_store
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec
@@ -97,6 +98,8 @@ class Pipeline:
         on_step: Callable[[str], None] | None = None,
         console: Console | None = None,
     ) -> None:
+        if not isinstance(job, Job):
+            raise TypeError(f"job must be a Job, as Job.read returns it, not {given_text(job)}")
         self.job = job
         self._on_step = on_step
         self._console = console
@@ -151,6 +154,8 @@ class Pipeline:
                     if spark is None:
                         self._tell("starting Spark ...")
                         spark = open_session(self.job)
+                        # The time of a batch is without Spark's start.
+                        started = time.monotonic()
                     offsets = sum(part.end_offset - part.start_offset for part in planned.ranges)
                     self._tell(f"batch {number + 1}: {offsets:,} offsets ...")
                     try:

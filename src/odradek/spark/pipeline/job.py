@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from odradek.arguments import checked_path
 from odradek.errors import FormatError, JobError, OptionError
 from odradek.records.compression import CODECS
 from odradek.records.timestamps import bound_ms
@@ -306,11 +307,11 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
 def _from_table(root: Table, folder: Path) -> Job:
     source = root.table("source").texts()
     if "path" in source:
-        source["path"] = str(folder / source["path"])
+        source["path"] = str(folder / _checked(source["path"], "source.path"))
     offsets = root.table("offsets")
     store = offsets.need("store", str)
     if store.startswith("file:") and not store.startswith("file:/"):
-        store = (folder / store.removeprefix("file:")).resolve().as_uri()
+        store = (folder / _checked(store.removeprefix("file:"), "offsets.store")).resolve().as_uri()
     reset = offsets.take("reset", object, "earliest")
     trigger = root.table("trigger")
     spark = root.table("spark")
@@ -349,7 +350,14 @@ def _local_path(entry: Table, folder: Path) -> Path:
     text: str = entry.need("path", str)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text) is not None:
         raise JobError(f"{entry.key('path')}: a folder of this machine's file system, not {text!r}")
-    return (folder / text).resolve()
+    return (folder / _checked(text, entry.key("path"))).resolve()
+
+
+def _checked(path: str, key: str) -> Path:
+    try:
+        return checked_path("the path", path)
+    except OptionError as error:
+        raise JobError(str(error), key) from error
 
 
 def _sink(entry: Table, folder: Path) -> SinkSpec:

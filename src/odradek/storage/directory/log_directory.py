@@ -218,6 +218,7 @@ class LogDirectory(Uncopied):
         self._logs = {}
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(

@@ -75,7 +75,8 @@ def _tells_of_disk(
             return method(self, *args, **kwargs)
         except OSError as error:
             raise_unless_of_system(error)
-            path = getattr(self, "path", "the log directory")
+            # Before it has a path, nothing but the working directory was looked up.
+            path = getattr(self, "path", "the working directory")
             raise LogError(f"{error.filename or path}: {error.strerror}") from error
 
     return told

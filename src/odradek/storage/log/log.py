@@ -21,7 +21,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from odradek.arguments import checked_flag, checked_index, checked_int, checked_path
+from odradek.arguments import checked_flag, checked_index, checked_int, checked_path, given_text
 from odradek.errors import (
     FormatError,
     LogError,
@@ -419,7 +419,13 @@ class Log(Uncopied, ABC):
         isolation: Isolation = "read_uncommitted",
         include_control: bool = False,
     ) -> Iterator[Record]:
-        """Do what `read` does, for a range of times that was converted already (`time_range_ms`)."""
+        """Do what `read` does, for a range of times that was converted already (`time_range_ms`).
+
+        Raises:
+            TypeError: The times are none that `time_range_ms` returned.
+        """
+        if not isinstance(times, TimeRange):
+            raise TypeError(f"times must be a range that time_range_ms returned, not {given_text(times)}")
         records = self._records(start_offset, end_offset, times.since_ms, isolation, include_control)
         if times == TimeRange():
             return records
@@ -552,6 +558,7 @@ class Log(Uncopied, ABC):
         return None if found is None else found.offset
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(

@@ -349,8 +349,9 @@ class ClusterMetadata:
         self._check_new_name(name, image)
         if topic.partitions < 1:
             raise InvalidPartitionsError(f"{name} cannot have {topic.partitions} partitions")
-        if topic_id is not None and image.topic_by_id(topic_id) is not None:
-            raise TopicExistsError(f"topic id {topic_id} is that of {image.topic_by_id(topic_id)}")
+        holder = None if topic_id is None else image.topic_by_id(topic_id)
+        if holder is not None:
+            raise TopicExistsError(f"topic id {topic_id} is that of {holder.name}")
         config = as_texts(topic.config)
         TopicConfig.parse(config)
         made_id = random_uuid() if topic_id is None else topic_id

@@ -1,4 +1,4 @@
-"""What a forked child may do with the log directory that its parent has open: read it, as it was at the fork."""
+"""What a forked child may do with what its parent has open: read it, as it was at the fork."""
 
 from __future__ import annotations
 
@@ -140,3 +140,34 @@ def test_a_child_opens_the_folder_once_its_parent_has_closed_it(tmp_path: Path) 
     with odradek.open(tmp_path) as again:
         assert not again.report
         assert again["t", 0].log_end_offset == 1
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_a_child_reads_with_its_parents_consumer_and_commits_nothing(
+    logs: WritableLogDirectory, tmp_path: Path, auto_commit: bool
+) -> None:
+    log = logs["looked-at", 0]
+    log.append([Record(b"k", b"w"), Record(b"k", b"x")])
+    store = f"file://{tmp_path}/offsets.json"
+    with odradek.consume(
+        logs.path,
+        "looked-at",
+        group=store,
+        auto_commit=auto_commit,
+        auto_commit_interval_ms=0,
+        auto_offset_reset="earliest",
+        follow=False,
+    ) as consumer:
+        assert next(consumer).record.value == b"v"
+
+        def read() -> None:
+            with consumer:
+                assert [consumed.record.value for consumed in consumer] == [b"w", b"x"]
+                with pytest.raises(LogError, match="a fork of it"):
+                    consumer.commit()
+
+        in_a_child(read)
+        assert [consumed.record.value for consumed in consumer] == [b"w", b"x"]
+        consumer.commit()
+    with odradek.open_store(store) as opened:
+        assert opened.load().offset(log.topic_partition) == 3

@@ -184,7 +184,7 @@ def test_what_is_refused_changes_nothing(metadata: ClusterMetadata) -> None:
         metadata.alter_topic_config("t", {"min.compaction.lag.ms": "11"})
     with pytest.raises(InvalidConfigError, match=r"log\.retention\.hours"):
         metadata.alter_broker_config({"log.retention.hours": "often"})
-    with pytest.raises(TopicExistsError):
+    with pytest.raises(TopicExistsError, match=r"topic id \S+ is that of t$"):
         metadata.create_topic("u", topic_id=metadata.image.topics["t"].topic_id)
     for change in (
         lambda: metadata.create_partitions("none", 2),
