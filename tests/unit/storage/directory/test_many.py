@@ -77,13 +77,13 @@ def test_topics_made_in_one_call_outlive_a_power_cut(tmp_path: Path) -> None:
 
 def test_all_topics_of_a_call_are_created_or_none(tmp_path: Path) -> None:
     with odradek.open(tmp_path) as logs:
-        logs.create_topic("there", topic_id=UUID(int=7))
+        logs.create_topic("there", topic_id=UUID(int=1007))
         good = NewTopic("good")
         for error, wrong in (
             (TopicExistsError, [good, NewTopic("there")]),
             (TopicExistsError, [good, good]),
-            (TopicExistsError, [good, NewTopic("other", topic_id=UUID(int=7))]),
-            (TopicExistsError, [NewTopic("b", topic_id=UUID(int=8)), NewTopic("c", topic_id=UUID(int=8))]),
+            (TopicExistsError, [good, NewTopic("other", topic_id=UUID(int=1007))]),
+            (TopicExistsError, [NewTopic("b", topic_id=UUID(int=1008)), NewTopic("c", topic_id=UUID(int=1008))]),
             (InvalidTopicError, [NewTopic("a.b"), NewTopic("a_b")]),
             (InvalidTopicError, [good, NewTopic("no/name")]),
             (InvalidPartitionsError, [good, NewTopic("other", 0)]),
