@@ -60,6 +60,7 @@ def log_dir(tmp_path: Path) -> Path:
     return write_log(tmp_path / "data", [build_batch(records) for records in batches], batches_per_segment=10)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
@@ -99,6 +100,7 @@ def test_what_is_small_starts_no_thread(log_dir: Path) -> None:
     assert reader.read_all().num_rows < 2500
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("way", ["let go of", "closed", "an exception", "a cycle"])
 def test_a_reader_that_is_left_in_the_middle_leaves_no_thread(log_dir: Path, way: str) -> None:
@@ -125,6 +127,7 @@ def test_a_reader_that_is_left_in_the_middle_leaves_no_thread(log_dir: Path, way
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 def test_memory_of_readers_that_were_left_is_given_back(log_dir: Path) -> None:
     def read_a_little() -> None:
@@ -282,6 +285,7 @@ def test_an_interrupt_ends_a_scan(log_dir: Path) -> None:
     assert done.returncode != 0
 
 
+@pytest.mark.slow
 def test_a_child_process_reads_on_and_so_does_its_parent(log_dir: Path) -> None:
     program = """
 child = os.fork()

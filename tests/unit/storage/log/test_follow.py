@@ -202,7 +202,12 @@ def test_another_process_follows_and_ends_by_ctrl_c(logs: WritableLogDirectory) 
             process.kill()
 
 
-def test_ctrl_c_ends_a_wait_at_once_and_the_log_goes_on(logs: WritableLogDirectory, followed: Log) -> None:
+def test_ctrl_c_ends_a_wait_at_once_and_the_log_goes_on(
+    logs: WritableLogDirectory, followed: Log, request: pytest.FixtureRequest
+) -> None:
+    # A shell starts what runs in the background with this signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     interrupting = Later(lambda: os.kill(os.getpid(), signal.SIGINT), delay_s=0.1)
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
