@@ -29,6 +29,8 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(KERNELS)
 	@$(PIP) install --editable .
 	@echo "Installing what Spark, the tests and the checks need, about a gigabyte ..."
 	@$(PIP) install 'odradek[dev]'
+	@# Where Python is told to write no bytecode, each start would compile all of it.
+	@$(BIN)/python -m compileall -q src
 	@echo "Odradek is installed: $(BIN)/odradek --help"
 	@touch $(STAMP)
 
@@ -36,7 +38,7 @@ test: install
 	$(BIN)/pytest
 
 test-interop: install
-	$(BIN)/pytest --dist loadfile -m 'interop or spark or slow'
+	$(BIN)/pytest --dist loadfile -m '(interop or spark or slow) and not laboratory'
 
 test-all: test test-interop
 

@@ -1,6 +1,6 @@
 """Measures a log directory of many partitions, segments and producers: does what it costs grow in proportion?
 
-    python benchmarks/many.py [--many 1000 10000] [--directory DIR]
+    python benchmarks/many.py [--quick | --many 1000 10000] [--directory DIR]
 
 Each step is done with few and with many. Its CPU time, its time, how often it waits for the disk (fsync), and what one
 partition (or segment, or producer) costs among many as a multiple of what it costs among few: 1.0 means that the cost
@@ -26,7 +26,7 @@ from odradek.records.builder import build_batch
 from odradek.storage.files import FileSystem, WritableFile
 
 FILES_OF_A_PARTITION = ("partition.metadata", "0.log", "0.index", "0.timeindex", "leader-epoch-checkpoint")
-SINGLE_CREATES = 100
+SINGLE_CHANGES = 100
 
 
 class _CountedFile(WritableFile):
@@ -74,7 +74,10 @@ class Steps:
         """Measure what is done within."""
         cpu, wall, syncs = time.process_time(), time.perf_counter(), CountedFileSystem.syncs
         yield
-        self.costs[name] = Cost(time.process_time() - cpu, time.perf_counter() - wall, CountedFileSystem.syncs - syncs)
+        cost = Cost(time.process_time() - cpu, time.perf_counter() - wall, CountedFileSystem.syncs - syncs)
+        self.costs[name] = cost
+        # Whoever ends it early has what was measured until then.
+        print(f"{name}: {cost.cpu_s:.3f} s of CPU, {cost.wall_s:.3f} s, {cost.syncs:,} syncs", flush=True)
         self.descriptors = max(self.descriptors, sum(1 for _ in Path("/proc/self/fd").iterdir()))
         self.memory_bytes = max(self.memory_bytes, _resident_bytes() - self._memory_before)
 
@@ -140,12 +143,19 @@ def topics(directory: Path, count: int, steps: Steps) -> None:
             logs.compacted_logs()
         with steps.step("maintain topics"):
             logs.maintain()
-        started = time.process_time()
-        for number in range(SINGLE_CREATES):
-            logs.create_topic(f"more-{number}")
-        print(
-            f"one more topic beside {count:,}: {(time.process_time() - started) / SINGLE_CREATES * 1e3:.2f} ms of CPU"
-        )
+        changes: dict[str, Callable[[str], object]] = {
+            "create": logs.create_topic,
+            "append to": lambda name: logs[name, 0].append(value=b"first"),
+            "alter": lambda name: logs.alter_topic_config(name, {"retention.ms": 1}),
+            "add a partition to": lambda name: logs.create_partitions(name, 2),
+            "delete": logs.delete_topic,
+        }
+        for verb, change in changes.items():
+            started = time.process_time()
+            for number in range(SINGLE_CHANGES):
+                change(f"more-{number}")
+            each_ms = (time.process_time() - started) / SINGLE_CHANGES * 1e3
+            print(f"{verb} one more topic beside {count:,}: {each_ms:.2f} ms of CPU", flush=True)
 
 
 def segments(directory: Path, count: int, steps: Steps) -> None:
@@ -205,11 +215,13 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--many", type=int, nargs=2, default=[1_000, 10_000])
+    parser.add_argument("--quick", dest="many", action="store_const", const=[100, 1_000], help="--many 100 1000")
     parser.add_argument("--directory", help="where the files are made")
     arguments = parser.parse_args()
     few, many = sorted(arguments.many)
     found: dict[int, Steps] = {}
     for count in (few, many):
+        print(f"# with {count:,}", flush=True)
         with tempfile.TemporaryDirectory(dir=arguments.directory) as made:
             found[count] = run(Path(made), count)
     print(

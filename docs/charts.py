@@ -41,7 +41,8 @@ def tables(page: str) -> Iterator[list[dict[str, str]]]:
     """Yield the tables of a page; each row is a dict by column."""
     text = (DOCS / page).read_text(encoding="utf-8")
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
+        # A bar within a cell is escaped.
+        lines = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])] for line in block.splitlines()]
         yield [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
 
 

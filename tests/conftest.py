@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
+import os
 import shutil
+import signal
 import tarfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,10 +19,37 @@ from odradek.storage.formats.checkpoints import read_offset_checkpoint, write_of
 from odradek.storage.locks import Rank, check_lock_order, create_lock
 from peers.kafka_fixture import KafkaFixture
 
+TESTS = Path(__file__).parent
+
 pytest_plugins = ["peers.fixtures", "crash.options"]
 
 # A lock that is taken out of order raises, in every test.
 check_lock_order(True)
+
+# A shell starts what runs in its background with SIGINT ignored, and `nohup` with SIGHUP. The programs that tests start
+# would inherit that.
+for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _handler)
+
+# Where the crash laboratory has its files, too.
+IN_MEMORY = Path("/dev/shm")
+LEAST_MEMORY_BYTES = 4 << 30
+
+
+def deselects(config: pytest.Config, marker: str) -> bool:
+    """Whether `-m` leaves out every test that has a marker."""
+    expression: str = config.option.markexpr
+    return f"not {marker}" in expression and " or " not in expression
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the quick tests have their files in memory, if there is enough: they make hundreds of thousands.
+
+    The others have them on a real disk.
+    """
+    if deselects(config, "slow") and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free >= LEAST_MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,27 +63,49 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seen.add(function)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the folders whose tests are all deselected, nor the large packages that they need."""
+    is_whole = collection_path.parent == TESTS and collection_path.name in {"interop", "spark"}
+    return True if is_whole and deselects(config, collection_path.name) else None
+
+
 @pytest.fixture
 def real_locks() -> Iterator[None]:
-    """Use the real locks, which no exception can leave locked; those that check their order are Python code."""
+    """For tests that interrupt the code anywhere: real locks, and no garbage for the tests that come after.
+
+    No exception can leave real locks locked; those that check their order are Python code.
+    """
     check_lock_order(False)
     # This one was made with its module.
     kept, file_lock._register.lock = file_lock._register.lock, create_lock(Rank.REGISTER)
     yield
     file_lock._register.lock = kept
     check_lock_order(True)
+    with warnings.catch_warnings():
+        # What was opened in the moment of an interrupt was never closed.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
-VECTORS = Path(__file__).parent / "vectors"
+VECTORS = TESTS / "vectors"
 
 SmallLogDirectory = Callable[..., Path]
 """Makes a private copy of some partitions; see the fixture `small_log_dir`."""
 
 
 def _unpack(version: str, tmp_path_factory: pytest.TempPathFactory) -> KafkaFixture:
-    path = tmp_path_factory.mktemp(f"kafka-{version}")
-    with tarfile.open(VECTORS / f"kafka-{version}.tar.xz") as archive:
-        archive.extractall(path, filter="data")
+    """Unpack an archive, or wait until another worker of this run has."""
+    root = tmp_path_factory.getbasetemp()
+    # Each worker has a folder of its own within that of the run.
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    path = root / f"kafka-{version}"
+    with (root / f"kafka-{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            unpacked = tmp_path_factory.mktemp(f"kafka-{version}")
+            with tarfile.open(VECTORS / f"kafka-{version}.tar.xz") as archive:
+                archive.extractall(unpacked, filter="data")
+            unpacked.rename(path)
     return KafkaFixture(version, path)
 
 

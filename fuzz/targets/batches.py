@@ -7,12 +7,13 @@ import random
 import re
 from collections.abc import Hashable
 
-from decoders import Row, by_columns, by_objects, difference
+from decoders import Row, by_columns, by_objects, difference, row_of
 from guard import GuardedMemory
 from mutation import MAX_INPUT, mutate_batches
 from odradek.errors import FormatError
-from odradek.records import BatchHeader, scan_batches
+from odradek.records import BatchHeader, Record, scan_batches
 from odradek.records.control import parse_end_transaction_marker
+from odradek.records.kernels import lookup
 from odradek.records.resync import MAX_OFFSET_STEP, find_batch
 from seeds import messages, v2_batches
 from targets import Target, dice
@@ -30,7 +31,7 @@ def _check(data: bytes) -> Hashable:
         assert columns[0] == rows, f"views={views}: {difference(columns[0], rows)}"
     rng = dice(data)
     unchecked: str | None = None
-    match rng.randrange(5):
+    match rng.randrange(6):
         case 0:  # Which columns are asked for must not change what they say.
             narrow, found = by_columns(view, columns=["offset", "value"])
             assert error is not None or (narrow, found) == ([(row[0], row[4]) for row in rows], None), "projection"
@@ -48,10 +49,30 @@ def _check(data: bytes) -> Hashable:
             _resynchronise(view, rng.randrange(len(data) + 1))
         case 4:
             _filtered(view, rows, error, headers, rng)
+        case 5:
+            _looked_up(view, rows, error, headers, rng)
     for row in rows[:2]:
         with contextlib.suppress(FormatError):
             parse_end_transaction_marker(row[3], row[4])
     return _NUMBER.sub("#", error or ""), len(headers), unchecked
+
+
+def _looked_up(
+    view: memoryview, rows: list[Row], error: str | None, headers: list[BatchHeader], rng: random.Random
+) -> None:
+    positions = [0, len(view), *(header.position for header in headers)]
+    offsets = [0, *(row[0] for row in rows), *(header.next_offset for header in headers)]
+    for _ in range(8):
+        position, offset = rng.choice(positions), rng.choice(offsets)
+        found = lookup.find_batch(view, 0, position, len(view), 0, offset, True, rng.random() < 0.5)
+        if isinstance(found, Record):
+            assert found.offset == offset, f"offset {found.offset} instead of {offset}"
+            assert error is not None or row_of(found) in rows, f"no such record: {found}"
+        elif isinstance(found, BatchHeader):
+            assert found.base_offset <= offset <= found.last_offset, f"{offset} is not in {found}"
+            assert next(iter(scan_batches(view, found.position))) == found, "another header"
+        else:
+            assert found is None, "more bytes than there are"
 
 
 def _resynchronise(view: memoryview, start: int) -> None:

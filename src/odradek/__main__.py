@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.cli.app import main
+from odradek.cli.__main__ import run
 
 if __name__ == "__main__":
-    main(prog_name="odradek")
+    run()

@@ -8,9 +8,11 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from odradek.errors import OptionError
+
+_T = TypeVar("_T")
 
 _MIN_INT64 = -(1 << 63)
 _MAX_INT64 = (1 << 63) - 1
@@ -42,9 +44,17 @@ def checked_index(name: str, value: object) -> int:
     Raises:
         TypeError: It is none.
     """
+    if type(value) is int:
+        return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, not {given_text(value)}")
     return int(operator.index(value))
+
+
+def _of_type(wanted: type[_T], name: str, value: object) -> _T:
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name} must be a {wanted.__name__}, not {given_text(value)}")
+    return value
 
 
 def checked_flag(name: str, value: object) -> bool:
@@ -53,9 +63,7 @@ def checked_flag(name: str, value: object) -> bool:
     Raises:
         TypeError: It is none.
     """
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be a bool, not {given_text(value)}")
-    return value
+    return _of_type(bool, name, value)
 
 
 def checked_text(name: str, value: object) -> str:
@@ -64,9 +72,7 @@ def checked_text(name: str, value: object) -> str:
     Raises:
         TypeError: It is none.
     """
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a str, not {given_text(value)}")
-    return value
+    return _of_type(str, name, value)
 
 
 def checked_mapping(name: str, value: object) -> Mapping[str, Any]:

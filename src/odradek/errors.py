@@ -150,17 +150,24 @@ class ReadOnlyError(LogError, AttributeError):
 
 
 class LogDirectoryLockedError(LogError):
-    """A log directory that is open for writing already, in another program or in this one."""
+    """A log directory that is open for writing already, in another program or in this one.
 
-    def __init__(self, path: str | os.PathLike[str], *, is_own: bool = False) -> None:
+    Attributes:
+        path: The directory.
+        is_own: Whether this program has it open.
+        holder: The other program, such as `process 4711 (java)`; None if it is not known.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, is_own: bool = False, holder: str | None = None) -> None:
         self.path = os.fspath(path)
         self.is_own = is_own
+        self.holder = holder
         super().__init__(path)
 
     def __str__(self) -> str:
         if self.is_own:
             return f"{self.path} is locked: this program has it open already"
-        return f"{self.path} is locked: another program has it open for writing"
+        return f"{self.path} is locked: {self.holder or 'another program'} has it open for writing"
 
 
 class LogOfflineError(LogError):
@@ -364,6 +371,10 @@ class PolicyViolationError(BrokerError):
 
 class OffsetStoreError(OdradekError):
     """An offset store that cannot be reached, or that refuses a commit."""
+
+
+class OffsetStoreUnavailableError(OffsetStoreError):
+    """An offset store that does not answer within its `timeout_ms`. Trying again later may help."""
 
 
 class CommitConflictError(OffsetStoreError):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from odradek.cli.app import main
-from odradek.records import scan_batches
+from odradek.messages.coordinators.group_records import SHOWN_GROUP_TYPES
+from odradek.messages.coordinators.listed_records import SHARE_TYPES
+from odradek.messages.coordinators.transaction_records import TYPES as TRANSACTION_TYPES
+from odradek.records import Record, scan_batches
+from odradek.records.builder import build_batch
 from peers.fixtures import BrokerFactory
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
+from peers.random_messages import coordinator_records, metadata_values
 
 pytestmark = pytest.mark.interop
 
@@ -50,6 +56,29 @@ def test_decoders(kafka_fixture: KafkaFixture, kafka_tools: KafkaTools, topic: s
     paths = sorted((kafka_fixture.log_dir / topic).glob("*.log"))
     result = CliRunner().invoke(main, ["dump", "--kafka-compat", flag, *map(str, paths)])
     assert result.stdout == kafka_tools.dump_log(paths, flag).stdout
+
+
+def test_records_of_every_type_and_version(kafka_tools: KafkaTools, tmp_path: Path) -> None:
+    source = random.Random(1)
+    # Kafka reads offsets under the oldest key in their oldest version only.
+    groups = {number: types for number, types in SHOWN_GROUP_TYPES.items() if number}
+    written: dict[str, list[tuple[bytes | None, bytes | None]]] = {
+        "--offsets-decoder": [*coordinator_records(source, groups, 6)],
+        "--transaction-log-decoder": [*coordinator_records(source, TRANSACTION_TYPES, 6)],
+        "--share-group-state-decoder": [*coordinator_records(source, SHARE_TYPES, 6)],
+        "--cluster-metadata-decoder": [(None, value) for value in metadata_values(source, 6)],
+    }
+    for flag, records in written.items():
+        path = tmp_path / flag / f"{0:020}.log"
+        path.parent.mkdir()
+        path.write_bytes(build_batch([Record(key, value, timestamp=1) for key, value in records]))
+        result = CliRunner().invoke(main, ["dump", "--kafka-compat", flag, str(path)])
+        assert result.exit_code == 0
+        for line, expected in zip(
+            result.stdout.split("\n"), kafka_tools.dump_log(path, flag).stdout.split("\n"), strict=True
+        ):
+            assert line == expected
+            assert "skipping" not in line
 
 
 def test_cluster_metadata(fixture_4_3_1: KafkaFixture, kafka_tools: KafkaTools) -> None:

@@ -1,13 +1,19 @@
-"""`odradek.consume` with its place in Kafka: it reads a broker's own folder, and the group is the broker's."""
+"""`odradek.consume` with its place in Kafka: it reads a broker's own folder or the broker, whose group it is."""
 
 from __future__ import annotations
 
 import gc
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 
 import odradek
 from odradek.errors import CommitConflictError
@@ -25,9 +31,9 @@ def _collected() -> Iterator[None]:
 
 
 def test_the_group_of_a_reader_of_a_brokers_folder(
-    kafka_broker: BrokerFactory, kafka_tools: KafkaTools, writable_log_dir: Path, fixture_4_3_1: KafkaFixture
+    any_broker: BrokerFactory, kafka_tools: KafkaTools, writable_log_dir: Path, fixture_4_3_1: KafkaFixture
 ) -> None:
-    broker = kafka_broker(writable_log_dir)
+    broker = any_broker(writable_log_dir)
     address = f"kafka://{broker.bootstrap_servers}/embedded"
 
     def consumer() -> odradek.Consumer:
@@ -82,3 +88,109 @@ def test_the_group_of_a_reader_of_a_brokers_folder(
 
 def placed(consumed: odradek.ConsumedRecord) -> tuple[odradek.TopicPartition, odradek.Record]:
     return consumed.topic_partition, consumed.record
+
+
+def test_the_records_of_a_broker_and_their_group(
+    any_broker: BrokerFactory, kafka_tools: KafkaTools, writable_log_dir: Path, fixture_4_3_1: KafkaFixture
+) -> None:
+    """What consumers were given, with transactions; and a group that Kafka shows, and its consumers go on with."""
+    broker = any_broker(writable_log_dir)
+    address = f"kafka://{broker.bootstrap_servers}"
+    topics = ["keyed", "compacted", "transactional", "truncated-head", "v2-*"]
+    for isolation in ("read_uncommitted", "read_committed"):
+        seen: dict[str, list[odradek.Record]] = {}
+        with odradek.consume(
+            address, topics, group=isolation, auto_offset_reset="earliest", isolation=isolation, follow=False
+        ) as consumer:
+            for placed_record in consumer:
+                seen.setdefault(str(placed_record.topic_partition), []).append(placed_record.record)
+        expected = {str(name): fixture_4_3_1.records(str(name), isolation) for name in consumer.assignment}
+        assert seen == {name: records for name, records in expected.items() if records}
+        rows = kafka_tools.consumer_group_describe(broker.bootstrap_servers, isolation)
+        lags = {f"{row['TOPIC']}-{row['PARTITION']}": row["LAG"] for row in rows}
+        assert lags == {str(name): "0" for name in consumer.assignment}
+
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all")
+    for number in range(10):
+        producer.send("keyed", value=b"%d" % number, partition=1).get(30)
+    producer.close()
+    with odradek.consume(address, "keyed", group="read_committed", follow=False) as consumer:
+        assert [record.value for _, _, record in consumer.poll(max_records=4)] == [b"0", b"1", b"2", b"3"]
+    kafkas = KafkaConsumer(
+        "keyed",
+        bootstrap_servers=broker.bootstrap_servers,
+        group_id="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    left: list[bytes] = []
+    while len(left) < 6:
+        for records in kafkas.poll(timeout_ms=1000, max_records=3).values():
+            left += [record.value for record in records]
+            if len(left) <= 3:
+                kafkas.commit()
+    kafkas.close()
+    assert left == [b"4", b"5", b"6", b"7", b"8", b"9"]
+    with odradek.consume(address, "keyed", group="read_committed", follow=False) as consumer:
+        assert [record.value for _, _, record in consumer] == [b"7", b"8", b"9"]
+
+
+_CONSUMER = """
+import json, signal, sys
+import odradek
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+given = []
+consumer = odradek.consume(sys.argv[1], "t", group="g", auto_offset_reset="earliest", auto_commit_interval_ms=20)
+try:
+    with consumer:
+        print("ready", flush=True)
+        for topic, partition, record in consumer:
+            given.append([partition, record.offset])
+except KeyboardInterrupt:
+    pass
+committed = [[name.partition, position.offset] for name, position in consumer.committed.items()]
+print(json.dumps([given, committed]))
+"""
+
+
+def test_ctrl_c_at_any_moment(any_broker: BrokerFactory, kafka_tools: KafkaTools) -> None:
+    """Each consumer goes on exactly where the one before it had committed, and that is what it was done with."""
+    broker = any_broker()
+    kafka_tools.topics(broker.bootstrap_servers, "--create", "--topic", "t", "--partitions", "2").check()
+    stop = threading.Event()
+
+    def produce() -> None:
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all")
+        while not stop.is_set():
+            for _ in range(20):
+                producer.send("t", value=b"x" * 100)
+            producer.flush()
+        producer.close()
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    places, total = {0: 0, 1: 0}, 0
+    try:
+        for turn in range(6):
+            command = [sys.executable, "-W", "ignore", "-c", _CONSUMER, f"kafka://{broker.bootstrap_servers}"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+                # Not a wait for something: the moment of the interrupt.
+                time.sleep(0.05 + turn * 0.31)
+                process.send_signal(signal.SIGINT)
+                given, committed = json.loads(process.communicate(timeout=60)[0])
+            assert process.returncode == 0
+            total += len(given)
+            for partition, place in places.items():
+                offsets = [offset for number, offset in given if number == partition]
+                assert offsets == list(range(place, place + len(offsets)))
+                now = dict(committed).get(partition, place)
+                # The last record of all may be one that the interrupt came in the middle of.
+                assert place + len(offsets) - 1 <= now <= place + len(offsets)
+                places[partition] = now
+    finally:
+        stop.set()
+        thread.join()
+    assert total

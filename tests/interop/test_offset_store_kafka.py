@@ -16,6 +16,7 @@ from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.offsets.store import Position, open_store
 from odradek.storage.names import TopicPartition
 from odradek.testing.offset_store_suite import EVENTS_0, EVENTS_1, OffsetStoreSuite
+from peers.fixtures import BROKERS, broker_of
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 from peers.process import free_port, wait_for
@@ -30,10 +31,12 @@ def _collected() -> Iterator[None]:
     gc.collect()
 
 
-@pytest.fixture(scope="module")
-def server(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+@pytest.fixture(scope="module", params=BROKERS)
+def server(
+    request: pytest.FixtureRequest, kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaBroker]:
     """One for all: the tests use groups of their own."""
-    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("kafka") / "log-dir") as server:
+    with broker_of(request.param, kafka_tools, tmp_path_factory.mktemp("kafka") / "log-dir") as server:
         yield server
 
 

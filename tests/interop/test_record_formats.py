@@ -195,43 +195,24 @@ def test_kafka_s_own_consumer(kafka_tools: KafkaTools, served: tuple[KafkaBroker
 
 def test_librdkafka(served: tuple[KafkaBroker, list[Record]]) -> None:
     confluent = pytest.importorskip("confluent_kafka")
+    from peers.librdkafka import read_to_end
+
     broker, records = served
-    consumer = confluent.Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "formats",
-            "isolation.level": "read_uncommitted",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "check.crcs": True,
-        }
-    )
+    names = {confluent.TIMESTAMP_CREATE_TIME: "CreateTime", confluent.TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
     found = []
-    try:
-        consumer.assign([confluent.TopicPartition(TOPIC, 0, 0)])
-        while True:
-            message = consumer.poll(30)
-            assert message is not None, "nothing came within 30 seconds"
-            if message.error() is not None:
-                assert message.error().code() == confluent.KafkaError._PARTITION_EOF, message.error()
-                break
-            kind, timestamp = message.timestamp()
-            names = {
-                confluent.TIMESTAMP_CREATE_TIME: "CreateTime",
-                confluent.TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime",
-            }
-            found.append(
-                Record(
-                    message.key(),
-                    message.value(),
-                    message.headers() or (),
-                    timestamp if timestamp > 0 else None,
-                    message.offset(),
-                    names.get(kind),
-                )
+    for message in read_to_end(broker.bootstrap_servers, [(TOPIC, 0)], "read_uncommitted", **{"check.crcs": True}):
+        kind, timestamp = message.timestamp()
+        headers: Any = message.headers() or ()
+        found.append(
+            Record(
+                message.key(),
+                message.value(),
+                headers,
+                timestamp if timestamp > 0 else None,
+                message.offset(),
+                names.get(kind),
             )
-    finally:
-        consumer.close()
+        )
     assert [_without_type(record) for record in found] == [_without_type(record) for record in records]
 
 

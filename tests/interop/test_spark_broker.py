@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import gc
-from contextlib import closing
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 import odradek
 from odradek.errors import BrokerUnavailableError, OptionError
 from odradek.records.builder import build_batch
+from odradek.spark.open_transactions import OpenTransaction
 from odradek.spark.options import SourceOptions
-from odradek.spark.ranges import DataLossError
+from odradek.spark.ranges import DataLossError, check_places
 from odradek.spark.source import SourceReader
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, source_schema
@@ -44,8 +46,8 @@ def decoded(text: str | None) -> bytes | None:
 
 
 @pytest.fixture
-def broker(kafka_broker: BrokerFactory, writable_log_dir: Path) -> KafkaBroker:
-    return kafka_broker(writable_log_dir)
+def broker(any_broker: BrokerFactory, writable_log_dir: Path) -> KafkaBroker:
+    return any_broker(writable_log_dir)
 
 
 def test_reads_a_broker_as_its_consumers_do(broker: KafkaBroker, fixture_4_3_1: KafkaFixture) -> None:
@@ -108,11 +110,37 @@ def test_reads_a_broker_as_its_consumers_do(broker: KafkaBroker, fixture_4_3_1: 
         arrow_schema(source_schema(include_headers=False)),
     )
     start = stream.initialOffset()
-    assert start == {"keyed": {"0": 0, "1": 0, "2": 0}}
+    assert {number: start["keyed"][number] for number in "012"} == {"0": 0, "1": 0, "2": 0}
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
-    assert end == {"keyed": {str(n): fixture_4_3_1.consumed[f"keyed-{n}"]["highWatermark"] for n in range(3)}}
-    assert len(stream.partitions(start, end)) == 3
+    ends = {str(n): fixture_4_3_1.consumed[f"keyed-{n}"]["highWatermark"] for n in range(3)}
+    assert {number: end["keyed"][number] for number in "012"} == ends
+    assert end["keyed"]["topic_id"] == start["keyed"]["topic_id"]
+    assert set(end["keyed"]["leader_epochs"]) == set("012")
+    read = [row for split in stream.partitions(start, end) for batch in stream.read(split) for row in batch.to_pylist()]
+    assert {str(n): sum(row["partition"] == n for row in read) for n in range(3)} == {
+        str(n): len(fixture_4_3_1.consumed[f"keyed-{n}"]["records"]) for n in range(3)
+    }
     stream.stop()
+
+
+def test_leader_epochs_are_a_brokers(broker: KafkaBroker) -> None:
+    name = TopicPartition("keyed", 0)
+    options = SourceOptions.parse({"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "keyed"})
+    with closing(open_topics(options)) as topics:
+        bounds = topics.bounds([name])[name]
+        assert bounds.leader_epoch is not None
+        for epoch in (bounds.leader_epoch, 0):
+            assert topics.epoch_ends({name: epoch})[name] <= bounds.end_offset
+        assert topics.epoch_ends({name: bounds.leader_epoch}) == {name: bounds.end_offset}
+        assert topics.epoch_ends({name: bounds.leader_epoch + 1}) == {}
+        place = {name: replace(bounds.position(bounds.end_offset), leader_epoch=0)}
+        cut = topics.epoch_ends({name: 0})[name] < bounds.end_offset
+        with pytest.raises(DataLossError, match="grown since") if cut else nullcontext():
+            check_places(topics, {name: bounds}, place, fail_on_data_loss=True)
+        broker.kill()
+        broker.start()
+        # The same records, under another epoch perhaps: nothing is lost.
+        check_places(topics, topics.bounds([name]), {name: bounds.position(bounds.end_offset)}, fail_on_data_loss=True)
 
 
 def test_times_in_an_open_transaction_are_a_folders_too(kafka_broker: BrokerFactory, tmp_path: Path) -> None:
@@ -130,6 +158,7 @@ def test_times_in_an_open_transaction_are_a_folders_too(kafka_broker: BrokerFact
             options = SourceOptions.parse({**place, "subscribe": "t", "isolation.level": isolation})
             with closing(open_topics(options)) as topics:
                 assert [topics.offsets_for_times({name: time})[name] for time in (1000, 2000)] == found
+                assert topics.open_transactions([name]) == [OpenTransaction(name, 1, 1, 2000)]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")

@@ -14,6 +14,7 @@ from peers.jars import PeerMissingError
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
+from peers.odradek_broker import OdradekBroker
 from peers.process import Server
 from peers.redis import RedisServer
 from peers.zookeeper import ZooKeeperServer
@@ -39,24 +40,47 @@ def kafka_tools() -> Iterator[KafkaTools]:
         yield tools
 
 
-@pytest.fixture(scope="module")
+BROKERS = ["kafka", "odradek"]
+
+
+def broker_of(kind: str, tools: KafkaTools, log_dir: Path, config: dict[str, str] | None = None, **others: Any) -> Any:
+    """Returns a broker of Apache Kafka or of ours, of which tests use the same."""
+    return KafkaBroker(tools, log_dir, config, **others) if kind == "kafka" else OdradekBroker(log_dir, config)
+
+
+@pytest.fixture(scope="module", params=BROKERS)
 def fixture_broker(
-    kafka_tools: KafkaTools, fixture_4_3_1: KafkaFixture, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkaBroker]:
-    """Apache Kafka on a copy of the 4.3.1 log directory, one for all tests of a module."""
+    request: pytest.FixtureRequest,
+    kafka_tools: KafkaTools,
+    fixture_4_3_1: KafkaFixture,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    """Apache Kafka, then ours, on a copy of the 4.3.1 log directory, one for all tests of a module."""
     log_dir = Path(shutil.copytree(fixture_4_3_1.log_dir, tmp_path_factory.mktemp("broker") / "log-dir"))
-    with KafkaBroker(kafka_tools, log_dir) as broker:
+    with broker_of(request.param, kafka_tools, log_dir) as broker:
         yield broker
+
+
+@pytest.fixture(params=BROKERS)
+def any_broker(request: pytest.FixtureRequest, kafka_tools: KafkaTools, tmp_path: Path) -> Iterator[BrokerFactory]:
+    """Starts brokers of Apache Kafka, then of ours: `any_broker(log_dir=None, config=None)`; they end with the test."""
+    with _factory(request.param, kafka_tools, tmp_path) as start:
+        yield start
 
 
 @pytest.fixture
 def kafka_broker(kafka_tools: KafkaTools, tmp_path: Path) -> Iterator[BrokerFactory]:
     """Starts brokers: `kafka_broker(log_dir=None, config=None, **others)`, as `KafkaBroker`; they end with the test."""
-    brokers: list[KafkaBroker] = []
+    with _factory("kafka", kafka_tools, tmp_path) as start:
+        yield start
 
-    def start(log_dir: Path | None = None, config: dict[str, str] | None = None, **others: Any) -> KafkaBroker:
-        folder = log_dir or tmp_path / f"kafka-{len(brokers)}"
-        broker = KafkaBroker(kafka_tools, folder, config, **others)
+
+@contextmanager
+def _factory(kind: str, tools: KafkaTools, tmp_path: Path) -> Iterator[BrokerFactory]:
+    brokers: list[Server] = []
+
+    def start(log_dir: Path | None = None, config: dict[str, str] | None = None, **others: Any) -> Any:
+        broker = broker_of(kind, tools, log_dir or tmp_path / f"{kind}-{len(brokers)}", config, **others)
         brokers.append(broker)
         return broker.start()
 

@@ -53,19 +53,19 @@ def classpath(project: str) -> str:
     """
     require("java", "javac", "mvn")
     definition = PROJECTS / f"{project}.xml"
-    folder = cache_root() / f"{project}-{_digest([definition])}"
-    with _locked(cache_root() / f"{project}.lock"):
+    folder = cache_root() / f"{project}-{digest([definition])}"
+    with locked(cache_root() / f"{project}.lock"):
         if not folder.exists():
-            _into(folder, lambda target: _copy_dependencies(definition, target))
+            into(folder, lambda target: _copy_dependencies(definition, target))
         jars = [str(jar) for jar in sorted(folder.glob("*.jar"))]
         sources = sorted((SOURCES / project).glob("*.java")) + sorted(SOURCES.glob("*.java"))
-        classes = folder / f"classes-{_digest(sources)}"
+        classes = folder / f"classes-{digest(sources)}"
         if not classes.exists():
-            _into(classes, lambda target: _compile(sources, jars, target))
+            into(classes, lambda target: _compile(sources, jars, target))
     return os.pathsep.join([str(classes), *jars])
 
 
-def _digest(files: list[Path]) -> str:
+def digest(files: list[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -73,7 +73,7 @@ def _digest(files: list[Path]) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Keeps parallel test processes from resolving the same jars at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
@@ -81,7 +81,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _into(folder: Path, fill: Callable[[Path], None]) -> None:
+def into(folder: Path, fill: Callable[[Path], None]) -> None:
     """Fills a temporary folder and renames it, so that `folder` is complete whenever it exists."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.") as temporary:
         target = Path(temporary) / "content"

@@ -12,7 +12,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from peers.kafka_tools import KafkaTools, java_properties
+from peers.java_properties import read_properties, write_properties
+from peers.kafka_tools import KafkaTools
 from peers.process import Server, free_port
 
 CLUSTER_ID = "T2RyYWRla0ludGVyb3BUZQ"
@@ -70,7 +71,7 @@ class KafkaBroker(Server):
     def node_id(self) -> int:
         """The id that the folder names, 1 if it names none."""
         meta = self.log_dir / "meta.properties"
-        return int(java_properties(meta.read_text(encoding="utf-8")).get("node.id", "1")) if meta.exists() else 1
+        return int(read_properties(meta.read_text(encoding="utf-8")).get("node.id", "1")) if meta.exists() else 1
 
     def default_config(self) -> dict[str, str]:
         """Kafka's defaults, but for one small node that keeps what it is given."""
@@ -110,9 +111,7 @@ class KafkaBroker(Server):
         self.side.mkdir(parents=True, exist_ok=True)
         for path in (self.log_dir, *self.more_log_dirs):
             path.mkdir(parents=True, exist_ok=True)
-        properties = self.side / "server.properties"
-        text = "".join(f"{name}={value}\n" for name, value in self.config.items())
-        properties.write_text(text.replace("\\", "\\\\"), encoding="utf-8")
+        properties = write_properties(self.side / "server.properties", self.config)
         if not (self.log_dir / "meta.properties").exists():
             self.tools.format_log_dir(properties, CLUSTER_ID)
 

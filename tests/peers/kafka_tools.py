@@ -88,6 +88,10 @@ class KafkaTools:
                 self._end_host()
                 kind = TimeoutError if isinstance(error, TimeoutError) else RuntimeError
                 raise kind(f"{' '.join(words)}: {error}") from error
+            except BaseException:
+                # Interrupted, as by the time-out of a test: the next tool must not be given the rest of the answer.
+                self._end_host()
+                raise
         # What a terminal would show, byte for byte: no newline is translated and nothing is refused.
         text = [part.decode("utf-8", "surrogateescape") for part in (stdout, stderr)]
         return ToolResult(tuple(words), text[0], text[1], code)
@@ -203,9 +207,3 @@ class KafkaTools:
         """Runs StorageTool format on the folders that `server_properties` names."""
         arguments: list[str | Path] = ["format", "--cluster-id", cluster_id, "--config", server_properties, *flags]
         self.run("kafka.tools.StorageTool", *arguments).check()
-
-
-def java_properties(text: str) -> dict[str, str]:
-    """Reads the lines `name=value` of a Java properties file; comments are left out."""
-    lines = (line.strip() for line in text.splitlines())
-    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))

@@ -19,16 +19,26 @@ TAIL_LINES = 40
 
 
 def free_port() -> int:
-    """Returns a loopback port that nobody listens on, below those that the kernel gives to outgoing connections.
+    """Returns a loopback port that is the caller's as long as this process lives, also while its server is down.
 
-    A client that keeps connecting to a port of the kernel's own range while its server is down ends up connected to
-    itself one day, and the server cannot have its port back.
+    A socket that is bound but does not listen keeps it: nobody else is given the port, but a server that sets
+    `SO_REUSEADDR`, as all of ours do, may listen on it.
+
+    It lies below the ports that the kernel gives to outgoing connections: a client that keeps connecting to one of
+    those while its server is down ends up connected to itself one day, and the server cannot have its port back.
     """
     while True:
         port = random.randint(15_000, 30_000)
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
+        keeper = socket.socket()
+        try:
+            keeper.bind(("127.0.0.1", port))
+        except OSError:
+            keeper.close()
+            continue
+        # Only now: set before, it would let two processes keep one port.
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.detach()
+        return port
 
 
 def wait_for(condition: Callable[[], T | None], timeout_s: float, what: str, interval_s: float = 0.05) -> T:

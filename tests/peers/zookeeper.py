@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 from peers.jars import classpath
+from peers.java_properties import write_properties
 from peers.process import Server, free_port
 
 
@@ -39,8 +40,7 @@ class ZooKeeperServer(Server):
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "ruok,srvr",
         } | self.config
-        text = "".join(f"{name}={value}\n" for name, value in options.items())
-        (self.folder / "zoo.cfg").write_text(text, encoding="utf-8")
+        write_properties(self.folder / "zoo.cfg", options)
 
     def command(self) -> list[str]:
         """Returns the command line."""

@@ -56,9 +56,9 @@ def test_topic_that_does_not_exist(spark: SparkSession, fixture_broker: KafkaBro
 
 
 def test_broker_killed_and_started_again_while_a_task_reads(
-    spark: SparkSession, kafka_broker: BrokerFactory, writable_log_dir: Path, tmp_path: Path
+    spark: SparkSession, any_broker: BrokerFactory, writable_log_dir: Path, tmp_path: Path
 ) -> None:
-    broker = kafka_broker(writable_log_dir)
+    broker = any_broker(writable_log_dir)
     begun, restarted = tmp_path / "begun", tmp_path / "restarted"
 
     # Runs in a worker, which does not have the modules of the tests.

@@ -35,8 +35,8 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.fixture
-def broker(kafka_broker: BrokerFactory, writable_log_dir: Path) -> KafkaBroker:
-    return kafka_broker(writable_log_dir)
+def broker(any_broker: BrokerFactory, writable_log_dir: Path) -> KafkaBroker:
+    return any_broker(writable_log_dir)
 
 
 def create_topic(tools: KafkaTools, broker: KafkaBroker, topic: str, partitions: int, *configs: str) -> None:
@@ -115,7 +115,7 @@ def test_forwards_every_record_once(
     client = BrokerClient(BrokerSettings.parse({"bootstrap.servers": broker.bootstrap_servers}))
     zombie = Transaction(client, "forward-copy-keyed-0", "copy", Codec.NONE)
     zombie.begin()
-    zombie.send(0, pa.record_batch({"value": pa.array([b"undead"])}))
+    zombie.send(TopicPartition("copy", 0), pa.record_batch({"value": pa.array([b"undead"])}))
     assert Pipeline(job(tmp_path, broker, max_offsets_per_batch=444), spark).run() >= 2
     with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
         zombie.commit(CommittedPosition(9999))
@@ -210,6 +210,34 @@ def test_forwards_records_of_any_size(
         assert not different, f"records {different[:5]} of partition {partition}"
 
 
+def test_a_record_of_10_mb_is_forwarded_where_both_sides_allow_it(
+    spark: SparkSession, any_broker: BrokerFactory, kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    largest, rng, now_ms = 12 << 20, random.Random(10), round(time.time() * 1000)
+    sizes = [10, 10 << 20, 900_000, 10 << 20, 0]
+    records = [odradek.Record(b"%d" % n, rng.randbytes(size), (), now_ms + n) for n, size in enumerate(sizes)]
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("big", config={"max.message.bytes": str(largest)})
+        logs["big", 0].append(records)
+    broker = any_broker(tmp_path / "data", {"message.max.bytes": str(largest)})
+    source = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "big"}
+    sinks = []
+    for codec in ("none", "zstd"):
+        # The topic has the broker's limit.
+        create_topic(kafka_tools, broker, f"big-{codec}", 1)
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        sinks.append(TopicSinkSpec(f"big-{codec}", servers, compression=codec))
+    # Two sinks: Spark keeps what both of them read.
+    assert Pipeline(job(tmp_path, broker, source=source, sinks=tuple(sinks)), spark).run() == 1
+    for codec in ("none", "zstd"):
+        found = committed(broker, f"big-{codec}")[0]
+        assert [(key, len(value)) for key, value, _, _ in found] == [(b"%d" % n, size) for n, size in enumerate(sizes)]
+        assert all(one[1] == record.value for one, record in zip(found, records, strict=True)), "values differ"
+        # What Kafka's tools show of the group that holds the position.
+        (row,) = kafka_tools.consumer_group_describe(broker.bootstrap_servers, f"forward-big-{codec}-big-0")
+        assert (row["TOPIC"], row["LAG"]) == (f"big-{codec}", "0")
+
+
 def test_columns_that_only_have_the_name_of_the_sources_are_refused(
     spark: SparkSession, broker: KafkaBroker, kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:
@@ -257,3 +285,132 @@ def test_what_is_forwarded_already_is_asked_about(
     with pytest.raises(SinkError, match="another topic of that name"):
         run("skip")
     assert run("replay") == [*once * 2, b"new"]
+
+
+def test_columns_say_where_each_record_goes(
+    spark: SparkSession, broker: KafkaBroker, kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    """All external topics to their internal ones by one sink, also after a crash before the end was stored."""
+    log_dir = tmp_path / "source"
+    with odradek.open(log_dir) as logs:
+        logs.create_topic("tea", partitions=2)
+        logs.create_topic("coffee")
+        for name, count in (("tea-0", 90), ("tea-1", 5), ("coffee-0", 60)):
+            topic, number = name.split("-")
+            logs[topic, int(number)].append([odradek.Record(b"k", b"%s %d" % (name.encode(), n)) for n in range(count)])
+    create_topic(kafka_tools, broker, "internal.tea", 2)
+    create_topic(kafka_tools, broker, "internal.coffee", 3)
+    routed = Transform(
+        "routed",
+        "SELECT topic, partition, offset, key, value, concat('internal.', topic) AS target, "
+        "IF(topic = 'coffee', offset % 3, NULL) AS target_partition FROM records",
+    )
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+
+    def sink(view: str = "routed", **changes: Any) -> TopicSinkSpec:
+        return TopicSinkSpec(None, servers, view, topic_column="target", partition_column="target_partition", **changes)
+
+    def run(spec: TopicSinkSpec, *more: Transform, **changes: Any) -> int:
+        source = {"path": str(log_dir), "subscribe": "tea,coffee"}
+        work = job(tmp_path, broker, source=source, transforms=(routed, *more), sinks=(spec,), **changes)
+        return Pipeline(work, spark).run()
+
+    def values(topic: str) -> dict[int, list[bytes]]:
+        return {number: [value for _, value, _, _ in rows] for number, rows in committed(broker, topic).items()}
+
+    assert run(sink(), max_offsets_per_batch=70) == 3
+    (tmp_path / "offsets.json").unlink()
+    assert run(sink(on_held="skip"), max_offsets_per_batch=100) == 2
+    assert values("internal.tea") == {
+        0: [b"tea-0 %d" % n for n in range(90)],
+        1: [b"tea-1 %d" % n for n in range(5)],
+    }
+    assert values("internal.coffee") == {rest: [b"coffee-0 %d" % n for n in range(rest, 60, 3)] for rest in range(3)}
+
+    # Where there is no such topic, or no such partition, on_invalid decides.
+    lost = Transform(
+        "lost",
+        "SELECT topic, partition, offset, value, CASE WHEN topic = 'tea' THEN target WHEN offset = 7 THEN 'no topic' "
+        "WHEN offset <> 8 THEN target END AS target, IF(topic = 'tea' AND offset = 4, 9, 0) AS target_partition "
+        "FROM routed",
+    )
+    store = {"offset_store": (tmp_path / "lost.json").as_uri(), "name": "lost"}
+    told = r"topics by target of .* does not take the record at offset 7 of coffee-0: there is no topic no topic"
+    with pytest.raises(SinkError, match=told):
+        run(sink("lost"), lost, **store)
+    source = {"path": str(log_dir), "subscribe": "tea,coffee"}
+    skipping = job(
+        tmp_path, broker, source=source, transforms=(routed, lost), sinks=(sink("lost", on_invalid="skip"),), **store
+    )
+    reports: list[Any] = []
+    Pipeline(skipping, spark).run(reports.append)
+    # Two of coffee-0, one of tea-0 and one of tea-1.
+    assert [report.refused for report in reports] == [4]
+    assert sum(len(rows) for topic in ("internal.tea", "internal.coffee") for rows in values(topic).values()) == 306
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("partition_by", ["source", "key"])
+def test_what_a_target_does_not_take_is_an_error_or_put_aside(
+    spark: SparkSession, broker: KafkaBroker, kafka_tools: KafkaTools, tmp_path: Path, partition_by: str
+) -> None:
+    settings = (
+        "cleanup.policy=compact",
+        "max.message.bytes=20000",
+        f"message.timestamp.before.max.ms={DAY_MS}",
+        "min.cleanable.dirty.ratio=1",
+    )
+    for topic in ("strict", "strict-skip", "strict-letters"):
+        create_topic(kafka_tools, broker, topic, 2, *settings)
+    create_topic(kafka_tools, broker, "letters", 1, f"max.message.bytes={LARGEST}")
+    now_ms = round(time.time() * 1000)
+    records = [odradek.Record(b"key-%d" % n, b"%04d" % n * 100, (), now_ms + n) for n in range(300)]
+    wrong = {
+        70: odradek.Record(None, records[70].value, (), now_ms),
+        71: odradek.Record(b"large", bytes(30_000), (), now_ms),
+        200: odradek.Record(b"old", b"old", (), now_ms - 2 * DAY_MS),
+    }
+    with odradek.open(tmp_path / "source") as logs:
+        logs.create_topic("t")
+        for number in range(0, 300, 100):
+            logs["t", 0].append([wrong.get(n, record) for n, record in enumerate(records)][number : number + 100])
+    source = {"path": str(tmp_path / "source"), "subscribe": "t", "includeHeaders": "true"}
+
+    def run(topic: str, **changes: Any) -> list[Any]:
+        sink = TopicSinkSpec(
+            topic, {"bootstrap.servers": broker.bootstrap_servers}, partition_by=partition_by, **changes
+        )
+        reports: list[Any] = []
+        store = (tmp_path / f"{topic}.json").as_uri()
+        Pipeline(job(tmp_path, broker, source=source, sinks=(sink,), offset_store=store), spark).run(reports.append)
+        return reports
+
+    def values(topic: str) -> list[bytes]:
+        return sorted(value for rows in committed(broker, topic).values() for _, value, _, _ in rows)
+
+    # What was before the record is there, once, however often it is tried again.
+    for _ in range(2):
+        with pytest.raises(SinkError, match=r"topic strict .* offset 70 of t-0: .*is forwarded.*on_invalid") as error:
+            run("strict")
+    assert "key" in str(error.value)
+    assert values("strict") == [record.value for record in records[:70]]
+    valid = [record.value for number, record in enumerate(records) if number not in wrong]
+    assert [report.refused for report in run("strict-skip", on_invalid="skip")] == [3]
+    assert values("strict-skip") == valid
+    letters = {"on_invalid": "dead-letter", "dead_letter_topic": "letters"}
+    assert [report.refused for report in run("strict-letters", **letters)] == [3]
+    assert values("strict-letters") == valid
+    found = {
+        int(dict(headers)["__odradek.errors.offset"]): (key, value, round(when.timestamp() * 1000), dict(headers))
+        for key, value, headers, when in committed(broker, "letters")[0]
+    }
+    assert {offset: row[:3] for offset, row in found.items()} == {
+        offset: (record.key, record.value, record.timestamp) for offset, record in wrong.items()
+    }
+    assert found[71][3]["__odradek.errors.topic"] == b"t"
+    assert found[71][3]["__odradek.errors.partition"] == b"0"
+    assert b"max.message.bytes" in found[71][3]["__odradek.errors.message"]
+    assert b"message.timestamp.before.max.ms" in found[200][3]["__odradek.errors.message"]
+    assert b"key" in found[70][3]["__odradek.errors.message"]

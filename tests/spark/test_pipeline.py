@@ -1,22 +1,26 @@
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from rich.console import Console
 
 from odradek.errors import CommitConflictError, SinkError
 from odradek.offsets.store import Position, open_store
 from odradek.records import scan_batches
 from odradek.spark.pipeline import BatchReport, Job, JobError, Pipeline
-from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
+from odradek.spark.pipeline.job import ConsoleSinkSpec, ParquetSinkSpec, Transform
 from odradek.spark.pipeline.merging import compact
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
 from odradek.spark.ranges import DataLossError, LossCause
@@ -86,6 +90,106 @@ def test_reads_only_what_was_added(spark: SparkSession, fixture_4_3_1: KafkaFixt
     assert Pipeline(work, spark).run(reports.append) == 1
     assert [part.start_offset for part in reports[0].ranges] == [border]
     assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "v2-none-0")
+
+
+def test_a_folder_without_its_state_goes_on_after_a_batch_that_left_no_rows(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    segments = sorted((fixture_4_3_1.log_dir / "v2-none-0").glob("*.log"))
+    log_dir = tmp_path / "log-dir"
+    (log_dir / "v2-none-0").mkdir(parents=True)
+    borders = [int(segment.stem) for segment in segments]
+    work = job(
+        tmp_path,
+        log_dir,
+        source={"path": str(log_dir), "subscribe": "v2-none"},
+        transforms=(Transform("some", f"SELECT * FROM records WHERE offset < {borders[1]} OR offset >= {borders[3]}"),),
+        sinks=(ParquetSinkSpec(tmp_path / "out", "some"),),
+    )
+    for number, segment in enumerate(segments[:4]):
+        shutil.copy(segment, log_dir / "v2-none-0")
+        assert Pipeline(work, spark).run() == 1
+        if number == 2:
+            shutil.rmtree(tmp_path / "out" / "_odradek")
+    end = borders[4] if len(borders) > 4 else 1 << 62
+    wanted = Counter({row: 1 for row in consumed(fixture_4_3_1, "v2-none-0") if row[2] < borders[1]})
+    wanted.update(row for row in consumed(fixture_4_3_1, "v2-none-0") if borders[3] <= row[2] < end)
+    assert stored(tmp_path / "out") == wanted
+
+
+def test_a_view_of_several_sinks_is_computed_once(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "seen").mkdir()
+    seen = str(tmp_path / "seen")
+
+    def noted(text: bytes) -> bytes:
+        with tempfile.NamedTemporaryFile(dir=seen, delete=False):
+            return text
+
+    spark.udf.register("noted", noted, "binary")
+    out = io.StringIO()
+    work = job(
+        tmp_path,
+        fixture_4_3_1.log_dir,
+        transforms=(Transform("some", "SELECT *, noted(value) AS again FROM records WHERE offset < 50"),),
+        sinks=(
+            ParquetSinkSpec(tmp_path / "one", "some"),
+            ParquetSinkSpec(tmp_path / "other", "some"),
+            ConsoleSinkSpec("SELECT count(offset) AS n, max(again) FROM some"),
+        ),
+    )
+    assert Pipeline(work, spark, console=Console(file=out)).run() == 1
+    wanted = Counter(row for row in consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2").elements() if row[2] < 50)
+    assert stored(tmp_path / "one") == stored(tmp_path / "other") == wanted
+    assert str(wanted.total()) in out.getvalue()
+    assert len(list((tmp_path / "seen").iterdir())) == wanted.total()
+    assert not spark._jsparkSession.sharedState().cacheManager().numCachedEntries()
+    # A file is named after its records, as if nothing were kept.
+    assert {path.name[:7] for path in (tmp_path / "one").glob("*.parquet")} == {"keyed-0", "keyed-1", "keyed-2"}
+
+
+def test_running_totals_are_merged_exactly_once(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    totals = ParquetSinkSpec(
+        tmp_path / "out",
+        "counts",
+        name="totals",
+        merge="SELECT part, sum(count) AS count, max(last) AS last FROM totals GROUP BY part",
+        on_held="skip",
+    )
+    counted = job(
+        tmp_path,
+        fixture_4_3_1.log_dir,
+        transforms=(
+            Transform(
+                "counts",
+                "SELECT partition AS part, count(*) AS count, max(offset) AS last FROM records GROUP BY partition",
+            ),
+        ),
+        sinks=(totals,),
+        max_offsets_per_batch=500,
+    )
+
+    def held() -> list[tuple[int, int, int]]:
+        rows = pq.read_table(tmp_path / "out").to_pylist()
+        return sorted((row["part"], row["count"], row["last"]) for row in rows)
+
+    records = [fixture_4_3_1.consumed[f"keyed-{partition}"]["records"] for partition in range(3)]
+    wanted = [(number, len(part), part[-1]["offset"]) for number, part in enumerate(records)]
+    assert Pipeline(counted, spark).run() == 3
+    assert held() == wanted
+    # As after a crash, and also where the pipeline's own notes are gone.
+    for lost in ("offsets.json", "out/_odradek/commit.json"):
+        (tmp_path / lost).unlink()
+        (tmp_path / "offsets.json").unlink(missing_ok=True)
+        Pipeline(counted, spark).run()
+        assert held() == wanted
+    wrong = replace(counted, sinks=(replace(totals, path=tmp_path / "other", merge="SELECT part FROM totals"),))
+    (tmp_path / "offsets.json").unlink()
+    with pytest.raises(SinkError, match="merge gives the columns part, and the view counts has part, count, last"):
+        Pipeline(wrong, spark).run()
 
 
 def test_batches_are_bounded(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:

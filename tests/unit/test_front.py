@@ -228,6 +228,7 @@ FRONT: Any = odradek
     [
         (lambda logs: logs.create_topic("u", partitions="3"), TypeError, r"partitions must be an int, not '3' \(str\)"),
         (lambda logs: logs.create_topic("u", partitions=0), odradek.InvalidPartitionsError, "0 partitions"),
+        (lambda logs: logs.create_topic("u", partitions=-1), odradek.InvalidPartitionsError, "-1 partitions"),
         (lambda logs: logs.create_topic(5), TypeError, r"name must be a str, not 5 \(int\)"),
         (lambda logs: logs.create_topic(b"t"), TypeError, r"name must be a str, not b't' \(bytes\)"),
         (lambda logs: logs.create_topic(""), odradek.InvalidTopicError, "empty"),

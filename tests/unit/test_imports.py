@@ -46,8 +46,62 @@ def test_the_core_imports_nothing_slow_or_optional(statement: str) -> None:
 
 def test_opening_a_folder_takes_no_consumer_and_no_offset_store() -> None:
     found = imported("import odradek; odradek.open")
-    assert "odradek.storage.log.writable_log" in found
+    assert "odradek.storage.directory.writable_log_directory" in found
     assert not found & {"odradek.consumer", "odradek.offsets", "odradek.columnar", "odradek.inspection", "odradek.cli"}
+
+
+def test_opening_a_folder_imports_nothing_of_its_logs() -> None:
+    found = imported("import odradek; odradek.open")
+    assert not found & {
+        "odradek.storage.log.log",
+        "odradek.storage.segment.segment",
+        "odradek.storage.cleaning.cleaner",
+    }
+
+
+SERVE = """
+import socket, tempfile
+from odradek.broker.protocol import encode_request
+from odradek.broker.running import BrokerThread
+with tempfile.TemporaryDirectory() as folder:
+    with BrokerThread(folder, {"listeners": "PLAINTEXT://127.0.0.1:0"}) as running:
+        with socket.create_connection((running.endpoint().host, running.endpoint().port)) as client:
+            for key in (18, 3):
+                client.sendall(encode_request(key, 0, 1, None, {"topics": []}))
+                assert client.recv(1 << 16)
+"""
+
+
+def test_a_broker_imports_what_it_works_with_when_it_is_needed() -> None:
+    found = imported(f"exec({SERVE!r})")
+    assert {"odradek.broker.api.k18_api_versions", "odradek.broker.api.k03_metadata"} <= found
+    assert not found & {
+        "odradek.broker.api.k00_produce",
+        "odradek.broker.groups.coordinator",
+        "odradek.broker.partitions",
+        "odradek.broker.sasl",
+        "odradek.broker.transactions.coordinator",
+        "odradek.storage.log.writable_log",
+        "cryptography",
+        "prometheus_client",
+        "pyarrow",
+    }
+
+
+def test_the_program_of_a_broker_imports_no_hypothesis() -> None:
+    # kio would, and it is installed here.
+    found = imported("from odradek.cli.kio_import import import_kio; import_kio(); import kio.schema.errors")
+    assert "hypothesis" not in found
+
+
+@pytest.mark.parametrize("command", ["dump", "serve", "stat", "tail", "topics", "verify"])
+def test_a_command_imports_nothing_slow_before_it_runs(command: str) -> None:
+    found = imported(f"import odradek.cli.app; import odradek.cli.{command}")
+    assert not found & (OPTIONAL | {"cryptography", "kio", "numpy", "prometheus_client", "pygments", "rich.console"})
+
+
+def test_a_pipeline_of_folders_needs_no_client_of_brokers() -> None:
+    assert "kafka" not in imported("import odradek.spark.pipeline.driver, odradek.spark.pipeline.folder_topic")
 
 
 @pytest.mark.parametrize("name", odradek.__all__)

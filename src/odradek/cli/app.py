@@ -14,7 +14,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,21 +24,43 @@ from odradek.cli.streams import OutputError, ReaderGoneError, drop_output, flush
 from odradek.errors import FormatError, OdradekError, TimestampWarning
 
 COMMANDS = {
+    "backup": "Copy a log directory while a broker goes on writing it.",
+    "conformance": "Check that a broker answers as Apache Kafka does.",
     "dump": "Show what the files of a log hold.",
+    "explain": "Say where the record of an offset lies, and who is given it.",
+    "export": "Write records into Parquet, Arrow, JSON lines or CSV.",
+    "grep": "Find records by a pattern or a condition.",
+    "groups": "List, describe and delete groups: members, offsets, lag.",
+    "import": "Write what was exported, or JSON lines, into a folder or a broker.",
     "offsets": "Show and set where readers keep their place.",
-    "pipeline": "Check and run Spark pipelines over topics.",
+    "pipeline": "Check, run and watch Spark pipelines over topics.",
+    "produce": "Append records from stdin to a topic.",
+    "replay": "Write the records of a folder or a broker into another.",
+    "restore": "Write a backup into a new log directory.",
     "salvage": "Write what is sound in a damaged log into a new one.",
+    "serve": "Run a broker over a log directory.",
     "sql": "Query the topics of a log directory in SQL.",
-    "topics": "List the partitions of a log directory.",
+    "stat": "Say how much there is in logs, of what kind, and when it was written.",
+    "tail": "Show the last records of each partition, and those that come.",
+    "topics": "List, describe, create, alter and delete topics.",
     "verify": "Verify the files of a log.",
 }
 """The commands and their lines in `odradek --help`; the module of that name in this package defines `command`."""
 
+_MODULES = {"import": "import_"}
+"""The modules of commands whose names are words of Python."""
+
 EXTRAS = {
+    "cryptography": "broker",
     "duckdb": "sql",
+    "fastavro": "avro",
+    "google": "protobuf",
     "kafka": "kafka",
     "kazoo": "zookeeper",
+    "kio": "broker",
+    "matplotlib": "plot",
     "pandas": "spark",
+    "prometheus_client": "broker",
     "py4j": "spark",
     "pyarrow": "arrow",
     "pyspark": "spark",
@@ -92,7 +113,8 @@ def printable(text: str) -> str:
 def describe(error: BaseException) -> str:
     """Return what went wrong as one line."""
     if isinstance(error, OSError) and error.strerror:
-        name = error.filename if isinstance(error.filename, str) else None
+        # Who opens a `Path` by `io.FileIO` is told of that object.
+        name = str(error.filename) if isinstance(error.filename, str | os.PathLike) else None
         if isinstance(error, FileNotFoundError) and name is None:
             # So the system answers who asks for a working directory that is gone.
             name = "the working directory"
@@ -117,7 +139,7 @@ class Application(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"odradek.cli.{cmd_name}")
+        module = importlib.import_module(f"odradek.cli.{_MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = module.command
         return command
 
@@ -127,6 +149,8 @@ class Application(click.Group):
         """Find the command that is named; a misspelt one is an error that names the nearest."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches  # takes 10 ms, needed only for a mistake
+
             near = get_close_matches(name, COMMANDS, n=1)
             ctx.fail(f"No such command {name!r}.{f' Did you mean {near[0]!r}?' if near else ''}")
         return super().resolve_command(ctx, args)
@@ -217,6 +241,10 @@ class Application(click.Group):
             return ExitCode.USAGE
         except BrokenPipeError as error:
             raise ReaderGoneError from error
+        except UnicodeError as error:
+            # Bytes of an argument that are no UTF-8: a path may have them, a name or a pattern not.
+            report(f"{error.object[:100]!r} is not UTF-8" if isinstance(error, UnicodeEncodeError) else str(error))
+            return ExitCode.USAGE
         except FormatError as error:
             report(describe(error))
             return ExitCode.FINDINGS
@@ -229,7 +257,7 @@ class Application(click.Group):
 @click.group(cls=Application, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="odradek", prog_name="odradek", message="%(prog)s %(version)s")
 def main() -> None:
-    """Odradek reads, verifies and repairs the log directories of Apache Kafka, without a broker.
+    """Odradek reads, verifies, repairs and serves the log directories of Apache Kafka.
 
     Exit codes: 0 clean, 1 findings (damage, gaps), 2 usage, 3 input or output, 130 interrupted.
 

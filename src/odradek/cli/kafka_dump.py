@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, BinaryIO
+from typing import Any
 
 from typing_extensions import Buffer
 
@@ -27,6 +27,7 @@ from odradek.inspection.entry_listing import read_producer_snapshot, read_transa
 from odradek.inspection.log_files import FileKind, LogFile
 from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
 from odradek.messages.coordinators.group_records import group_record_json
+from odradek.messages.coordinators.listed_records import share_record_json
 from odradek.messages.coordinators.transaction_records import transaction_record_json
 from odradek.messages.metadata.control_records import control_record_json
 from odradek.messages.metadata.metadata_records import metadata_record_json
@@ -34,14 +35,16 @@ from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.batch import records_section
 from odradek.records.compression import Codec, Decompressor
 from odradek.records.control import ControlRecordType, parse_control_key, parse_end_transaction_marker
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
+from odradek.records.kernels.lines import LineFormatter
+from odradek.records.scan import Status
 from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.formats.time_index import TimeIndex
 from odradek.storage.formats.transaction_index import parse_transaction_index
-from odradek.storage.names import parse_raft_snapshot_file
+from odradek.storage.names import BOOTSTRAP_CHECKPOINT, parse_raft_snapshot_file
 from odradek.storage.regular_files import file_size
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
+_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
@@ -51,15 +54,25 @@ class Decoder(Enum):
     OFFSETS = "offsets"
     TRANSACTIONS = "transactions"
     CLUSTER_METADATA = "cluster metadata"
+    SHARE_STATE = "share group state"
 
     @classmethod
-    def of(cls, *, offsets: bool, transactions: bool, cluster_metadata: bool) -> Decoder | None:
+    def of(cls, *, offsets: bool, transactions: bool, cluster_metadata: bool, share_state: bool) -> Decoder | None:
         """Return the decoder that the command line asks for; of several, the first in the order of Kafka's tool."""
         if offsets:
             return cls.OFFSETS
         if transactions:
             return cls.TRANSACTIONS
-        return cls.CLUSTER_METADATA if cluster_metadata else None
+        if cluster_metadata:
+            return cls.CLUSTER_METADATA
+        return cls.SHARE_STATE if share_state else None
+
+
+_COORDINATORS = {
+    Decoder.OFFSETS: group_record_json,
+    Decoder.TRANSACTIONS: transaction_record_json,
+    Decoder.SHARE_STATE: share_record_json,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +84,23 @@ class KafkaDumpOptions:
     skip_metadata: bool = False
     decoder: Decoder | None = None
 
+    def formatter(self) -> LineFormatter | None:
+        """Return what prints plain batches; None if records have to be decoded."""
+        if self.decoder is not None:
+            return None
+        return LineFormatter(
+            "kafka", b"", is_deep=self.deep, prints_data=self.print_data, skips_metadata=self.skip_metadata
+        )
+
 
 def java_text(data: bytes) -> str:
     """Decode UTF-8 as Java does, with U+FFFD for malformed bytes."""
     # Java replaces an encoded surrogate by one U+FFFD, Python by up to three.
     return _SURROGATE.sub("\ufffd".encode(), data).decode("utf-8", "replace")
+
+
+def _line(text: str) -> bytes:
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 def optional_long(value: int | None) -> str:
@@ -91,16 +116,14 @@ class KafkaDump:
     """Prints files as Kafka's tool does.
 
     Args:
-        out: The stream to print to.
         options: The tool's options.
         report: Called with each damage.
     """
 
-    def __init__(self, out: BinaryIO, options: KafkaDumpOptions, report: Callable[[Damage], None]) -> None:
-        self._out = out
+    def __init__(self, options: KafkaDumpOptions, report: Callable[[Damage], None]) -> None:
         self._options = options
         self._report = report
-        self._printers: dict[FileKind, Callable[[LogFile], None]] = {
+        self._printers: dict[FileKind, Callable[[LogFile], Iterator[Buffer]]] = {
             FileKind.RECORDS: self._records,
             FileKind.OFFSET_INDEX: self._offset_index,
             FileKind.TIME_INDEX: self._time_index,
@@ -108,40 +131,37 @@ class KafkaDump:
             FileKind.PRODUCER_SNAPSHOT: self._producer_snapshot,
         }
 
-    def file(self, file: LogFile) -> None:
-        """Print one file; files that Kafka's tool does not know are left out."""
+    def file(self, file: LogFile) -> Iterator[Buffer]:
+        """Yield what is printed of one file; files that Kafka's tool does not know are left out."""
         if file.kind not in self._printers:
             return
         # The printers open any file of such a name: check first that it is a regular one.
         file_size(file.path)
-        self._line(f"Dumping {file.path}")
-        self._printers[file.kind](file)
+        yield _line(f"Dumping {file.path}")
+        yield from self._printers[file.kind](file)
 
-    def _line(self, text: str) -> None:
-        self._out.write(text.encode("utf-8", "replace") + b"\n")
-
-    def _offset_index(self, file: LogFile) -> None:
+    def _offset_index(self, file: LogFile) -> Iterator[Buffer]:
         index = OffsetIndex(file.path, file.base_offset)
         if not index.count:
-            self._line(f"{file.path} is empty.")
+            yield _line(f"{file.path} is empty.")
         for entry in index.entries():
-            self._line(f"offset: {entry.offset} position: {entry.position}")
+            yield _line(f"offset: {entry.offset} position: {entry.position}")
         index.close()
 
-    def _time_index(self, file: LogFile) -> None:
+    def _time_index(self, file: LogFile) -> Iterator[Buffer]:
         index = TimeIndex(file.path, file.base_offset)
         for entry in index.entries():
-            self._line(f"timestamp: {entry.timestamp} offset: {entry.offset}")
+            yield _line(f"timestamp: {entry.timestamp} offset: {entry.offset}")
         index.close()
 
-    def _transaction_index(self, file: LogFile) -> None:
+    def _transaction_index(self, file: LogFile) -> Iterator[Buffer]:
         for entry in parse_transaction_index(read_transaction_index(file), path=file.path):
-            self._line(
+            yield _line(
                 f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
                 f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
             )
 
-    def _producer_snapshot(self, file: LogFile) -> None:
+    def _producer_snapshot(self, file: LogFile) -> Iterator[Buffer]:
         for entry in read_producer_snapshot(file):
             first = entry.current_transaction_first_offset
             text = (
@@ -156,16 +176,16 @@ class KafkaDump:
                     f"lastSequence: {entry.last_sequence} lastOffset: {entry.last_offset} "
                     f"offsetDelta: {entry.offset_delta} timestamp: {entry.last_timestamp}"
                 )
-            self._line(text)
+            yield _line(text)
 
-    def _records(self, file: LogFile) -> None:
+    def _records(self, file: LogFile) -> Iterator[Buffer]:
         snapshot = parse_raft_snapshot_file(file.path.name)
         if file.path.name == BOOTSTRAP_CHECKPOINT:
-            self._line("KRaft bootstrap snapshot")
+            yield _line("KRaft bootstrap snapshot")
         elif snapshot is not None:
-            self._line(f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}")
+            yield _line(f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}")
         else:
-            self._line(f"Log starting offset: {file.base_offset}")
+            yield _line(f"Log starting offset: {file.base_offset}")
         with mapped(file.path) as data:
             trailing = 0
 
@@ -175,19 +195,32 @@ class KafkaDump:
                     trailing = damage.size_bytes
                 self._report(damage)
 
-            for header in BatchReader(file.path, data, damaged, keep_bad_checksums=True):
-                self._line(
-                    _batch_line(
-                        header,
-                        is_valid=next(iter(scan_batches(data, header.position, header.end_position)), None) is not None,
-                    )
-                )
-                if self._options.deep:
-                    self._batch_records(file, data, header)
+            formatter = self._options.formatter()
+            for table, is_valid in BatchReader(file.path, data, damaged, keep_bad_checksums=True).tables():
+                index = 0
+                while index < len(table):
+                    status: int = Status.BAD_RECORD
+                    if formatter is not None and is_valid:
+                        status, index = formatter.format(table, index, data)
+                        if formatter.is_full:
+                            yield formatter.take()
+                    if status == Status.BAD_RECORD:
+                        if formatter is not None:
+                            yield formatter.take()  # what comes before this batch
+                        yield from self._batch(file, data, table.header(index), is_valid=is_valid)
+                        index += 1
+                    elif status == Status.OK:
+                        break
+            if formatter is not None:
+                yield formatter.take()
             if trailing:
-                self._line(f"Found {trailing} invalid bytes at the end of {file.path.name}")
+                yield _line(f"Found {trailing} invalid bytes at the end of {file.path.name}")
 
-    def _batch_records(self, file: LogFile, data: Buffer, header: BatchHeader) -> None:
+    def _batch(self, file: LogFile, data: Buffer, header: BatchHeader, *, is_valid: bool) -> Iterator[bytes]:
+        """Yield the lines of a batch that the kernel leaves to us."""
+        yield _line(_batch_line(header, is_valid=is_valid))
+        if not self._options.deep:
+            return
         try:
             records = read_records(data, header, check_crc=False)
             details = list(_record_details(data, header, records))
@@ -210,7 +243,7 @@ class KafkaDump:
                     parts.append(f"key: {key}")
                 if payload is not None:
                     parts.append(f"payload: {payload}")
-            self._line(f"| {' '.join(parts)}" if parts else "")
+            yield _line(f"| {' '.join(parts)}" if parts else "")
 
     def _decode(self, record: Record) -> tuple[str | None, str | None]:
         if self._options.decoder is None:
@@ -221,9 +254,8 @@ class KafkaDump:
                 return None, _json(metadata_record_json(record.value))
             except FormatError as error:
                 return None, f"Error at {record.offset}, skipping. {error.reason}"
-        decode = group_record_json if self._options.decoder is Decoder.OFFSETS else transaction_record_json
         try:
-            key_json, value_json = decode(record.key, record.value)
+            key_json, value_json = _COORDINATORS[self._options.decoder](record.key, record.value)
             return _json(key_json), "<DELETE>" if value_json is None else _json(value_json)
         except UnknownCoordinatorRecordError as error:
             return f"Unknown record type {error.type} at offset {record.offset}, skipping.", None
@@ -232,7 +264,13 @@ class KafkaDump:
 
 
 def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    # Jackson writes the digits of an escape as capitals: \u001F.
+    return _ESCAPE.sub(lambda escape: escape[0] if escape[1] is None else f"\\u{escape[1].upper()}", text)
+
+
+def _name(name: str) -> str:
+    return name if name.isascii() else java_text(name.encode("utf-8", "surrogateescape"))
 
 
 def _size(data: bytes | None) -> int:
@@ -251,7 +289,7 @@ def _record_details(data: Buffer, header: BatchHeader, records: list[Record]) ->
             sequence = -1
             if header.base_sequence >= 0 and record.offset is not None:
                 sequence = (header.base_sequence + (record.offset - header.base_offset)) & 0x7FFF_FFFF
-            yield f" sequence: {sequence} headerKeys: [{','.join(name for name, _ in record.headers)}]"
+            yield f" sequence: {sequence} headerKeys: [{','.join(_name(name) for name, _ in record.headers)}]"
         return
     section: Buffer = data
     inner = [header]

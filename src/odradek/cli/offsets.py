@@ -1,4 +1,4 @@
-"""`odradek offsets`: shows and sets positions in any offset store."""
+"""`odradek offsets`: shows, sets and removes positions in any offset store."""
 
 from __future__ import annotations
 
@@ -10,14 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.cli.options import FORMAT, Existing
-from odradek.cli.record_json import to_json
+from odradek.cli.app import report
+from odradek.cli.options import FORMAT, Existing, Timestamp
+from odradek.cli.progress import progress
+from odradek.cli.sources import SourceType, show_table
+from odradek.inspection.record_json import to_json
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason
 
 if TYPE_CHECKING:
-    from odradek.offsets.store import Position
+    from odradek.offsets.resets import Reset, ResetTarget
+    from odradek.offsets.store import OffsetStore, Position
 
 _COLUMNS = ("topic", "partition", "offset", "leader_epoch", "topic_id", "batch")
+
+
+class _Partition(click.ParamType[Any]):
+    """`TOPIC-PARTITION`."""
+
+    name = "TOPIC-PARTITION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a partition."""
+        match = re.fullmatch(r"(.+)-([0-9]{1,10})", value, re.ASCII)
+        if match is None:
+            self.fail(f"{value!r} must have the form events-0", param, ctx)
+        return TopicPartition(match[1], int(match[2]))
 
 
 class _Place(click.ParamType[Any]):
@@ -38,10 +55,10 @@ class _Place(click.ParamType[Any]):
 
 @click.group()
 def command() -> None:
-    """Show and set where readers keep their place.
+    """Show, set and remove where readers keep their place.
 
-    ADDRESS is the address of a store: file:///path/offsets.json, kafka://host:port/group, zookeeper://host:port/group
-    or redis://host:port/db?group=name.
+    ADDRESS is the address of a store: file:///path/offsets.json, folder:///path/of/logs?group=name (a log
+    directory), kafka://host:port/group, zookeeper://host:port/group or redis://host:port/db?group=name.
 
     Example: odradek offsets show file:offsets.json
     """
@@ -60,28 +77,176 @@ def show(address: str, form: str) -> None:
 
 @command.command("set", short_help="Set positions, forwards or back.")
 @click.argument("address")
-@click.argument("places", metavar="TOPIC-PARTITION=OFFSET...", nargs=-1, required=True, type=_Place())
+@click.argument("places", metavar="[TOPIC-PARTITION=OFFSET...]", nargs=-1, type=_Place())
+@click.option("--to-earliest", is_flag=True, help="To the log start offset.")
+@click.option("--to-latest", is_flag=True, help="To the log end offset.")
+@click.option("--to-offset", metavar="N", type=click.IntRange(0), help="To this offset.")
+@click.option("--to-time", type=Timestamp(), help="To the first record at or after a time, or to the end.")
+@click.option("--shift", metavar="N", type=int, help="By so many offsets: on, or back if it is negative.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; without it, all that have a position.")
+@click.option("--partition", "partitions", metavar="N", multiple=True, type=click.IntRange(0), help="Only this one.")
+@click.option("--source", metavar="SOURCE", type=SourceType(), help="Where the topics are, if ADDRESS does not say so.")
+@click.option("--dry-run", is_flag=True, help="Show how positions would change, and change none.")
+@click.option("--force", is_flag=True, help="In a folder, remove the members that the group had at its broker's end.")
 @FORMAT
-def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], form: str) -> None:
-    """Set positions at ADDRESS, forwards or back, and list the positions it then has.
+def set_positions(
+    address: str,
+    places: tuple[tuple[TopicPartition, int], ...],
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_time: int | None,
+    shift: int | None,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    source: str | None,
+    dry_run: bool,
+    force: bool,
+    form: str,
+) -> None:
+    """Set positions at ADDRESS, forwards or back, and list what has become of them.
 
-    A position is the next offset to read: events-0=1200. A running reader of the store gets a conflict at its next
-    commit, so stop it first. The other partitions keep their positions.
+    A position is the next offset to read: events-0=1200, or where one of the options leads to. Those are relative to
+    what SOURCE holds, a log directory or a broker, and no position is set outside of that; a store in a broker or in a
+    log directory is its own SOURCE. The other partitions keep their positions. A running reader of the store gets a
+    conflict at its next commit, so stop it first; a group of a broker that has members is refused.
 
-    Example: odradek offsets set file:offsets.json events-0=1200 events-1=900
+    Example: odradek offsets set kafka://localhost:9092/words --shift -100 --topic events --dry-run
     """
-    from odradek.offsets.store import Position, open_store
+    from odradek.offsets import resets
 
     if len(dict(places)) < len(places):
         raise click.UsageError("a partition is named twice")
-    with open_store(address) as store:
+    given: list[resets.ResetTarget] = []
+    if places:
+        given.append(resets.ToPlaces(dict(places)))
+    if to_earliest:
+        given.append(resets.ToEarliest())
+    if to_latest:
+        given.append(resets.ToLatest())
+    if to_offset is not None:
+        given.append(resets.ToOffset(to_offset))
+    if to_time is not None:
+        given.append(resets.ToTime(to_time))
+    if shift is not None:
+        given.append(resets.Shift(shift))
+    if len(given) != 1:
+        raise click.UsageError("give either TOPIC-PARTITION=OFFSET, or one of the options that say where to")
+    if places and (topics or partitions):
+        raise click.UsageError("--topic and --partition are for the options that say where to")
+    if places and source is None and not dry_run:
+        with progress("offsets"), _open(address, force) as store:
+            stored = store.load()
+            changed = {name: _moved(stored.get(name), offset) for name, offset in dict(places).items()}
+            committed = store.commit(changed, expected=stored)
+        _print(committed, form)
+        return
+    _reset(address, given[0], dict(places), topics, partitions, source, dry_run, force, form)
+
+
+def _open(address: str, force: bool) -> OffsetStore:
+    """Open a store; with `force` that of a log directory, which then takes positions of a group with members."""
+    from odradek.offsets.folder import FolderOffsetStore
+    from odradek.offsets.store import open_store
+
+    store = open_store(address)
+    if force:
+        if not isinstance(store, FolderOffsetStore):
+            store.close()
+            raise click.UsageError("--force is for a log directory: folder:///path?group=name")
+        store.force = True
+    return store
+
+
+def _moved(position: Position | None, offset: int) -> Position:
+    from odradek.offsets.store import Position
+
+    # The topic stays the same; no batch is known to end at the new offset.
+    return Position(offset) if position is None else replace(position, offset=offset, leader_epoch=None, batch=None)
+
+
+def _reset(
+    address: str,
+    to: ResetTarget,
+    places: Mapping[TopicPartition, int],
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    source: str | None,
+    dry_run: bool,
+    force: bool,
+    form: str,
+) -> None:
+    from odradek.errors import OffsetStoreError
+    from odradek.offsets.resets import plan_resets
+    from odradek.offsets.store import source_of
+    from odradek.sources.source import open_source
+
+    at = source or source_of(address)
+    if at is None:
+        raise click.UsageError(f"{address} does not say where the topics are: name it with --source")
+    with progress("offsets"), _open(address, force) as store, open_source(at) as records:
         stored = store.load()
-        changed = {
-            # The topic stays the same; no batch is known to end at the new offset.
-            name: replace(stored.get(name, Position(offset)), offset=offset, leader_epoch=None, batch=None)
-            for name, offset in places
-        }
-        _print(store.commit(changed, expected=stored), form)
+        if places:
+            names = list(places)
+        elif topics:
+            names = records.choose(topics, partitions or None)
+        else:
+            names = [name for name in stored if not partitions or name.partition in partitions]
+        if not names:
+            raise OffsetStoreError(f"{store.address} has no such position: name topics with --topic")
+        planned = plan_resets(records, stored, names, to)
+        if not dry_run:
+            changed = {name: _moved(stored.get(name), reset.after) for name, reset in planned.items()}
+            store.commit(changed, expected=stored)
+    for name, reset in planned.items():
+        if reset.wanted != reset.after:
+            edge = "before the log start" if reset.wanted < reset.after else "beyond the log end"
+            report(f"{name}: {reset.wanted} is {edge} offset, {reset.after}")
+    _print_resets(planned, form)
+
+
+def _print_resets(planned: Mapping[TopicPartition, Reset], form: str) -> None:
+    if form == "jsonl":
+        for name, reset in planned.items():
+            fields = {"topic": name.topic, "partition": name.partition, "before": reset.before, "after": reset.after}
+            click.echo(to_json(fields))
+        return
+    lines: list[tuple[str, ...]] = [("TOPIC", "PARTITION", "BEFORE", "AFTER", "LOG_START", "LOG_END")]
+    for name, reset in planned.items():
+        before = "-" if reset.before is None else str(reset.before)
+        lines.append((name.topic, str(name.partition), before, str(reset.after), *map(str, reset.bounds)))
+    show_table(lines)
+
+
+@command.command(short_help="Remove positions.")
+@click.argument("address")
+@click.argument("partitions", metavar="[TOPIC-PARTITION...]", nargs=-1, type=_Partition())
+@click.option("--topic", "topics", multiple=True, help="All positions of this topic.")
+@click.option("--all", "everything", is_flag=True, help="All positions.")
+@FORMAT
+def delete(
+    address: str, partitions: tuple[TopicPartition, ...], topics: tuple[str, ...], everything: bool, form: str
+) -> None:
+    """Remove positions at ADDRESS, and list those that are left.
+
+    A reader then starts in these partitions as if it had never read them, as after a topic was deleted and created
+    again. A running reader of the store gets a conflict at its next commit, so stop it first.
+
+    Example: odradek offsets delete redis://localhost:6379/0?group=words --topic events
+    """
+    from odradek.errors import OffsetStoreError
+    from odradek.offsets.store import open_store
+
+    if everything == bool(partitions or topics):
+        raise click.UsageError("give either --all, or TOPIC-PARTITION and --topic")
+    with progress("offsets"), open_store(address) as store:
+        stored = store.load()
+        gone = [name for name in stored if everything or name in partitions or name.topic in topics]
+        missing = {str(name) for name in partitions if name not in stored}
+        missing.update(topic for topic in topics if not any(name.topic == topic for name in stored))
+        if missing:
+            raise OffsetStoreError(f"{store.address} has no position of {', '.join(sorted(missing))}")
+        _print(store.delete(gone, expected=stored) if gone else stored, form)
 
 
 @command.command(short_help="Copy positions from one store to another.")
@@ -91,6 +256,8 @@ def set_positions(address: str, places: tuple[tuple[TopicPartition, int], ...], 
 @FORMAT
 def copy(source: str, target: str, overwrite: bool, form: str) -> None:
     """Copy the positions at FROM to the store at TO, and list the positions it then has.
+
+    FROM may also be a key of Redis that holds ranges of offsets: redis://host:port/db?list=KEY.
 
     Example: odradek offsets copy file:offsets.json kafka://localhost:9092/words
     """
@@ -133,7 +300,12 @@ def _read(address: str) -> Mapping[TopicPartition, Position]:
 
     if Path(address).is_dir():
         return read_checkpoint(Path(address))
-    with open_store(address) as store:
+    if "list=" in address:
+        from odradek.offsets.redis_ranges import is_list_of_ranges, read_ranges
+
+        if is_list_of_ranges(address):
+            return read_ranges(address)
+    with progress("offsets"), open_store(address) as store:
         return store.load()
 
 
@@ -141,12 +313,13 @@ def _store(positions: Mapping[TopicPartition, Position], address: str, overwrite
     from odradek.errors import OffsetStoreError
     from odradek.offsets.store import open_store
 
-    with open_store(address) as store:
+    with progress("offsets"), open_store(address) as store:
         stored = store.load()
         held = sorted(stored.keys() & positions.keys())
         if held and not overwrite:
             raise OffsetStoreError(f"{store.address} has a position of {held[0]} already (--overwrite replaces it)")
-        _print(store.commit(positions, expected=stored), form)
+        committed = store.commit(positions, expected=stored)
+    _print(committed, form)
 
 
 def _print(positions: Mapping[TopicPartition, Position], form: str) -> None:

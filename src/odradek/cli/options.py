@@ -31,6 +31,22 @@ class NonEmptyPath(click.Path):
 PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=NonEmptyPath(readable=False))
 
 
+COMMAND_CONFIG = click.option(
+    "--command-config",
+    "command_config",
+    type=NonEmptyPath(path_type=Path),
+    help="A file of settings for kafka://, as Kafka's tools take it (security.protocol, sasl.jaas.config, ...).",
+)
+
+
+COMPRESSION = click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    help="How batches are compressed.",
+)
+
+
 class Existing(NonEmptyPath):
     """A file or a folder that exists. If it does not, that is an OSError (exit code 3), not a usage error.
 

@@ -1,31 +1,28 @@
-"""`odradek pipeline`: checks and runs Spark pipelines, from topics through SQL to sinks, exactly once."""
+"""`odradek pipeline`: checks, runs and watches Spark pipelines, from topics through SQL to sinks, exactly once."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 
 from odradek.cli.app import ExitCode, describe, fail, printable, report
 from odradek.cli.options import FORMAT, Existing
-from odradek.cli.record_json import to_json
-from odradek.errors import FormatError
-
-if TYPE_CHECKING:
-    from odradek.spark.pipeline import BatchReport
+from odradek.cli.progress import progress
+from odradek.errors import FormatError, JobError, OdradekError
+from odradek.inspection.record_json import to_json
 
 FOLLOW_INTERVAL_MS = 1000
+_JAVA_TRACE = "spark.sql.pyspark.jvmStacktrace.enabled"
 
 
 @click.group()
 def command() -> None:
-    """Check and run Spark pipelines over topics.
+    """Check, run and watch Spark pipelines over topics.
 
     Example: odradek pipeline check examples/wordcount.toml
     """
@@ -63,10 +60,11 @@ def check(file: Path, form: str) -> int:
 @command.command()
 @click.argument("file", type=Existing(folder=False))
 @click.option(
-    "--follow", type=click.IntRange(min=1), metavar="SECONDS", help="Continue for this long after the first batch."
+    "--follow", type=click.IntRange(min=1), metavar="SECONDS", help="Continue for this long after what is there now."
 )
+@click.option("--debug", is_flag=True, help="Print Spark's own trace of an error, too.")
 @FORMAT
-def run(file: Path, follow: int | None, form: str) -> None:
+def run(file: Path, follow: int | None, debug: bool, form: str) -> None:
     """Run the job that FILE describes.
 
     Without a trigger interval in FILE the job ends when it has read what is there now; with --follow it continues with
@@ -76,18 +74,22 @@ def run(file: Path, follow: int | None, form: str) -> None:
     """
     from odradek.cli.pipeline_report import RunReport
     from odradek.spark.pipeline import Job
+    from odradek.spark.pipeline.job import located, read_job
 
     job = Job.read(file)
+    text = read_job(file)
     if follow is not None:
         job = replace(job, trigger_interval_ms=job.trigger_interval_ms or FOLLOW_INTERVAL_MS)
+    if debug:
+        job = replace(job, spark_conf={_JAVA_TRACE: "true", **job.spark_conf})
     report = RunReport(job.name, jsonl=form == "jsonl")
     report.step("loading Spark ...")
     with report:
         from odradek.spark.pipeline import Pipeline
+        from odradek.spark.pipeline.session import silence_error_log
 
+        silence_error_log()
         pipeline = Pipeline(job, on_step=report.step, console=report.sink_console)
-        end = threading.Timer(follow or 0, pipeline.stop)
-        end.daemon = True
 
         def stop(number: int, frame: FrameType | None) -> None:
             pipeline.stop()
@@ -98,16 +100,36 @@ def run(file: Path, follow: int | None, form: str) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
 
-        def on_batch(batch: BatchReport) -> None:
-            report.batch(batch)
-            if follow is not None and batch.number == 1:
-                end.start()
-
         try:
-            pipeline.run(on_batch)
-        finally:
-            end.cancel()
+            pipeline.run(report.batch, follow_s=follow)
+        except OdradekError as error:
+            if debug:
+                report.trace(error)
+            if isinstance(error, JobError) and error.key is not None:
+                raise located(file, text, error) from error
+            raise
     report.end(job, pipeline.positions)
+
+
+@command.command()
+@click.argument("file", type=Existing(folder=False))
+@FORMAT
+def status(file: Path, form: str) -> int:
+    """Show how far the job that FILE describes is, whether it runs or not: positions, lag, last batch, last error.
+
+    The offset store and the source are asked; no Spark is started. The exit code is 1 if the last run ended with an
+    error, if the source does not answer, or if the next batch cannot be read.
+
+    Example: odradek pipeline status examples/wordcount.toml
+    """
+    from odradek.cli.pipeline_report import show_status
+    from odradek.spark.pipeline import Job
+    from odradek.spark.pipeline.status import job_status
+
+    with progress("status"):
+        found = job_status(Job.read(file))
+    show_status(found, jsonl=form == "jsonl")
+    return ExitCode.CLEAN if found.is_well else ExitCode.FINDINGS
 
 
 @command.command(short_help="Merge the small Parquet files of a job.")

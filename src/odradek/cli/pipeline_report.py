@@ -1,14 +1,22 @@
-"""The output of `odradek pipeline run`: a line for each batch on stdout, and on a terminal the progress on stderr."""
+"""The output of `odradek pipeline run` and `status`.
+
+`run` prints a line for each batch on stdout, and on a terminal the progress on stderr, in one line that moves:
+
+    orders: batch 7: 12,000 offsets, parquet paid ... 3 s | 41,000 offsets/s | lag orders-0 12,000 | parquet paid 2.1 s
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+import traceback
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
@@ -16,13 +24,30 @@ from rich.text import Text
 
 from odradek.cli.app import printable
 from odradek.cli.progress import is_shown
-from odradek.cli.record_json import to_json
+from odradek.cli.sources import show_table
+from odradek.errors import OdradekError
+from odradek.inspection.record_json import to_json
+from odradek.records.timestamps import iso_text
 from odradek.spark.pipeline.job import Job, ParquetSinkSpec
 from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
     from odradek.offsets.store import Position
     from odradek.spark.pipeline import BatchReport
+    from odradek.spark.pipeline.status import JobStatus
+
+_LAGS_SHOWN = 4
+
+
+_LIBRARY = logging.getLogger("odradek")
+
+
+class _Warnings(logging.Handler):
+    """Prints what the library warns of: settings without effect, and transactions that hold the job back."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a warning on stderr, above the progress if that is shown."""
+        click.echo(printable(record.getMessage()), err=True)
 
 
 class RunReport:
@@ -43,10 +68,11 @@ class RunReport:
         self.sink_console = Console(stderr=True) if jsonl else None
         self._step = ""
         self._since = time.monotonic()
-        self._table: Table | None = None
+        self._last: BatchReport | None = None
         self._batches = 0
         self._spinner = Spinner("dots")
         self._live: Live | None = None
+        self._warnings = _Warnings(logging.WARNING)
         if is_shown():
             self._live = Live(
                 get_renderable=self._moving,
@@ -57,6 +83,7 @@ class RunReport:
             )
 
     def __enter__(self) -> Self:
+        _LIBRARY.addHandler(self._warnings)
         if self._live is not None:
             self._live.start()
         return self
@@ -64,6 +91,7 @@ class RunReport:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+        _LIBRARY.removeHandler(self._warnings)
 
     def step(self, what: str) -> None:
         """Show the next step."""
@@ -80,16 +108,31 @@ class RunReport:
                 {"topic": name.topic, "partition": name.partition, "start_offset": start, "end_offset": end}
                 for name, start, end in batch.ranges
             ]
-            fields = {"batch": batch.number, "offsets": batch.offsets, "seconds": round(batch.seconds, 3)}
-            click.echo(to_json(fields | {"lag": batch.lag, "ranges": ranges}))
+            fields = {
+                "time_ms": time.time_ns() // 1_000_000,
+                "batch": batch.number,
+                "offsets": batch.offsets,
+                "seconds": round(batch.seconds, 3),
+                "lag": batch.lag,
+                "lags": {str(name): lag for name, lag in sorted(batch.lags.items())},
+                "refused": batch.refused,
+                "sinks": [{"sink": sink, "seconds": round(seconds, 3)} for sink, seconds in batch.sink_seconds],
+                "ranges": ranges,
+            }
+            click.echo(to_json(fields))
         else:
             self._console.print(
                 f"batch {batch.number}: {batch.offsets:,} offsets of {_ranges(batch)} in {batch.seconds:.1f} s, "
-                f"{batch.offsets / batch.seconds:,.0f}/s, {batch.lag:,} left",
+                f"{batch.offsets / batch.seconds:,.0f}/s, {batch.lag:,} left"
+                + (f", {batch.refused:,} records refused" if batch.refused else ""),
                 soft_wrap=True,
             )
-        self._table = self._progress(batch)
+        self._last = batch
         self.step("waiting for records ...")
+
+    def trace(self, error: OdradekError) -> None:
+        """Print where an error comes from, and the errors that caused it."""
+        click.echo("".join(traceback.format_exception(error)), err=True)
 
     def end(self, job: Job, positions: Mapping[TopicPartition, Position]) -> None:
         """Print a summary of the run; JSON lines have none, because the batches tell it."""
@@ -108,20 +151,79 @@ class RunReport:
         self._console.print(table)
 
     def _moving(self) -> RenderableType:
-        seconds = time.monotonic() - self._since
-        self._spinner.update(text=Text(f"{self._name}: {self._step} {seconds:.0f} s"))
-        return self._spinner if self._table is None else Group(self._table, self._spinner)
+        # A spinner with a text of its own would wrap it on a narrow terminal.
+        frame = self._spinner.render(time.monotonic())
+        assert isinstance(frame, Text)
+        return Text.assemble(frame, " ", self._line(), no_wrap=True, overflow="ellipsis")
 
-    def _progress(self, batch: BatchReport) -> Table:
-        table = Table(title=f"{self._name}: batch {batch.number} in {batch.seconds:.1f} s")
-        for column in ("partition", "next offset", "lag", "offsets/s"):
-            table.add_column(column, justify="left" if column == "partition" else "right")
-        spans = {part.topic_partition: part.end_offset - part.start_offset for part in batch.ranges}
-        for name, position in sorted(batch.positions.items()):
-            lag = max(0, batch.end_offsets.get(name, position.offset) - position.offset)
-            speed = spans.get(name, 0) / batch.seconds
-            table.add_row(str(name), f"{position.offset:,}", f"{lag:,}", f"{speed:,.0f}")
-        return table
+    def _line(self) -> str:
+        """Return what the job does now, and how fast and how far the last batch was."""
+        seconds = time.monotonic() - self._since
+        parts = [f"{self._name}: {self._step} {seconds:.0f} s"]
+        if (batch := self._last) is not None:
+            parts.append(f"{batch.offsets / batch.seconds:,.0f} offsets/s")
+            lags = sorted(((lag, name) for name, lag in batch.lags.items() if lag), reverse=True)
+            told = ", ".join(f"{name} {lag:,}" for lag, name in lags[:_LAGS_SHOWN])
+            more = f" and {len(lags) - _LAGS_SHOWN} more" if len(lags) > _LAGS_SHOWN else ""
+            parts.append(f"lag {told}{more}" if lags else "no lag")
+            parts += [f"{sink} {sink_seconds:.1f} s" for sink, sink_seconds in batch.sink_seconds]
+        return " | ".join(map(printable, parts))
+
+
+def show_status(status: JobStatus, *, jsonl: bool) -> None:
+    """Print how far a job is.
+
+    Args:
+        status: What to print.
+        jsonl: Whether as one line of JSON, for programs.
+    """
+    note = status.note
+    if jsonl:
+        partitions = [
+            {
+                "topic": part.topic_partition.topic,
+                "partition": part.topic_partition.partition,
+                "offset": part.offset,
+                "end_offset": part.end_offset,
+                "lag": part.lag,
+                "problem": part.problem,
+            }
+            for part in status.partitions
+        ]
+        fields = {
+            "name": status.name,
+            "store": status.store,
+            "lag": status.lag,
+            "batch": None if note.batch is None else asdict(note.batch),
+            "error": None if note.error is None else asdict(note.error),
+            "source_error": status.source_error,
+            "partitions": partitions,
+        }
+        click.echo(to_json(fields))
+        return
+    told = [f"{status.name}: {_count(status.lag)} left, position in {status.store}"]
+    if note.batch is not None:
+        last = note.batch
+        refused = f", {last.refused:,} records refused" if last.refused else ""
+        told.append(f"last batch: {iso_text(last.time_ms)}, {last.offsets:,} offsets in {last.seconds:.1f} s{refused}")
+    if note.error is not None:
+        when = "" if note.has_failed else ", before the last batch"
+        told.append(f"last error: {iso_text(note.error.time_ms)}{when}: {note.error.text}")
+    if status.source_error is not None:
+        told.append(f"the source does not answer: {status.source_error}")
+    told += [part.problem for part in status.partitions if part.problem is not None]
+    for line in told:
+        click.echo(printable(line))
+    rows = []
+    for part in status.partitions:
+        numbers = map(_count, (part.offset, part.end_offset, part.lag))
+        rows.append((part.topic_partition.topic, str(part.topic_partition.partition), *numbers))
+    if rows:
+        show_table([("TOPIC", "PARTITION", "OFFSET", "LOG_END", "LAG"), *rows])
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 def _ranges(batch: BatchReport) -> str:

@@ -13,11 +13,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from odradek.cli.progress_bar import ProgressBar
 
 DELAY_S = 1.0
+
+Unit = Literal["bytes", "records"]
 
 
 def is_shown() -> bool:
@@ -47,48 +50,33 @@ def total_size(paths: Iterable[Path]) -> int:
     return total
 
 
-class _Bar(Progress):
-    """A bar over bytes; it asks how many are done whenever it is drawn."""
-
-    def __init__(self, what: str, total: int, done: Callable[[], int]) -> None:
-        self._done = done
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-            # Other output to this terminal is printed above the bar, and its lines are not wrapped.
-            console=Console(stderr=True, soft_wrap=True),
-            redirect_stdout=sys.stdout.isatty(),
-            transient=True,
-        )
-        self.add_task(what, total=total)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """Draw the bar as far as the work is."""
-        for task in self.task_ids:
-            self.update(task, completed=self._done())
-        return super().get_renderables()
-
-
 @contextmanager
-def progress(what: str, total: Callable[[], int], done: Callable[[], int]) -> Iterator[None]:
+def progress(
+    what: str,
+    total: Callable[[], int] = lambda: 0,
+    done: Callable[[], int] | None = None,
+    unit: Unit = "bytes",
+) -> Iterator[None]:
     """Show the progress of the work in the `with` block, if it takes more than a second and there is a terminal.
 
     Args:
         what: What is done, in one word.
-        total: Returns how many bytes there are; called in another thread, and only if the bar is shown.
-        done: Returns how many of them are done; called in another thread.
+        total: Returns how much there is, 0 if that is not known; called in another thread, only if the bar is shown.
+        done: Returns how much of it is done; called in another thread. None: that is not known.
+        unit: What is counted.
     """
     if not is_shown():
         yield
         return
     lock = threading.Lock()
-    bars: list[_Bar] = []
+    bars: list[ProgressBar] = []
     is_over = False
 
     def start() -> None:
-        bar = _Bar(what, total(), done)
+        # Takes longer to import than a short command runs.
+        from odradek.cli.progress_bar import ProgressBar
+
+        bar = ProgressBar(what, total(), done, unit)
         with lock:
             if not is_over:
                 bars.append(bar)

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, TextIO, TypeAlias
 
 from odradek.cli.app import printable
-from odradek.cli.record_json import json_bytes, quote
+from odradek.inspection.record_json import json_bytes, quote
 
 Row: TypeAlias = tuple[Any, ...]
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,9 +15,13 @@ import click
 
 from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.options import Existing, OffsetRangeType, Timestamp
+from odradek.cli.progress import progress
 from odradek.cli.result_output import WRITERS, Row
+from odradek.cli.streams import whole_file
 from odradek.errors import FormatError, OdradekError
 from odradek.inspection.log_files import locate_log_directory
+from odradek.inspection.selection import DumpSelection
+from odradek.records.isolation import Isolation
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,7 +33,8 @@ _ROWS_AT_ONCE = 2048
 _TEXT = "coalesce(try(decode({name})), {name}::VARCHAR) AS {name}"
 
 
-def _quoted(name: str, mark: str = '"') -> str:
+def quoted(name: str, mark: str = '"') -> str:
+    """Return a name as SQL writes it, or a text with the mark of texts."""
     return mark + name.replace(mark, mark * 2) + mark
 
 
@@ -74,7 +79,7 @@ class Queries:
             self._connection.from_arrow(TopicTable(rows, self._failures.append)).create_view(names[topic])
         self._connection.execute("USE main")
         for topic, name in names.items():
-            text_of_topic, table = _quoted(topic, "'"), _quoted(name)
+            text_of_topic, table = quoted(topic, "'"), quoted(name)
             columns = f"SELECT {text_of_topic} AS topic, *"
             self._connection.execute(f"CREATE VIEW raw.{table} AS {columns} FROM source.{table}")
             self._connection.execute(f"CREATE VIEW {table} AS {columns} REPLACE ({text}) FROM source.{table}")
@@ -87,6 +92,8 @@ class Queries:
     def statements(self, sql: str) -> list[str]:
         """Return the statements of a text, which are to be run next."""
         self._failures.clear()
+        # What is no UTF-8 would be a TypeError of DuckDB.
+        sql.encode()
         return [statement.query.strip() for statement in self._connection.extract_statements(sql)]
 
     def run(self, statement: str) -> tuple[list[str], Iterator[list[Row]]]:
@@ -97,8 +104,8 @@ class Queries:
 
     def copy(self, query: str, path: Path) -> None:
         """Write what a query gives into a Parquet file."""
-        target = str(path).replace("'", "''")
-        self._execute(f"COPY ({query.rstrip(';')}) TO '{target}' (FORMAT parquet)")
+        target = quoted(str(path), "'")
+        self._execute(f"COPY ({query.rstrip(';')}) TO {target} (FORMAT parquet)")
 
     def _execute(self, statement: str) -> None:
         # Of a statement before this one that failed or was interrupted, DuckDB 2 wants to hear that it is over.
@@ -118,7 +125,7 @@ class Queries:
                 raise
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """Return what DuckDB says, without the drawing that points into the query."""
     text, _, _ = str(error).partition("\n\nLINE ")
     return " ".join(text.split())
@@ -170,7 +177,7 @@ def command(
         raise click.UsageError("--format parquet writes into a file: name it with --output")
     directory = Existing(folder=True).convert(query[-1], None, None)
     locate_log_directory(directory)
-    queries = Queries(_topics(directory, isolation, offsets, since, until))
+    queries = Queries(log_tables(directory, isolation, DumpSelection(*(offsets or (None, None)), since, until)))
     if interactive:
         return _prompt(queries, form)
     try:
@@ -181,17 +188,24 @@ def command(
 
 def _told(queries: Queries, error: Exception) -> ExitCode:
     """Say why a statement failed, and return the exit code."""
-    report(_one_line(error) if queries.failure is None else describe(queries.failure))
+    report(one_line(error) if queries.failure is None else describe(queries.failure))
     return ExitCode.FINDINGS if isinstance(queries.failure, FormatError) else ExitCode.INPUT_OUTPUT
 
 
-def _topics(
-    directory: Path,
-    isolation: Any,
-    offsets: tuple[int | None, int | None] | None,
-    since: int | None,
-    until: int | None,
+def log_tables(
+    directory: Path, isolation: Isolation, selection: DumpSelection, topics: Iterable[str] | None = None
 ) -> dict[str, LogDataset]:
+    """Return what the topics of a log directory hold, by their names.
+
+    Args:
+        directory: The log directory.
+        isolation: `read_committed` leaves out aborted and undecided transactions.
+        selection: Which records are wanted.
+        topics: Names or patterns; all if None.
+
+    Raises:
+        UnknownTopicOrPartitionError: A topic that was named does not exist.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -200,7 +214,7 @@ def _topics(
     def moment(timestamp: int) -> pa.Scalar:
         return pa.scalar(timestamp, pa.timestamp("ms", "UTC"))
 
-    start, end = offsets or (None, None)
+    start, end, since, until = selection.start_offset, selection.end_offset, selection.since, selection.until
     narrowed = [
         None if start is None else pc.field("offset") >= start,
         None if end is None else pc.field("offset") < end,
@@ -209,13 +223,10 @@ def _topics(
     ]
     with odradek.open(directory, "r") as logs:
         names = logs.topics()
-    found = {}
-    for topic in names:
-        rows = odradek.dataset(directory, topic, isolation=isolation)
-        for expression in narrowed:
-            rows = rows if expression is None else rows.filter(expression)
-        found[topic] = rows
-    return found
+    rows = odradek.dataset(directory, names if topics is None else topics, isolation=isolation)
+    for expression in narrowed:
+        rows = rows if expression is None else rows.filter(expression)
+    return rows.by_topic()
 
 
 def _run(queries: Queries, sql: str, form: str, output: Path | None) -> int:
@@ -225,20 +236,23 @@ def _run(queries: Queries, sql: str, form: str, output: Path | None) -> int:
             pass
     for statement in statements[-1:]:
         if form == "parquet" and output is not None:
-            queries.copy(statement, output)
+            with whole_file(output) as path, progress("sql"):
+                queries.copy(statement, path)
         elif output is not None:
-            # A query that is refused leaves the file as it was.
-            names, chunks = queries.run(statement)
-            with output.open("w", encoding="utf-8", newline="") as file:
-                WRITERS[form](file, names, chunks)
+            with whole_file(output) as path, progress("sql"):
+                names, chunks = queries.run(statement)
+                with path.open("w", encoding="utf-8", newline="") as file:
+                    WRITERS[form](file, names, chunks)
         else:
             _write(queries, statement, form)
     return ExitCode.CLEAN
 
 
 def _write(queries: Queries, statement: str, form: str) -> None:
-    names, chunks = queries.run(statement)
-    WRITERS[form](sys.stdout, names, chunks)
+    with progress("sql"):
+        names, chunks = queries.run(statement)
+        first = list(islice(chunks, 1))
+    WRITERS[form](sys.stdout, names, chain(first, chunks))
 
 
 def _prompt(queries: Queries, form: str) -> int:

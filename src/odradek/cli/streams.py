@@ -5,8 +5,16 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from odradek.storage.files import check_writable
+
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ReaderGoneError(Exception):
@@ -55,6 +63,44 @@ def open_output() -> None:
             line_buffering=given.line_buffering,
         )
         setattr(sys, name, stream)
+
+
+@contextmanager
+def writing_to(path: object) -> Iterator[None]:
+    """Let an error that only a write can have name where that was, if it names no file itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _WRITE_ERRORS:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield where to write what gets its name when the `with` block ends, and does not if an error ends it.
+
+    A link stays, and the file that it leads to is replaced. What is no file, such as a pipe or a device, is written
+    itself.
+    """
+    if path.exists() and not path.is_file():
+        with writing_to(path):
+            yield path
+        return
+    check_writable(path)
+    place = path.resolve()
+    temporary = place.with_name(f"{place.name}.tmp")
+    try:
+        with writing_to(path):
+            yield temporary
+            with temporary.open("rb+") as file:
+                if place.exists():
+                    os.fchmod(file.fileno(), stat.S_IMODE(place.stat().st_mode))
+                os.fsync(file.fileno())
+        temporary.replace(place)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def drop_output() -> None:

@@ -7,9 +7,9 @@ import click
 from odradek.cli.app import ExitCode, describe, printable, report
 from odradek.cli.options import PATHS
 from odradek.cli.progress import progress, total_size
-from odradek.cli.record_json import to_json
-from odradek.inspection import Finding, FindingKind, UnknownPathError
+from odradek.inspection import Finding, FindingKind, UnknownPathError, repair
 from odradek.inspection.log_files import LogFile, expand, locate_all
+from odradek.inspection.record_json import to_json
 from odradek.inspection.verification.run import Verification
 
 
@@ -19,14 +19,21 @@ from odradek.inspection.verification.run import Verification
     "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="How findings are printed."
 )
 @click.option("--records", is_flag=True, help="Decode every record too, not only the checksums of the batches.")
-def command(paths: tuple[str, ...], form: str, records: bool) -> int:
+@click.option("--repair", "repairs", is_flag=True, help="Make indexes and the like again; batches are never changed.")
+@click.option("--dry-run", is_flag=True, help="With --repair: only say what would be done.")
+def command(paths: tuple[str, ...], form: str, records: bool, repairs: bool, dry_run: bool) -> int:
     """Verify the files of a log: checksums, order, gaps, and all other files against the batches.
 
     PATH is the same as for dump. Findings go to stdout, one line each; the exit code is 1 if there are any, and 3 if
-    something cannot be read.
+    something cannot be read. With --repair, PATH is a log directory or the folder of a partition that no program has
+    open for writing: files that follow from the batches are made again, and the exit code is 1 if findings are left.
 
     Example: odradek verify --records /var/lib/kafka/data
     """
+    if dry_run and not repairs:
+        raise click.UsageError("--dry-run needs --repair")
+    if repairs:
+        return _repair(paths, decode=records, dry_run=dry_run, jsonl=form == "jsonl")
     verification = Verification(decode=records)
     with progress("verify", lambda: _size(paths), lambda: verification.read_bytes):
         code = _verify(paths, verification, jsonl=form == "jsonl")
@@ -54,6 +61,31 @@ def _verify(paths: tuple[str, ...], verification: Verification, *, jsonl: bool) 
             else:
                 _show(finding, jsonl=jsonl)
                 code = max(code, ExitCode.FINDINGS)
+    return code
+
+
+def _repair(paths: tuple[str, ...], *, decode: bool, dry_run: bool, jsonl: bool) -> ExitCode:
+    code, made, left = ExitCode.CLEAN, 0, 0
+    what = "to be made again" if dry_run else "made again"
+    for path in paths:
+        done = repair(path, decode=decode, dry_run=dry_run)
+        for one in done.repairs:
+            if jsonl:
+                click.echo(to_json({"file": str(one.path), "repair": what, "reason": one.reason}))
+            else:
+                click.echo(printable(f"{one.path}: {what}: {one.reason}"))
+            code = max(code, ExitCode.FINDINGS) if dry_run else code
+        for finding in done.left:
+            if finding.kind is FindingKind.UNREADABLE:
+                report(f"{finding.path}: {finding.reason}")
+                code = ExitCode.INPUT_OUTPUT
+            else:
+                _show(finding, jsonl=jsonl)
+                code = max(code, ExitCode.FINDINGS)
+        made, left = made + len(done.repairs), left + len(done.left)
+    if not jsonl:
+        files, findings = ("file" if made == 1 else "files"), ("finding" if left == 1 else "findings")
+        click.echo(f"{made} {files} {what}, {left} {findings} left", err=True)
     return code
 
 

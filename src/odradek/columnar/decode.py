@@ -205,6 +205,8 @@ class Wanted:
     rows: int = DEFAULT_ROWS
     limit: int = MAX_DECOMPRESSED_BYTES
     may_have_gaps: Callable[[], bool] | None = None
+    path: Any = None
+    """Where the records are, for an error if no slice has any of them."""
 
     @property
     def has_views(self) -> bool:
@@ -258,7 +260,7 @@ class Decoding:
         self._decoder = wanted.decoder(wanted.rows if rows is None else rows, size_bytes)
         self._decompressor = Decompressor(wanted.limit)
         self._columns = [(_COLUMNS[field.name], field.type) for field in wanted.schema]
-        self._path: Any = None
+        self._path = wanted.path
 
     @property
     def expected_offset(self) -> int:

@@ -16,15 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.records.builder import MAX_INT32, BatchOptions, encode_rows
-from odradek.records.header import NO_TIMESTAMP
+from odradek.records.header import MAX_SEQUENCE, NO_TIMESTAMP
 from odradek.records.kernels.rows import ColumnRows
+from odradek.records.scan import scan_batches
 
 if TYPE_CHECKING:
     from odradek.records.kernels.rows import BytesColumn, Headers, Integers
+    from odradek.storage.topic_config import TopicConfig
 
 DEFAULT_BATCH_BYTES = 1 << 20
 """The most bytes of a batch, before compression."""
+PRODUCE_BATCH_BYTES = 900_000
+"""The same for a log's leader: below the default `max.message.bytes` of a topic."""
 
+_OFFSET_BYTES = 8
 _INT32_ENDS = (pa.binary(), pa.string())
 _INT64_ENDS = (pa.large_binary(), pa.large_string())
 _VIEWS = (pa.binary_view(), pa.string_view())
@@ -108,7 +113,17 @@ def _headers(array: pa.Array) -> Headers | None:
     return len(names), name_column, value_column, listing
 
 
-def _rows(batch: pa.RecordBatch, keep_offsets: bool) -> ColumnRows:
+def column_rows(batch: pa.RecordBatch, *, keep_offsets: bool) -> ColumnRows:
+    """Return rows for the kernels that read Arrow's buffers in place.
+
+    Args:
+        batch: The rows, with any of the columns of `encode_batches`.
+        keep_offsets: Whether they have the offsets in the column `offset`.
+
+    Raises:
+        TypeError: A column has a type that it cannot have.
+        ValueError: An offset is negative.
+    """
     names = set(batch.schema.names)
 
     def column(name: str, convert: Any, wanted: bool = True) -> Any:
@@ -162,7 +177,7 @@ def encode_batches(
             continue
         run = options if sequence == options.base_sequence else replace(options, base_sequence=sequence)
         yield from encode_rows(
-            _rows(batch, keep_offsets),
+            column_rows(batch, keep_offsets=keep_offsets),
             run,
             base_offset=offset,
             max_batch_records=max_batch_records,
@@ -173,4 +188,36 @@ def encode_batches(
         else:
             offset += batch.num_rows
         if sequence >= 0:
-            sequence = (sequence + batch.num_rows) & MAX_INT32
+            sequence = (sequence + batch.num_rows) & MAX_SEQUENCE
+
+
+def most_batch_bytes(config: TopicConfig) -> int:
+    """Return how many bytes a batch for `encode_for_produce` may have, before compression, so that a log takes it."""
+    return min(PRODUCE_BATCH_BYTES, config.max_segment_bytes // 2, config.max_message_bytes)
+
+
+def encode_for_produce(
+    rows: pa.RecordBatch, options: BatchOptions, *, max_batch_records: int = MAX_INT32, max_batch_bytes: int
+) -> Iterator[tuple[bytearray, int]]:
+    """Encode rows as record batches, one by one, each with base offset 0: so a log's leader takes them from a producer.
+
+    Args:
+        rows: The rows, as `encode_batches` takes them.
+        options: What the batches share.
+        max_batch_records: The most records of a batch.
+        max_batch_bytes: The most bytes of a batch, before compression; a larger record gets a batch of its own.
+
+    Yields:
+        A batch, and how many records it has.
+
+    Raises:
+        TypeError: A column has the wrong type.
+        ValueError: A row cannot be written.
+    """
+    blocks = encode_batches(rows, options, max_batch_bytes=max_batch_bytes, max_batch_records=max_batch_records)
+    for block in blocks:
+        for header in scan_batches(block, check_crc=False):
+            batch = bytearray(memoryview(block)[header.position : header.end_position])
+            # The checksum does not cover the base offset.
+            batch[:_OFFSET_BYTES] = bytes(_OFFSET_BYTES)
+            yield batch, header.records_count

@@ -14,57 +14,19 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from odradek.arguments import checked_flag, checked_index, checked_int, checked_topics
+from odradek.arguments import checked_flag, checked_int
+from odradek.columnar.aborted_spans import aborted_spans
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, Wanted, decode
 from odradek.columnar.read_ahead import PIECE_BYTES, ReadAhead, default_threads
 from odradek.columnar.record_schema import select
-from odradek.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from odradek.errors import OffsetOutOfRangeError
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.timestamps import Time, TimeRange, time_range_ms
+from odradek.storage.directory.choice import choose
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import SLICE_BYTES, Log
-from odradek.storage.names import TopicPartition, is_internal, is_topic_name, matches_topic
+from odradek.storage.names import TopicPartition
 from odradek.storage.segment.log_slice import LogSlice
-
-
-def _numbers(partitions: int | Iterable[int]) -> set[int]:
-    several = partitions if isinstance(partitions, Iterable) and not isinstance(partitions, str) else [partitions]
-    return {checked_index("a partition", partition) for partition in several}
-
-
-def choose(
-    logs: LogDirectory,
-    topics: str | re.Pattern[str] | Iterable[str] | None,
-    partitions: int | Iterable[int] | None,
-) -> list[TopicPartition]:
-    """Return the partitions that match, sorted.
-
-    Args:
-        logs: The log directory.
-        topics: A name, a pattern (`events-*`, or a compiled regular expression), or a list of them; None for every
-            topic that is not internal to Kafka.
-        partitions: A number or several; all if None.
-
-    Raises:
-        UnknownTopicOrPartitionError: A topic that was named, or a partition of it, does not exist.
-    """
-    existing = sorted(logs.topic_partitions())
-    wanted = None if partitions is None else _numbers(partitions)
-    if topics is None:
-        chosen = [found for found in existing if not is_internal(found.topic)]
-    else:
-        patterns = checked_topics(topics)
-        names = {found.topic for found in existing}
-        for pattern in patterns:
-            if is_topic_name(pattern) and pattern not in names:
-                raise UnknownTopicOrPartitionError(pattern, path=logs.path)
-        chosen = [found for found in existing if any(matches_topic(pattern, found.topic) for pattern in patterns)]
-    if wanted is None:
-        return chosen
-    for topic in sorted({found.topic for found in chosen}):
-        for partition in sorted(wanted - {found.partition for found in chosen if found.topic == topic}):
-            raise UnknownTopicOrPartitionError(topic, partition, path=logs.path)
-    return [found for found in chosen if found.partition in wanted]
 
 
 class _Scan:
@@ -100,9 +62,6 @@ class _Scan:
             start = max(start, found.offset)
         if start >= end:
             return None
-        aborted = []
-        if self._isolation == "read_committed":
-            aborted = [transaction[:3] for transaction in log.aborted_transactions(start, end)]
         wanted = Wanted(
             self.schema,
             topic=log.topic_partition.topic,
@@ -111,10 +70,11 @@ class _Scan:
             end_offset=end,
             start_timestamp=MIN_TIMESTAMP if since_ms is None else since_ms,
             end_timestamp=MAX_TIMESTAMP if until_ms is None else until_ms,
-            aborted=aborted,
+            aborted=aborted_spans(log, start, end, self._isolation),
             check_crc=self._check_crc,
             rows=self._rows,
             may_have_gaps=log.may_have_gaps,
+            path=log.path,
         )
         return wanted, log.slices(start, end, slice_bytes=SLICE_BYTES if self._threads == 1 else PIECE_BYTES)
 
@@ -216,7 +176,7 @@ def scan(
     )
     logs = LogDirectory(path, mode="r")
     try:
-        chosen = choose(logs, topics, partitions)
+        chosen = choose(logs.topic_partitions(), topics, partitions, path=logs.path)
     except BaseException:
         logs.close()
         raise

@@ -32,7 +32,6 @@ from odradek.errors import LogError
 from odradek.offsets.store import OffsetStore, Position
 from odradek.records.isolation import Isolation
 from odradek.storage.directory.consumed_record import ConsumedRecord
-from odradek.storage.log.follow import waits
 from odradek.storage.names import TopicPartition
 from odradek.storage.uncopied import Uncopied
 
@@ -51,14 +50,14 @@ def consume_async(
     follow: bool = True,
     metadata_max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
 ) -> AsyncConsumer:
-    """Read topics of a log directory in asyncio: `consume`, for `async with` and `async for`.
+    """Read topics of a log directory or of a broker in asyncio: `consume`, for `async with` and `async for`.
 
     The consumer opens when it is entered or iterated over; the errors of `consume` are raised then.
 
     Args:
-        path: The log directory. All arguments are those of `consume`.
+        path: The log directory or the broker. All arguments are those of `consume`.
         topics: A name, a pattern (`events-*`, or a compiled regular expression), or a list of them, as for `scan`.
-        group: The address of an offset store, or an open store; None keeps no place.
+        group: The address of an offset store, an open store, or the name of a broker's group; None keeps no place.
         auto_commit: Whether records that are done are committed at an interval and on close.
         auto_commit_interval_ms: That interval.
         auto_offset_reset: Where to start in a partition without a valid position.
@@ -103,7 +102,7 @@ class AsyncConsumer(Uncopied):
 
     async def __anext__(self) -> ConsumedRecord:
         consumer = await self._opened()
-        pauses = waits()
+        pauses = consumer.pauses()
         while not consumer.is_ready:
             await self._in_thread(partial(consumer.prepare, 0.0))
             # A record in memory is returned even if a commit is due: the next step commits.

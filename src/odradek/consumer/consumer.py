@@ -1,4 +1,4 @@
-"""A consumer of the embedded log: in this process, with its place kept in an offset store.
+"""A consumer of a log directory or of a broker, with its place kept in an offset store.
 
 It follows Kafka's consumer (`KafkaConsumer`, `auto.commit.interval.ms`, `auto.offset.reset`) with one difference: a
 group has one consumer, which reads all partitions. The consumer that starts last owns the group; a commit of an earlier
@@ -16,25 +16,26 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from odradek.arguments import checked_int
+from odradek.consumer.consumed_topics import ConsumedTopics
 from odradek.consumer.fetched import Fetched
 from odradek.consumer.partition_reader import ConvertedPolicy, PartitionReader
 from odradek.errors import CommitConflictError, LogError, OffsetStoreError, UnknownTopicOrPartitionError
 from odradek.offsets.store import OffsetStore, Position, Positions
-from odradek.records.isolation import Isolation
+from odradek.storage.directory.choice import choose
 from odradek.storage.directory.consumed_record import ConsumedRecord
-from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.log.follow import waits
-from odradek.storage.names import TopicPartition, checked_topic_partition, is_topic_name, matches_topic
+from odradek.storage.names import TopicPartition, checked_topic_partition
 from odradek.storage.process import WritingProcess
 from odradek.storage.uncopied import Uncopied
 
 DEFAULT_MAX_POLL_RECORDS = 500
+_MOST_AGE_S = 1.0
+"""How old what is known of a broker's partitions may be, while there are records to read."""
 
 
 class Consumer(Uncopied):
@@ -45,25 +46,23 @@ class Consumer(Uncopied):
 
     def __init__(
         self,
-        directory: LogDirectory,
+        source: ConsumedTopics,
         topics: Sequence[str | re.Pattern[str]],
         store: OffsetStore | None,
         *,
         auto_commit_interval_ms: int | None,
         auto_offset_reset: ConvertedPolicy,
-        isolation: Isolation,
         follow: bool,
         metadata_max_age_ms: int,
         close_store: bool,
     ) -> None:
-        self._directory = directory
+        self._source = source
         self._topics = topics
         self._store = store
         self._close_store = close_store
-        self._process = WritingProcess(directory.path)
+        self._process = WritingProcess(source.path)
         self._auto_commit_interval_s = None if auto_commit_interval_ms is None else auto_commit_interval_ms / 1000
         self._reset = auto_offset_reset
-        self._isolation = isolation
         self._follow = follow
         self._metadata_max_age_s = metadata_max_age_ms / 1000
         self._closed = False
@@ -75,14 +74,14 @@ class Consumer(Uncopied):
         self._done: dict[TopicPartition, int] = {}
         self._committed = Positions() if store is None else store.claim()
         self._unanswered: list[Mapping[TopicPartition, Position]] = []
-        self._start(self._subscribed(directory), appeared=False)
+        self._start(self._subscribed(), appeared=False)
         now = time.monotonic()
         self._next_listing = now + self._metadata_max_age_s
         self._next_commit = now + (self._auto_commit_interval_s or 0)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else ", ".join(f"{name} at {place}" for name, place in self._places())
-        return f"<Consumer of {self._directory.path}: {state}>"
+        return f"<Consumer of {self._source.path}: {state}>"
 
     def _places(self) -> list[tuple[TopicPartition, int]]:
         return [(name, self._fetched.position(name)) for name in sorted(self._readers)]
@@ -121,6 +120,10 @@ class Consumer(Uncopied):
     def follows(self) -> bool:
         """Whether iteration waits for more records at the end."""
         return self._follow
+
+    def pauses(self) -> Iterator[float]:
+        """Give the times in seconds to wait for records before looking again."""
+        return self._source.pauses()
 
     def prepare(self, timeout_s: float | None) -> None:
         """Prepare the next record: commit if a commit is due, and read ahead.
@@ -192,15 +195,13 @@ class Consumer(Uncopied):
 
     def seek_to_beginning(self, *topic_partitions: TopicPartition) -> None:
         """Continue at the log start offset, in all partitions if none is named; raise as `seek` does."""
-        for reader in self._chosen(topic_partitions):
-            reader.log.refresh()
+        for reader in self._looked_at(topic_partitions):
             self._go_to(reader, reader.log.log_start_offset)
 
     def seek_to_end(self, *topic_partitions: TopicPartition) -> None:
         """Continue at the current end, in all partitions if none is named; raise as `seek` does."""
-        for reader in self._chosen(topic_partitions):
-            reader.log.refresh()
-            self._go_to(reader, reader.log.end_offset(self._isolation))
+        for reader in self._looked_at(topic_partitions):
+            self._go_to(reader, reader.log.end_offset(self._source.isolation))
 
     def pause(self, *topic_partitions: TopicPartition) -> None:
         """Stop reading partitions, all if none is named, until `resume`; raise as `seek` does."""
@@ -254,7 +255,7 @@ class Consumer(Uncopied):
             if self._commits_itself:
                 self._commit()
         finally:
-            self._directory.close()
+            self._source.close()
             # The connection to the store is the parent's.
             if self._store is not None and self._close_store and self._process.is_this:
                 self._store.close()
@@ -268,25 +269,25 @@ class Consumer(Uncopied):
         name = checked_topic_partition(topic_partition)
         reader = self._readers.get(name)
         if reader is None:
-            raise UnknownTopicOrPartitionError(*name, path=self._directory.path)
+            raise UnknownTopicOrPartitionError(*name, path=self._source.path)
         return reader
 
     def _chosen(self, topic_partitions: tuple[TopicPartition, ...]) -> list[PartitionReader]:
         self._check_open()
         return [self._reader(name) for name in topic_partitions] or list(self._readers.values())
 
-    def _subscribed(self, directory: LogDirectory) -> list[TopicPartition]:
-        found: dict[TopicPartition, None] = {}
-        for topic in self._topics:
-            if is_topic_name(topic):
-                found.update(dict.fromkeys(directory.topic_partitions(topic)))
-            else:
-                found.update((name, None) for name in directory.topic_partitions() if matches_topic(topic, name.topic))
-        return list(found)
+    def _looked_at(self, topic_partitions: tuple[TopicPartition, ...]) -> list[PartitionReader]:
+        """Return the readers of partitions, which know what these hold now."""
+        chosen = self._chosen(topic_partitions)
+        self._source.refresh([reader.log.topic_partition for reader in chosen])
+        return chosen
 
-    def _start(self, topic_partitions: Iterable[TopicPartition], *, appeared: bool) -> None:
-        for name in topic_partitions:
-            reader = PartitionReader(self._directory[name], isolation=self._isolation, reset=self._reset)
+    def _subscribed(self) -> list[TopicPartition]:
+        return choose(self._source.listed(), self._topics, None, path=self._source.path)
+
+    def _start(self, topic_partitions: Collection[TopicPartition], *, appeared: bool) -> None:
+        for reader in self._source.readers(topic_partitions, self._reset):
+            name = reader.log.topic_partition
             stored = self._committed.get(name)
             if stored is None and appeared:
                 # The partition is new: none of its records may be skipped.
@@ -303,13 +304,13 @@ class Consumer(Uncopied):
         if now < self._next_listing:
             return
         self._next_listing = now + self._metadata_max_age_s
-        with LogDirectory(self._directory.path) as directory, suppress(UnknownTopicOrPartitionError):
-            self._start([name for name in self._subscribed(directory) if name not in self._readers], appeared=True)
+        with suppress(UnknownTopicOrPartitionError):
+            self._start([name for name in self._subscribed() if name not in self._readers], appeared=True)
 
     def _fetch(self, max_records: int, timeout_s: float | None) -> None:
         """Fill the buffer from the partitions in turn; wait up to `timeout_s` for a record, for ever if None."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        pauses = waits()
+        pauses = self.pauses()
         while True:
             self._list_if_due()
             self._fill(max_records)
@@ -325,8 +326,15 @@ class Consumer(Uncopied):
             time.sleep(min(pause_s, left_s))
 
     def _fill(self, max_records: int) -> None:
-        # Keep what one reader has read before the next one reads: it must not be lost if that partition is corrupt.
         readers = [reader for reader in self._readers.values() if not reader.paused]
+        names = [reader.log.topic_partition for reader in readers]
+        self._source.look(names, _MOST_AGE_S)
+        self._take_turns(readers, max_records)
+        if not self._fetched.ahead and self._source.look(names, 0.0):
+            self._take_turns(readers, max_records)
+
+    def _take_turns(self, readers: Sequence[PartitionReader], max_records: int) -> None:
+        # Keep what one reader has read before the next one reads: it must not be lost if that partition is corrupt.
         for _ in range(len(readers)):
             self._turn += 1
             reader = readers[self._turn % len(readers)]

@@ -1,8 +1,9 @@
-"""Opens a consumer of the embedded log: `odradek.consume`.
+"""Opens a consumer of a log directory or of a broker: `odradek.consume`.
 
     with odradek.consume("data", "events", group="file:///var/lib/job/offsets.json") as consumer:
         for topic, partition, record in consumer:
             ...
+    odradek.consume("kafka://localhost:9092", "events", group="job")
 
 Source in Kafka: `ConsumerConfig`.
 """
@@ -14,13 +15,14 @@ import re
 from collections.abc import Iterable
 
 from odradek.arguments import checked_flag, checked_int, checked_topics, given_text
+from odradek.consumer.consumed_topics import ConsumedTopics, FolderTopics
 from odradek.consumer.consumer import Consumer
 from odradek.consumer.partition_reader import RESET_WORDS, ConvertedPolicy, ResetPolicy
 from odradek.errors import OptionError
-from odradek.offsets.store import OffsetStore, open_store
+from odradek.offsets.store import OffsetStore, is_store_address, open_store
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.timestamps import bound_ms
-from odradek.storage.directory.log_directory import LogDirectory
+from odradek.sources.source import is_broker
 
 DEFAULT_AUTO_COMMIT_INTERVAL_MS = 5_000
 DEFAULT_METADATA_MAX_AGE_MS = 5_000
@@ -40,12 +42,14 @@ def consume(
     follow: bool = True,
     metadata_max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
 ) -> Consumer:
-    """Read topics of a log directory as a group that keeps its place in an offset store.
+    """Read topics of a log directory or of a broker, as a group that keeps its place in an offset store.
 
     Args:
-        path: The log directory; a broker or a program may be writing to it.
+        path: The log directory, to which a broker or a program may be writing; or a broker,
+            `kafka://[user:password@]host:port[,host:port][?setting=value]`.
         topics: A name, a pattern (`events-*`, or a compiled regular expression), or a list of them, as for `scan`.
         group: The address of an offset store (`open_store`), or an open store, which stays open; None keeps no place.
+            For a broker also the name of a group, whose offsets that broker keeps.
         auto_commit: Whether records that are done are committed at an interval and on close.
         auto_commit_interval_ms: That interval.
         auto_offset_reset: Where to start in a partition without a valid position: `earliest`, `latest`, the first
@@ -58,7 +62,8 @@ def consume(
 
     Raises:
         LogError: There is no such folder, or it cannot be read.
-        UnknownTopicOrPartitionError: A topic given by name is not in the directory.
+        BrokerUnavailableError: The broker cannot be reached in time.
+        UnknownTopicOrPartitionError: A topic given by name does not exist.
         OffsetStoreError: The store cannot be reached.
         NoOffsetForPartitionError: A partition has no valid position, and the policy is `none`.
         OptionError: No topic is named.
@@ -77,25 +82,40 @@ def consume(
     if not isinstance(group, str | OffsetStore | None):
         raise TypeError(f"group must be the address of an offset store, or an OffsetStore, not {given_text(group)}")
     reset = _reset_policy(auto_offset_reset, has_group=group is not None)
-    store = open_store(group) if isinstance(group, str) else group
-    directory = LogDirectory(path)
+    opened = _opened(path, isolation)
+    store = None
     try:
+        store = _store_of(opened, group) if isinstance(group, str) else group
         return Consumer(
-            directory,
+            opened,
             names,
             store,
             auto_commit_interval_ms=commit_interval_ms if auto_commit and store is not None else None,
             auto_offset_reset=reset,
-            isolation=isolation,
             follow=follow,
             metadata_max_age_ms=max_age_ms,
             close_store=isinstance(group, str),
         )
     except BaseException:
-        directory.close()
+        opened.close()
         if store is not None and isinstance(group, str):
             store.close()
         raise
+
+
+def _opened(path: str | os.PathLike[str], isolation: Isolation) -> ConsumedTopics:
+    if not isinstance(path, str | os.PathLike) or not is_broker(path):
+        return FolderTopics(path, isolation)
+    try:
+        from odradek.consumer.broker_topics import BrokerTopics
+    except ImportError as error:
+        raise OptionError(f"kafka:// needs the extra odradek[kafka] ({error})") from error
+    return BrokerTopics(os.fspath(path), isolation)
+
+
+def _store_of(opened: ConsumedTopics, group: str) -> OffsetStore:
+    own = None if is_store_address(group) else opened.store(group)
+    return open_store(group) if own is None else own
 
 
 def _reset_policy(reset: ResetPolicy | None, *, has_group: bool) -> ConvertedPolicy:

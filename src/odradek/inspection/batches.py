@@ -6,13 +6,19 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
+from typing_extensions import Buffer
+
 from odradek.errors import FormatError
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import LogFile
 from odradek.records import BatchHeader, read_records
+from odradek.records.batch import records_section
+from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
+from odradek.records.kernels.check import BrokenRecords, check_records
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 _CHUNK_BYTES = 1 << 20
+_ANY_TIME = (-(1 << 63), (1 << 63) - 1)
 
 
 def batches_and_damage(path: Path, data: mmap.mmap | bytes) -> Iterator[BatchHeader | Damage]:
@@ -55,6 +61,30 @@ def damage_finding(damage: Damage) -> Finding:
     return Finding(damage.path, damage.position, FindingKind.DAMAGE, reason)
 
 
+class RecordCheck:
+    """Reads records to see whether they can be read, and makes no object of any. It belongs to one thread at a time."""
+
+    def __init__(self) -> None:
+        self._decompressor = Decompressor(MAX_DECOMPRESSED_BYTES)
+
+    def batch(self, data: Buffer, header: BatchHeader) -> None:
+        """Read the records of the batch at `header.position`.
+
+        Raises:
+            CorruptRecordError: As `read_records` raises it.
+        """
+        if header.magic == 2:
+            section = records_section(data, header, self._decompressor)
+            size_bytes = memoryview(section).nbytes
+            found = check_records(
+                section, 0, size_bytes, header.records_count, header.base_timestamp, None, True, *_ANY_TIME, False
+            )
+            if not isinstance(found, BrokenRecords):
+                return
+        # What is wrong with them is said where they are read as objects; and so are old formats.
+        read_records(data, header)
+
+
 class LooseBatches:
     """The batches of a file that is not, or not yet, a segment of a log: a leftover.
 
@@ -68,7 +98,7 @@ class LooseBatches:
 
     def __init__(self, file: LogFile, *, decode: bool) -> None:
         self._path = file.path
-        self._decode = decode
+        self._records = RecordCheck() if decode else None
         self.batches = 0
 
     def findings(self) -> Iterator[Finding]:
@@ -84,8 +114,8 @@ class LooseBatches:
                     yield damage_finding(item)
                     continue
                 self.batches += 1
-                if self._decode:
+                if self._records is not None:
                     try:
-                        read_records(data, item)
+                        self._records.batch(data, item)
                     except FormatError as error:
                         yield damage_finding(damage_of(self._path, item, error))

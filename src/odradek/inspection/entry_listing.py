@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 
 from odradek.errors import FormatError
 from odradek.inspection.log_files import FileKind, LogFile
@@ -112,7 +111,7 @@ def _meta_properties(file: LogFile) -> Iterator[Entry]:
 def _quorum_state(file: LogFile) -> Iterator[Entry]:
     state = read_quorum_state(file.path)
     if state is not None:
-        yield asdict(state) | {"voted_directory_id": format_uuid(state.voted_directory_id)}
+        yield state._asdict() | {"voted_directory_id": format_uuid(state.voted_directory_id)}
 
 
 def _clean_shutdown(file: LogFile) -> Iterator[Entry]:

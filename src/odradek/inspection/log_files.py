@@ -23,9 +23,9 @@ from odradek.errors import LogError
 from odradek.storage import names
 from odradek.storage.formats import checkpoints
 from odradek.storage.formats.meta_properties import META_PROPERTIES
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA
 from odradek.storage.names import (
+    BOOTSTRAP_CHECKPOINT,
     CLEAN_SHUTDOWN_MARKER,
     TopicPartition,
     parse_partition_directory,

@@ -32,7 +32,7 @@ class PartitionSummary:
         log_start_offset: The first offset that a consumer can get; without a segment that of the checkpoint,
             or 0. None if the folder cannot be read.
         log_end_offset: The offset of the next record; None if the last segment cannot be read.
-        segments: The number of its segments.
+        segments: The number of its segments; None if a broker holds them, which does not tell.
         size_bytes: The size of the segments that can be read.
         readable: How many of the segments can be read.
         last_timestamp: The greatest timestamp of the last batch, in ms; None if it has none.
@@ -42,7 +42,7 @@ class PartitionSummary:
     topic_partition: TopicPartition
     log_start_offset: int | None = None
     log_end_offset: int | None = None
-    segments: int = 0
+    segments: int | None = 0
     size_bytes: int = 0
     readable: int = 0
     last_timestamp: int | None = None

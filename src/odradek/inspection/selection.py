@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odradek.inspection.indexes import offset_index_beside, time_index_beside
 from odradek.inspection.log_files import LogFile
 from odradek.records import BatchHeader, Record, scan_batches
+
+NO_END = (1 << 63) - 1
+_LEAST = -(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,22 @@ class DumpSelection:
     end_offset: int | None = None
     since: int | None = None
     until: int | None = None
+
+    def within(self, start_offset: int, end_offset: int) -> DumpSelection:
+        """Return the same, of the offsets of a range only."""
+        start = start_offset if self.start_offset is None else max(start_offset, self.start_offset)
+        end = end_offset if self.end_offset is None else min(end_offset, self.end_offset)
+        return replace(self, start_offset=start, end_offset=end)
+
+    @property
+    def bounds(self) -> tuple[int, int, int, int]:
+        """The ranges as the kernels take them: the least and the greatest number stand for None."""
+        return (
+            _LEAST if self.start_offset is None else self.start_offset,
+            NO_END if self.end_offset is None else self.end_offset,
+            _LEAST if self.since is None else self.since,
+            NO_END if self.until is None else self.until,
+        )
 
     def skips_segment(self, file: LogFile) -> bool:
         """Whether a segment cannot hold a wanted record, by its name and the name of the next one."""

@@ -22,10 +22,10 @@ from odradek.storage.formats.checkpoints import (
     read_offset_checkpoint,
 )
 from odradek.storage.formats.meta_properties import META_PROPERTIES
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_metadata
 from odradek.storage.names import (
+    BOOTSTRAP_CHECKPOINT,
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_METADATA_TOPIC,
     LOG_SUFFIX,

@@ -11,24 +11,28 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from kafka import errors
-from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
 from odradek.errors import BrokerUnavailableError
 from odradek.kafka.cluster import Cluster, check
 from odradek.kafka.connection import MAX_RESPONSE_BYTES, BareConnection
 from odradek.kafka.settings import BrokerSettings
+from odradek.kafka.stopping import check_not_stopped
 from odradek.messages.uuids import format_uuid
 from odradek.storage.names import TopicPartition
 
-CLIENT_ID = "odradek-spark"
+CLIENT_ID = "odradek"
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 EARLIEST_LOCAL_TIMESTAMP = -4
 """The first offset on the broker's own disk; those below it, if there are any, are in remote storage (KIP-405)."""
 
+_CONSUMER_REPLICA_ID = -1
 _LIST_OFFSETS_LOCAL = 8
 _RETRY_S = 0.1
+MISSING_S = 5.0
+"""How long a cluster may say that a topic does not exist until it is believed: brokers learn of a new one later."""
 _WORTH_WAITING_FOR = (
     OSError,
     errors.ConcurrentTransactionsError,
@@ -43,6 +47,13 @@ _WORTH_WAITING_FOR = (
 T = TypeVar("T")
 
 
+class _MissingError(errors.UnknownTopicOrPartitionError):  # type: ignore[misc]
+    """The cluster says that there is no such partition; one broker alone may just not know it yet."""
+
+    def __str__(self) -> str:
+        return f"there is no {self.args[0]}"
+
+
 class TopicMetadata(NamedTuple):
     """What a cluster says about a topic.
 
@@ -53,6 +64,19 @@ class TopicMetadata(NamedTuple):
 
     topic_id: str | None
     leaders: Mapping[int, int]
+
+
+class FoundOffset(NamedTuple):
+    """An offset that a broker looked up.
+
+    Attributes:
+        offset: The offset; -1 if there is none.
+        leader_epoch: The leader epoch of the record there, or of the leader where it is the end of the log; None if the
+            broker does not say.
+    """
+
+    offset: int
+    leader_epoch: int | None
 
 
 class BrokerClient:
@@ -81,14 +105,22 @@ class BrokerClient:
 
         Raises:
             BrokerUnavailableError: It did not succeed in time, or never will.
+            StoppedError: The thread is to end.
         """
         deadline = time.monotonic() + self.settings.timeout_ms / 1000
+        missing_until: float | None = None
         while True:
+            check_not_stopped()
             try:
                 return action()
             except (errors.KafkaError, OSError) as error:
                 waits = isinstance(error, _WORTH_WAITING_FOR) or getattr(error, "retriable", False)
-                if not waits or time.monotonic() > deadline:
+                now = time.monotonic()
+                if not isinstance(error, _MissingError):
+                    missing_until = None
+                elif missing_until is None:
+                    missing_until = now + MISSING_S
+                if not waits or now > (deadline if missing_until is None else min(deadline, missing_until)):
                     raise BrokerUnavailableError(f"{self.name}: {what}: {error or type(error).__name__}") from error
                 self._topics.clear()
                 self._coordinators.clear()
@@ -99,12 +131,25 @@ class BrokerClient:
         self._connected()
         return self._cluster.ask(request, node_id, timeout_ms=timeout_ms)
 
+    def nodes(self) -> list[int]:
+        """Return the ids of the cluster's nodes."""
+        return sorted(node.node_id for node in self._connected().cluster.brokers())
+
+    def controller(self) -> int | None:
+        """Return the id of the node that takes changes of topics; None for any, as in a cluster under KRaft."""
+        controller = self._connected().cluster.controller
+        return None if controller is None else int(controller.node_id)
+
+    def newest_version(self, request: type[Any]) -> int:
+        """Return the newest version of a request that both sides have."""
+        return int(self._connected().broker_version_data.api_version(request))
+
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
         """Return what the cluster says about topics, all if None; topics that do not exist are left out."""
         asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4, max_version=9)
         manager = self._connected()
-        if manager.broker_version_data.api_version(MetadataRequest) >= 10:
+        if self.newest_version(MetadataRequest) >= 10:
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=10, max_version=12)
         response = self.ask(request)
         # So that new nodes are found.
@@ -120,6 +165,26 @@ class BrokerClient:
         self._topics.update(found)
         return found
 
+    def partition_count(self, topic: str, patience_s: float = MISSING_S) -> int | None:
+        """Return how many partitions a topic has; None if there is no such topic.
+
+        Args:
+            topic: The topic.
+            patience_s: How long it may be missing at most.
+
+        Raises:
+            BrokerUnavailableError: The broker did not answer in time.
+        """
+        # A broker learns of a new topic a moment after the controller has answered.
+        deadline = time.monotonic() + patience_s
+        while True:
+            found = self.attempt(f"looking for the topic {topic}", lambda: self.topics([topic])).get(topic)
+            if found is not None:
+                return len(found.leaders)
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_RETRY_S)
+
     def topic_id(self, topic: str) -> str | None:
         """Return the id of a topic as `topics` last saw it; None if it did not, or if the cluster has no topic ids."""
         known = self._topics.get(topic)
@@ -131,7 +196,7 @@ class BrokerClient:
             self.topics([partition.topic])
         known = self._topics.get(partition.topic)
         if known is None or partition.partition not in known.leaders:
-            raise errors.UnknownTopicOrPartitionError(str(partition))
+            raise _MissingError(str(partition))
         node_id = known.leaders[partition.partition]
         if node_id < 0:
             self._topics.pop(partition.topic)
@@ -149,18 +214,21 @@ class BrokerClient:
         return node_id
 
     def list_offsets(self, times: Mapping[TopicPartition, int], isolation_level: int) -> dict[TopicPartition, int]:
-        """Return the first offset at or after a time, for each partition; -1 if there is none.
+        """Return the first offset at or after a time, for each partition; -1 if there is none. See `find_offsets`."""
+        return {name: found.offset for name, found in self.find_offsets(times, isolation_level).items()}
+
+    def find_offsets(
+        self, times: Mapping[TopicPartition, int], isolation_level: int
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Return the first offset at or after a time, for each partition, and its leader epoch.
 
         Args:
             times: The time in ms, or `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` or `EARLIEST_LOCAL_TIMESTAMP`.
             isolation_level: 0 (read_uncommitted), or 1 (read_committed): the end is then the last stable offset.
         """
-        by_node: dict[int, dict[str, list[int]]] = {}
-        for partition in sorted(times):
-            by_node.setdefault(self.leader(partition), {}).setdefault(partition.topic, []).append(partition.partition)
-        found: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, FoundOffset] = {}
         kind = ListOffsetsRequest.ListOffsetsTopic
-        for node_id, topics in by_node.items():
+        for node_id, topics in self._by_leader(times).items():
             asked = [
                 kind(
                     name=topic,
@@ -185,8 +253,53 @@ class BrokerClient:
             for topic in self.ask(request, node_id).topics:
                 for part in topic.partitions:
                     check(part.error_code, f"offsets of {topic.name}-{part.partition_index}")
-                    found[TopicPartition(topic.name, part.partition_index)] = part.offset
+                    # Before version 4 there is no leader epoch.
+                    epoch = part.leader_epoch
+                    found[TopicPartition(topic.name, part.partition_index)] = FoundOffset(
+                        part.offset, None if epoch is None or epoch < 0 else epoch
+                    )
         return found
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where the records of a leader epoch end, for each partition (KIP-101).
+
+        Returns:
+            The end offset of the greatest epoch that is not above the one asked for; partitions whose leader does not
+            know of such an epoch are left out.
+        """
+        found: dict[TopicPartition, int] = {}
+        kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        for node_id, topics in self._by_leader(epochs).items():
+            asked = [
+                kind(
+                    topic=topic,
+                    partitions=[
+                        kind.OffsetForLeaderPartition(
+                            partition=number,
+                            current_leader_epoch=-1,
+                            leader_epoch=epochs[TopicPartition(topic, number)],
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in topics.items()
+            ]
+            request = OffsetForLeaderEpochRequest(
+                replica_id=_CONSUMER_REPLICA_ID, topics=asked, min_version=2, max_version=4
+            )
+            for topic in self.ask(request, node_id).topics:
+                for part in topic.partitions:
+                    check(part.error_code, f"leader epochs of {topic.topic}-{part.partition}")
+                    if part.end_offset >= 0:
+                        found[TopicPartition(topic.topic, part.partition)] = part.end_offset
+        return found
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, dict[str, list[int]]]:
+        """Return the numbers of partitions by the node that leads them and their topic."""
+        by_node: dict[int, dict[str, list[int]]] = {}
+        for name in sorted(partitions):
+            by_node.setdefault(self.leader(name), {}).setdefault(name.topic, []).append(name.partition)
+        return by_node
 
     def take_connection(self, node_id: int) -> BareConnection:
         """Return a connection for large responses, which is the caller's alone until `give_back`."""
@@ -198,7 +311,7 @@ class BrokerClient:
         async def connect() -> Any:
             return await manager.get_connection(node_id)
 
-        connection = manager.run(connect)
+        connection = self._cluster.run(connect)
         transport = connection.transport
         taken, transport._sock = transport._sock, None
         # Without a socket the transport only stops listening, and its manager forgets it.

@@ -7,12 +7,102 @@ kafka-python finds the brokers, speaks TLS and SASL, and knows every request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import socket
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kafka import errors
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
+
+from odradek.errors import OptionError
+from odradek.kafka.servers import check_known
+from odradek.kafka.stopping import LOOK_S, check_not_stopped, signals_held
+from odradek.key_stores import KeyStore, key_file, read_key_store, read_pem
+
+_STORE_SETTINGS = frozenset(
+    (
+        *("ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.certificates", "ssl.key.password"),
+        *("ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.key", "ssl.keystore.certificate.chain"),
+        *("ssl.truststore.type", "ssl.keystore.type"),  # without effect: the bytes of a store tell its type
+    )
+)
+
+
+_FILE_SETTINGS = frozenset(("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_crlfile"))
+"""kafka-python's own names for what the stores hold."""
+
+
+class ClosingSocket(KafkaNetSocket):  # type: ignore[misc]
+    """How kafka-python opens a socket, but one that does not connect is closed: it leaves that to the collector.
+
+    A client that waits for a broker would hold an open file for each attempt.
+    """
+
+    SCHEMES = ("odradek",)
+
+    async def sock_connect(self, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None) -> Any:
+        """Connect a socket, or close it and raise."""
+        try:
+            return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:
+            sock.close()
+            raise
+
+
+CONNECTION_DEFAULTS: Mapping[str, Any] = {"reconnect_backoff_max_ms": 1000, "proxy_url": "odradek://"}
+"""kafka-python's settings of a connection, unless the user says otherwise; the "proxy" is `ClosingSocket`: none."""
+
+
+@dataclass(frozen=True)
+class TlsStores:
+    """The stores of a connection over TLS, by Kafka's settings. Not opened yet: tasks of a cluster do that themselves.
+
+    Attributes:
+        settings: `ssl.truststore.*`, `ssl.keystore.*` and `ssl.key.password`.
+        check_hostname: Whether the broker's certificate must name its host.
+    """
+
+    settings: Mapping[str, str]
+    check_hostname: bool
+
+    def context(self) -> ssl.SSLContext:
+        """Read the stores.
+
+        Raises:
+            OptionError: One cannot be read.
+        """
+        trusted = self._store("truststore", "certificates").certificates
+        own = self._store("keystore", "certificate.chain", "key")
+        try:
+            context = ssl.create_default_context(cadata=trusted.decode() or None)
+            context.check_hostname = self.check_hostname
+            if own.key:
+                with key_file(own) as path:
+                    # Without a password OpenSSL would ask at the terminal.
+                    context.load_cert_chain(path, password=lambda: self.settings.get("ssl.key.password", ""))
+        except ssl.SSLError as error:
+            raise OptionError(f"the certificates or the key of ssl.* cannot be used: {error}") from None
+        return context
+
+    def _store(self, kind: str, certificates: str, key: str = "") -> KeyStore:
+        location = self.settings.get(f"ssl.{kind}.location")
+        where = location or f"ssl.{kind}.{certificates}"
+        try:
+            if location is None:
+                given = (self.settings.get(f"ssl.{kind}.{name}") for name in (key, certificates))
+                texts = [text for text in given if text is not None]
+                return read_pem("".join(texts)) if texts else KeyStore(b"", b"")
+            password, key_password = self.settings.get(f"ssl.{kind}.password"), self.settings.get("ssl.key.password")
+            return read_key_store(Path(location).read_bytes(), password, key_password)
+        except OSError as error:
+            raise OptionError(f"{where} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise OptionError(f"{where} cannot be read: {error}") from None
 
 
 def client_config(options: Mapping[str, str]) -> dict[str, Any]:
@@ -22,7 +112,10 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
         ValueError: A setting does not exist, or its value has the wrong type.
     """
     config: dict[str, Any] = {}
+    stores = {name: text for name, text in options.items() if name in _STORE_SETTINGS}
     for name, text in options.items():
+        if name in stores:
+            continue
         setting = name.replace(".", "_")
         if setting not in KafkaConnectionManager.DEFAULT_CONFIG or setting == "bootstrap_servers":
             raise ValueError(f"unknown option {name}")
@@ -35,6 +128,10 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
             config[setting] = int(text)
         else:
             config[setting] = text
+    if stores:
+        for setting in _FILE_SETTINGS.intersection(config):
+            raise ValueError(f"{min(stores)} and {setting} are of two ways to name files: use one")
+        config["ssl_context"] = TlsStores(stores, config.get("ssl_check_hostname", True))
     return config
 
 
@@ -42,6 +139,16 @@ def check(error_code: int, what: str) -> None:
     """Raise kafka-python's error for Kafka's error code; do nothing for 0."""
     if error_code:
         raise errors.for_code(error_code)(what)
+
+
+def check_hosts(config: Mapping[str, Any]) -> None:
+    """Do nothing if a host of the settings of a client is known; what hosts a proxy knows, nobody knows.
+
+    Raises:
+        kafka.errors.KafkaConfigurationError: The system knows none of them.
+    """
+    if config["proxy_url"] == CONNECTION_DEFAULTS["proxy_url"]:
+        check_known(config["bootstrap_servers"])
 
 
 class Cluster:
@@ -52,6 +159,9 @@ class Cluster:
         client_id: What the client calls itself.
         config: kafka-python's settings, of `client_config`.
         max_response_bytes: The longest response, unless the settings say otherwise.
+
+    Raises:
+        OptionError: A key store or trust store of the settings cannot be read.
     """
 
     def __init__(
@@ -60,11 +170,14 @@ class Cluster:
         self._client_id = client_id
         self._config = {
             "client_id": client_id,
-            "reconnect_backoff_max_ms": 1000,
+            **CONNECTION_DEFAULTS,
             "receive_message_max_bytes": max_response_bytes,
             **config,
             "bootstrap_servers": list(bootstrap_servers),
         }
+        stores = config.get("ssl_context")
+        if isinstance(stores, TlsStores):
+            self._config["ssl_context"] = stores.context()
         self._net: Any = None
         self._manager: Any = None
 
@@ -76,10 +189,11 @@ class Cluster:
     def connected(self, timeout_ms: float) -> Any:
         """Return kafka-python's manager of connections, once it knows the cluster's nodes."""
         if self._manager is None:
+            check_hosts(self._config)
             self._net = NetworkSelector(client_id=self._client_id)
             self._manager = KafkaConnectionManager(self._net, **self._config)
         if not self._manager.bootstrapped:
-            self._manager.bootstrap(timeout_ms=timeout_ms)
+            self.run(self._manager.bootstrap_async, timeout_ms)
         return self._manager
 
     def ask(self, request: Any, node_id: Any = None, *, timeout_ms: float | None = None) -> Any:
@@ -89,7 +203,24 @@ class Cluster:
         async def send() -> Any:
             return await manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
 
-        return manager.run(send)
+        return self.run(send)
+
+    def run(self, action: Callable[..., Any], *arguments: Any) -> Any:
+        """Run an action in the event loop, which this thread drives until it is done; `connected` was called before.
+
+        Raises:
+            StoppedError: The thread is to end.
+        """
+        future = self._net.call_soon_with_future(action, *arguments)
+        while True:
+            with signals_held():
+                self._net.poll(timeout_ms=LOOK_S * 1000, future=future)
+            if future.is_done:
+                break
+            check_not_stopped()
+        if future.exception is not None:
+            raise future.exception
+        return future.value
 
     def close(self) -> None:
         """Close the connections; the next request makes them again."""

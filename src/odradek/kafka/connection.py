@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from typing import Any
 
 from kafka import errors
 
 from odradek.errors import ProtocolError
+from odradek.kafka.stopping import LOOK_S, check_not_stopped
 
 MAX_RESPONSE_BYTES = 1 << 30
 _INT32 = struct.Struct(">i")
@@ -38,7 +40,7 @@ class BareConnection:
         self.node_id = node_id
         self.awaited = 0
         self._socket = connected
-        self._socket.settimeout(timeout_s)
+        self._timeout_s = timeout_s
         self._versions = versions
         self._client_id = client_id
         self._correlation_id = 0
@@ -54,6 +56,7 @@ class BareConnection:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         request.API_VERSION = self._versions.api_version(request)
         request.with_header(self._correlation_id, self._client_id)
+        self._socket.settimeout(self._timeout_s)
         self._socket.sendall(request.encode(framed=True, header=True))
         self.awaited += 1
         return int(request.API_VERSION)
@@ -65,7 +68,9 @@ class BareConnection:
             OSError: Nothing came in time, or the connection broke.
             KafkaConnectionError: The broker closed it.
             ProtocolError: What came is no response to the request.
+            StoppedError: The thread is to end.
         """
+        self._socket.settimeout(LOOK_S)
         self._fill(memoryview(self._size))
         (size,) = _INT32.unpack(self._size)
         if not _INT32.size <= size <= MAX_RESPONSE_BYTES:
@@ -82,11 +87,19 @@ class BareConnection:
 
     def _fill(self, view: memoryview) -> None:
         filled = 0
+        waits_until = time.monotonic() + self._timeout_s
         while filled < len(view):
-            count = self._socket.recv_into(view[filled:])
+            try:
+                count = self._socket.recv_into(view[filled:])
+            except TimeoutError:
+                check_not_stopped()
+                if time.monotonic() > waits_until:
+                    raise
+                continue
             if not count:
                 raise errors.KafkaConnectionError("the broker closed the connection")
             filled += count
+            waits_until = time.monotonic() + self._timeout_s
 
     def close(self) -> None:
         """Close the socket."""

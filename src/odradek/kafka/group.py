@@ -3,6 +3,7 @@
     JoinGroup 11, SyncGroup 14   become the group's only member (classic protocol, KIP-345 instance id)
     OffsetFetch 9                all offsets of the group
     OffsetCommit 8               with member id, instance id and generation, which the coordinator checks
+    OffsetDelete 47              of a group that it has left
     LeaveGroup 13                on close
 
 Nothing runs in the background: no heartbeat is sent, because a commit counts as one, and a member whose session timed
@@ -17,10 +18,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kafka import errors
+from kafka.protocol.admin import ListGroupsRequest
 from kafka.protocol.consumer import (
     JoinGroupRequest,
     LeaveGroupRequest,
     OffsetCommitRequest,
+    OffsetDeleteRequest,
     OffsetFetchRequest,
     SyncGroupRequest,
 )
@@ -28,6 +31,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
 from odradek.kafka.cluster import Cluster, check
+from odradek.kafka.committed_offset import CommittedOffset
 from odradek.storage.names import TopicPartition
 
 CLIENT_ID = "odradek"
@@ -40,14 +44,6 @@ NO_LEADER_EPOCH = -1
 _NO_OFFSET = -1
 _OFFSET_FETCH_OF_GROUPS = 8
 _MAX_RESPONSE_BYTES = 100_000_000
-
-
-class CommittedOffset(NamedTuple):
-    """What Kafka keeps for one partition of a group."""
-
-    offset: int
-    leader_epoch: int | None
-    metadata: str
 
 
 class _Member(NamedTuple):
@@ -83,30 +79,10 @@ class GroupClient:
     def fetch(self, deadline: float) -> dict[TopicPartition, CommittedOffset]:
         """Return all offsets of the group; wait for those that an open transaction is about to set."""
         manager = self._cluster.connected(_left_ms(deadline))
-        whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self._group, topics=None)
-        if manager.broker_version_data.api_version(OffsetFetchRequest) < _OFFSET_FETCH_OF_GROUPS:
-            request = OffsetFetchRequest(
-                group_id=self._group, topics=None, require_stable=True, min_version=2, max_version=7
-            )
-        else:
-            request = OffsetFetchRequest(
-                groups=[whole], require_stable=True, min_version=_OFFSET_FETCH_OF_GROUPS, max_version=8
-            )
-        response = self._ask_coordinator(request, deadline)
-        group = response.groups[0] if response.API_VERSION >= _OFFSET_FETCH_OF_GROUPS else response
-        check(group.error_code, "OffsetFetch")
-        offsets = {}
-        for topic in group.topics:
-            for partition in topic.partitions:
-                check(partition.error_code, f"OffsetFetch of {topic.name}-{partition.partition_index}")
-                if partition.committed_offset != _NO_OFFSET:
-                    epoch = partition.committed_leader_epoch
-                    offsets[TopicPartition(topic.name, partition.partition_index)] = CommittedOffset(
-                        partition.committed_offset,
-                        None if epoch == NO_LEADER_EPOCH else epoch,
-                        partition.metadata or "",
-                    )
-        return offsets
+        version = manager.broker_version_data.api_version(OffsetFetchRequest)
+        return committed_offsets(
+            self._ask_coordinator(offset_fetch_request(self._group, version, require_stable=True), deadline)
+        )
 
     def join(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """Become the only member of the group, and replace the member before.
@@ -160,6 +136,19 @@ class GroupClient:
         )
         check(synced.error_code, "SyncGroup")
         self._member = member
+
+    def is_of_live_consumers(self, deadline: float) -> bool:
+        """Return whether it is a group of KIP-848 that has members: a broker would let one of the classic protocol in.
+
+        A member of a classic group is replaced, or keeps this client out, when it joins.
+        """
+        request = ListGroupsRequest(states_filter=[], types_filter=["consumer"], min_version=0, max_version=5)
+        answered = self._ask_coordinator(request, deadline)
+        # Before version 5 there were only groups of the classic protocol.
+        if answered.API_VERSION < 5:
+            return False
+        check(answered.error_code, "ListGroups")
+        return any(found.group_id == self._group and found.group_state != "Empty" for found in answered.groups)
 
     def unknown(self, partitions: Collection[TopicPartition], deadline: float) -> set[TopicPartition]:
         """Return the partitions that the broker does not have, and would leave out of a commit."""
@@ -215,16 +204,37 @@ class GroupClient:
             for partition in topic.partitions:
                 check(partition.error_code, f"OffsetCommit of {topic.name}-{partition.partition_index}")
 
+    def delete(self, partitions: Collection[TopicPartition], deadline: float) -> None:
+        """Delete the offsets of partitions; the group must have no members."""
+        topic_type = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        topics = [
+            topic_type(
+                name=topic,
+                partitions=[topic_type.OffsetDeleteRequestPartition(partition_index=number) for number in numbers],
+            )
+            for topic, numbers in sorted(_by_topic(partitions).items())
+        ]
+        response = self._ask_coordinator(OffsetDeleteRequest(group_id=self._group, topics=topics), deadline)
+        check(response.error_code, "OffsetDelete")
+        for topic in response.topics:
+            for partition in topic.partitions:
+                check(partition.error_code, f"OffsetDelete of {topic.name}-{partition.partition_index}")
+
+    def leave(self, deadline: float) -> None:
+        """Leave the group, if this client is its member."""
+        member, self._member = self._member, None
+        if member is not None:
+            self._leave(member, deadline)
+
     def close(self, deadline: float) -> None:
         """Leave the group and close the connections."""
         if not self._cluster.is_open:
             return
         try:
-            if self._member is not None:
-                self._leave(self._member, deadline)
+            self.leave(deadline)
         finally:
             self._cluster.close()
-            self._coordinator = self._member = None
+            self._coordinator = None
 
     def _leave(self, member: _Member, deadline: float) -> None:
         identity = LeaveGroupRequest.MemberIdentity(member_id=member.member_id, group_instance_id=GROUP_INSTANCE_ID)
@@ -246,6 +256,43 @@ class GroupClient:
         request = FindCoordinatorRequest(key=self._group, key_type=CoordinatorType.GROUP.value, max_version=3)
         response = self._ask(request, None, deadline)
         return manager.cluster.add_coordinator(response, CoordinatorType.GROUP, self._group, synthesize_node_id=False)
+
+
+def offset_fetch_request(group: str, newest_version: int, *, require_stable: bool) -> OffsetFetchRequest:
+    """Return a request for all offsets of a group, in a version that the broker has.
+
+    Args:
+        group: The group.
+        newest_version: The newest version of the request that both sides have.
+        require_stable: Whether an offset that an open transaction is about to replace is refused; else its last
+            committed value is returned. Whoever goes on from the offset needs True, whoever only shows it False.
+    """
+    if newest_version < _OFFSET_FETCH_OF_GROUPS:
+        return OffsetFetchRequest(
+            group_id=group, topics=None, require_stable=require_stable, min_version=2, max_version=7
+        )
+    whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
+    return OffsetFetchRequest(
+        groups=[whole], require_stable=require_stable, min_version=_OFFSET_FETCH_OF_GROUPS, max_version=8
+    )
+
+
+def committed_offsets(response: Any) -> dict[TopicPartition, CommittedOffset]:
+    """Return the offsets of an answer to `offset_fetch_request`; partitions without one are left out."""
+    group = response.groups[0] if response.API_VERSION >= _OFFSET_FETCH_OF_GROUPS else response
+    check(group.error_code, "OffsetFetch")
+    offsets = {}
+    for topic in group.topics:
+        for partition in topic.partitions:
+            check(partition.error_code, f"OffsetFetch of {topic.name}-{partition.partition_index}")
+            if partition.committed_offset != _NO_OFFSET:
+                epoch = partition.committed_leader_epoch
+                offsets[TopicPartition(topic.name, partition.partition_index)] = CommittedOffset(
+                    partition.committed_offset,
+                    None if epoch == NO_LEADER_EPOCH else epoch,
+                    partition.metadata or "",
+                )
+    return offsets
 
 
 def _left_ms(deadline: float) -> float:

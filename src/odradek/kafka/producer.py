@@ -7,42 +7,41 @@
     EndTxn                  makes both visible at once
 
 Each transactional id keeps its position in a group of its own, under the first partition of the target topic: a broker
-takes offsets only for topics that it has, and the source may be elsewhere. Source in Kafka: `TransactionManager`
-(KIP-98, KIP-447).
+takes offsets only for topics that it has, and the source may be elsewhere. So the position goes into the metadata of
+the committed offset, which is itself the end of that partition: a tool that shows the lag of groups shows none here.
+
+    group ID, topic, partition 0    offset 5400, metadata {"offset":120,"topic_id":"dKIu..."}
+
+Who knows the producer's id and epoch may end a transaction, so one program may write it and another one commit it.
+
+Source in Kafka: `TransactionManager` (KIP-98, KIP-447).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from kafka import errors
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
-    InitProducerIdRequest,
-    ProduceRequest,
     TxnOffsetCommitRequest,
 )
 
-from odradek.columnar.encode import encode_batches
-from odradek.kafka.client import BrokerClient
+from odradek.errors import ProtocolError
+from odradek.kafka.client import LATEST_TIMESTAMP, BrokerClient
 from odradek.kafka.cluster import check
-from odradek.records.builder import BatchOptions
+from odradek.kafka.committed_offset import CommittedOffset
+from odradek.kafka.producer_identity import ProducerIdentity, take_producer_id
+from odradek.kafka.row_sender import RefusedRow, RowSender
 from odradek.records.compression import Codec
-from odradek.records.header import LOG_OVERHEAD
+from odradek.records.isolation import ISOLATION_LEVELS
 from odradek.storage.names import TopicPartition
-
-TRANSACTION_TIMEOUT_MS = 300_000
-MAX_BATCH_BYTES = 900_000
-"""Below the default `max.message.bytes` of a topic."""
-_MAX_SEQUENCE = (1 << 31) - 1
-_OFFSET_BYTES = 8
 
 
 class CommittedPosition(NamedTuple):
@@ -63,18 +62,34 @@ class Transaction:
     Args:
         client: The cluster.
         transactional_id: The transactional id, and the name of the group that keeps the position.
-        topic: The topic that records go to.
+        topic: The topic that the position is kept under: the one that records go to.
         codec: How batches are compressed.
+        identity: The producer whose transaction this is, if it was begun elsewhere and is to be ended here.
     """
 
-    def __init__(self, client: BrokerClient, transactional_id: str, topic: str, codec: Codec) -> None:
+    def __init__(
+        self,
+        client: BrokerClient,
+        transactional_id: str,
+        topic: str,
+        codec: Codec,
+        identity: ProducerIdentity | None = None,
+    ) -> None:
         self._client = client
         self._id = transactional_id
         self._topic = topic
         self._codec = codec
-        self._producer_id = -1
-        self._producer_epoch = -1
-        self._sequences: dict[int, int] = {}
+        self._identity = identity
+        self._sender: RowSender | None = None
+        self._added: set[TopicPartition] = set()
+        # The broker may have begun it, whether or not its answer came.
+        self._is_begun = False
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The producer; there is one after `take_over`."""
+        assert self._identity is not None
+        return self._identity
 
     def begin(self) -> CommittedPosition | None:
         """Take over the transactional id, and return the position of its last committed transaction.
@@ -82,153 +97,158 @@ class Transaction:
         Returns:
             The position; None if no transaction was committed.
         """
-        request = InitProducerIdRequest(
-            transactional_id=self._id,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            producer_id=-1,
-            producer_epoch=-1,
-            max_version=4,
-        )
-
-        def ask() -> Any:
-            response = self._coordinated(request)
-            check(response.error_code, f"taking over {self._id}")
-            return response
-
-        taken = self._client.attempt(f"taking over the transactional id {self._id}", ask)
-        self._producer_id, self._producer_epoch = taken.producer_id, taken.producer_epoch
-        self._sequences = {}
+        self.take_over()
         return self.position()
+
+    def take_over(self) -> None:
+        """Take over the transactional id: fence its former owner, and abort the transaction that it left open."""
+        self._identity = take_producer_id(self._client, self._id)
+        self._sender = RowSender(self._client, self._codec, self._identity, self._id)
+        self._added = set()
+        self._is_begun = False
 
     def position(self) -> CommittedPosition | None:
         """Return the position of the last transaction, without taking over the transactional id."""
-        return self._client.attempt(f"position of {self._id}", self._committed_position)
+        kept = committed_offsets(self._client, self._id, self._topic).get(self._topic)
+        if kept is None:
+            return None
+        try:
+            held = json.loads(kept.metadata)
+            return CommittedPosition(int(held["offset"]), held["topic_id"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ProtocolError(
+                f"group {self._id}: another program has set its offset, so the position that it held is lost: "
+                "delete the group to start over"
+            ) from error
 
-    def send(self, partition: int, rows: pa.RecordBatch) -> None:
-        """Send rows (`key`, `value`, `headers`, `timestamp`) to a partition of the topic."""
-        if partition not in self._sequences:
-            self._client.attempt(f"adding {self._topic}-{partition} to a transaction", lambda: self._add(partition))
-            self._sequences[partition] = 0
-        sequence = self._sequences[partition]
-        options = BatchOptions(
-            codec=self._codec,
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
-        for block in encode_batches(rows, options, max_batch_bytes=MAX_BATCH_BYTES):
-            for batch in _batches(block):
-                self._client.attempt(f"writing to {self._topic}-{partition}", partial(self._produce, partition, batch))
-        self._sequences[partition] = (sequence + rows.num_rows) & _MAX_SEQUENCE
+    def send(self, target: TopicPartition, rows: pa.RecordBatch) -> list[RefusedRow]:
+        """Send rows (`key`, `value`, `headers`, `timestamp`) to a partition.
+
+        Returns:
+            The rows that the broker does not take. All others are in the transaction, in their order.
+        """
+        assert self._sender is not None
+        if target not in self._added:
+            self._is_begun = True
+            self._client.attempt(f"adding {target} to a transaction", lambda: self._add(target))
+            self._added.add(target)
+        return self._sender.send(target, rows)
 
     def commit(self, position: CommittedPosition) -> None:
         """Make everything that was sent, and the position, visible at once."""
-        what = f"committing {self._id} at {position.offset}"
-        self._client.attempt(what, self._add_group)
-        self._client.attempt(what, lambda: self._commit_position(position))
-        self._client.attempt(what, self._end)
+        end_offset = self._client.attempt(f"the end of {self._topic}", self._end_of_first)
+        self.add_offset(self._id, end_offset, json.dumps(position._asdict(), separators=(",", ":")))
+        self.end(committed=True)
+
+    def add_offset(self, group: str, offset: int, metadata: str = "") -> None:
+        """Add an offset of a group, and what is kept with it, to what the transaction makes visible."""
+        what = f"adding the offset {offset} of {group} to the transaction of {self._id}"
+        self._is_begun = True
+        self._client.attempt(what, partial(self._add_group, what, group))
+        self._client.attempt(what, partial(self._commit_offset, what, group, offset, metadata))
+
+    def end(self, *, committed: bool) -> None:
+        """End the transaction; that it has ended in this way before is no error."""
+        what = f"{'committing' if committed else 'aborting'} {self._id}"
+        self._client.attempt(what, partial(self._end, what, committed=committed))
+        self._is_begun = False
+
+    def abort(self) -> None:
+        """Drop what was sent since `begin`, so that readers need not wait for the transaction's end."""
+        if self._is_begun:
+            self.end(committed=False)
 
     def _coordinated(self, request: Any) -> Any:
         return self._client.ask(request, self._client.coordinator(self._id, CoordinatorType.TRANSACTION))
 
-    def _committed_position(self) -> CommittedPosition | None:
-        wanted = OffsetFetchRequest.OffsetFetchRequestTopic(name=self._topic, partition_indexes=[0])
-        request = OffsetFetchRequest(
-            group_id=self._id, topics=[wanted], require_stable=True, min_version=7, max_version=7
-        )
-        response = self._client.ask(request, self._client.coordinator(self._id, CoordinatorType.GROUP))
-        check(response.error_code or 0, f"position of {self._id}")
-        part = response.topics[0].partitions[0]
-        check(part.error_code, f"position of {self._id}")
-        if part.committed_offset < 0:
-            return None
-        return CommittedPosition(int(part.committed_offset), part.metadata or None)
-
-    def _add(self, partition: int) -> None:
+    def _add(self, target: TopicPartition) -> None:
         kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._id,
-            v3_and_below_producer_id=self._producer_id,
-            v3_and_below_producer_epoch=self._producer_epoch,
-            v3_and_below_topics=[kind(name=self._topic, partitions=[partition])],
+            v3_and_below_producer_id=self.identity.producer_id,
+            v3_and_below_producer_epoch=self.identity.producer_epoch,
+            v3_and_below_topics=[kind(name=target.topic, partitions=[target.partition])],
             max_version=3,
         )
         for topic in self._coordinated(request).results_by_topic_v3_and_below:
             for part in topic.results_by_partition:
                 check(part.partition_error_code, f"adding {topic.name}-{part.partition_index} to a transaction")
 
-    def _produce(self, partition: int, batch: bytes) -> None:
-        kind = ProduceRequest.TopicProduceData
-        request = ProduceRequest(
-            transactional_id=self._id,
-            acks=-1,
-            timeout_ms=self._client.settings.timeout_ms // 2,
-            topic_data=[
-                kind(name=self._topic, partition_data=[kind.PartitionProduceData(index=partition, records=batch)])
-            ],
-            min_version=3,
-            max_version=9,
-        )
-        target = TopicPartition(self._topic, partition)
-        response = self._client.ask(request, self._client.leader(target))
-        error_code = response.responses[0].partition_responses[0].error_code
-        # The answer to an earlier attempt was lost: the batch is there already.
-        if error_code != errors.DuplicateSequenceNumberError.errno:
-            check(error_code, f"writing to {target}")
-
-    def _add_group(self) -> None:
+    def _add_group(self, what: str, group: str) -> None:
         request = AddOffsetsToTxnRequest(
             transactional_id=self._id,
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
-            group_id=self._id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            group_id=group,
             max_version=3,
         )
-        check(self._coordinated(request).error_code, f"adding the position of {self._id} to a transaction")
+        check(self._coordinated(request).error_code, what)
 
-    def _commit_position(self, position: CommittedPosition) -> None:
+    def _end_of_first(self) -> int:
+        """Return where the first partition of the target topic will end after this transaction."""
+        first = TopicPartition(self._topic, 0)
+        end = self._client.list_offsets({first: LATEST_TIMESTAMP}, ISOLATION_LEVELS["read_uncommitted"])[first]
+        # The marker that ends a transaction takes an offset.
+        return end + (first in self._added)
+
+    def _commit_offset(self, what: str, group: str, offset: int, metadata: str) -> None:
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         part = kind.TxnOffsetCommitRequestPartition(
             partition_index=0,
-            committed_offset=position.offset,
+            committed_offset=offset,
             committed_leader_epoch=-1,
-            committed_metadata=position.topic_id or "",
+            committed_metadata=metadata,
         )
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
-            group_id=self._id,
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
+            group_id=group,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
             generation_id=-1,
             member_id="",
             group_instance_id=None,
             topics=[kind(name=self._topic, partitions=[part])],
             max_version=3,
         )
-        response = self._client.ask(request, self._client.coordinator(self._id, CoordinatorType.GROUP))
-        check(response.topics[0].partitions[0].error_code, f"position of {self._id}")
+        response = self._client.ask(request, self._client.coordinator(group, CoordinatorType.GROUP))
+        check(response.topics[0].partitions[0].error_code, what)
 
-    def _end(self) -> None:
+    def _end(self, what: str, *, committed: bool) -> None:
         request = EndTxnRequest(
             transactional_id=self._id,
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
-            committed=True,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            committed=committed,
             max_version=3,
         )
-        check(self._coordinated(request).error_code, f"committing {self._id}")
+        check(self._coordinated(request).error_code, what)
 
 
-def _batches(block: bytes) -> Iterator[bytes]:
-    """Cut a block into its batches, and set each base offset to 0.
+def committed_offsets(client: BrokerClient, group: str, topic: str | None = None) -> dict[str, CommittedOffset]:
+    """Return the offsets that transactions committed for a group, by the topic that each is kept under.
 
-    A produce request holds one batch for each partition, whose offsets the broker expects to start at 0. The checksum
-    does not cover the base offset.
+    Args:
+        client: The cluster.
+        group: The group.
+        topic: Only the offset of this topic.
+
+    Raises:
+        BrokerUnavailableError: The broker did not answer in time; because a transaction with an offset of the group was
+            open all the time, for example.
     """
-    view = memoryview(block)
-    position = 0
-    while position < len(view):
-        size = LOG_OVERHEAD + int.from_bytes(view[position + _OFFSET_BYTES : position + LOG_OVERHEAD], "big")
-        yield bytes(_OFFSET_BYTES) + bytes(view[position + _OFFSET_BYTES : position + size])
-        position += size
+    kind = OffsetFetchRequest.OffsetFetchRequestTopic
+    wanted = None if topic is None else [kind(name=topic, partition_indexes=[0])]
+    request = OffsetFetchRequest(group_id=group, topics=wanted, require_stable=True, min_version=7, max_version=7)
+
+    def ask() -> dict[str, CommittedOffset]:
+        response = client.ask(request, client.coordinator(group, CoordinatorType.GROUP))
+        check(response.error_code or 0, f"position of {group}")
+        found = {}
+        for one in response.topics:
+            for part in one.partitions:
+                check(part.error_code, f"position of {group}")
+                if part.committed_offset >= 0:
+                    found[one.name] = CommittedOffset(int(part.committed_offset), None, part.metadata or "")
+        return found
+
+    return client.attempt(f"position of {group}", ask)

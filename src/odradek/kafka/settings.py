@@ -1,7 +1,8 @@
 """Settings of a connection to a broker: Kafka's names for its clients, turned into kafka-python's.
 
     kafka.security.protocol          SASL_SSL
-    kafka.ssl.truststore.location    /etc/ssl/ca.pem                  PEM (ssl.truststore.type), as KIP-651 has it
+    kafka.ssl.truststore.location    /etc/ssl/ca.p12                  JKS, PKCS12 or PEM (KIP-651): its bytes tell
+    kafka.ssl.truststore.password    secret
     kafka.sasl.jaas.config           ...LoginModule required username="..." password="...";
 
 kafka-python's own names (`ssl_cafile` as `ssl.cafile`, and so on) are taken too.
@@ -9,6 +10,8 @@ kafka-python's own names (`ssl_cafile` as `ssl.cafile`, and so on) are taken too
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,14 +19,9 @@ from typing import Any
 
 from odradek.errors import OptionError
 from odradek.kafka.cluster import client_config
+from odradek.kafka.servers import parse_servers
 
 DEFAULT_FETCH_BYTES = 16 << 20
-_RENAMED = {
-    "ssl.truststore.location": "ssl.cafile",
-    "ssl.keystore.location": "ssl.certfile",
-    "ssl.key.password": "ssl.password",
-    "sasl.kerberos.service.name": "sasl.kerberos.service.name",
-}
 _REFUSED = {
     "auto.offset.reset": "startingOffsets says where to start",
     "enable.auto.commit": "nothing is committed by the source",
@@ -31,7 +29,22 @@ _REFUSED = {
     "value.deserializer": "values are bytes",
     "interceptor.classes": "there are no interceptors",
 }
-_WITHOUT_EFFECT = ("group.id", "client.dns.lookup", "ssl.truststore.type", "ssl.keystore.type", "fetch.min.bytes")
+_TAKEN = ("client.dns.lookup", "ssl.truststore.type", "ssl.keystore.type")
+"""Settings of Kafka's clients that need nothing more here."""
+_WITHOUT_EFFECT = frozenset(
+    (
+        *("acks", "allow.auto.create.topics", "auto.commit.interval.ms", "batch.size", "buffer.memory", "check.crcs"),
+        *("client.rack", "delivery.timeout.ms", "enable.idempotence", "enable.metrics.push", "exclude.internal.topics"),
+        *("fetch.min.bytes", "group.id", "group.instance.id", "group.protocol", "group.remote.assignor"),
+        *("heartbeat.interval.ms", "linger.ms", "max.block.ms", "max.poll.interval.ms", "max.poll.records"),
+        *("max.request.size", "metadata.max.idle.ms", "metric.reporters", "metrics.num.samples"),
+        *("metrics.recording.level", "metrics.sample.window.ms", "partition.assignment.strategy", "partitioner.class"),
+        *("receive.buffer.bytes", "retries", "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes"),
+        "session.timeout.ms",
+    )
+)
+"""Settings of Kafka's clients (`ConsumerConfig`, `ProducerConfig`) that mean nothing to this one."""
+_logger = logging.getLogger(__name__)
 _JAAS_VALUE = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -45,6 +58,7 @@ class BrokerSettings:
         fetch_bytes: The most bytes of a fetch.
         fetch_wait_ms: How long the broker may wait for records.
         timeout_ms: How long a request is retried.
+        transaction_timeout_ms: How long a transaction may be open, before the broker aborts it.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -52,6 +66,7 @@ class BrokerSettings:
     fetch_bytes: int = DEFAULT_FETCH_BYTES
     fetch_wait_ms: int = 500
     timeout_ms: int = 60_000
+    transaction_timeout_ms: int = 300_000
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> BrokerSettings:
@@ -61,33 +76,40 @@ class BrokerSettings:
             OptionError: An option is unknown, or cannot be set here.
         """
         left = dict(options)
-        servers = tuple(part.strip() for part in left.pop("bootstrap.servers", "").split(",") if part.strip())
-        if not servers:
-            raise OptionError("kafka.bootstrap.servers names no broker")
+        try:
+            servers = parse_servers(left.pop("bootstrap.servers", ""))
+        except ValueError as error:
+            raise OptionError(f"kafka.bootstrap.servers: {error}") from None
         for name, reason in _REFUSED.items():
             if name in left:
                 raise OptionError(f"kafka.{name} cannot be set: {reason}")
-        for name in _WITHOUT_EFFECT:
+        for name in _TAKEN:
             left.pop(name, None)
+        for name in sorted(_WITHOUT_EFFECT.intersection(left)):
+            del left[name]
+            tell_once(f"kafka.{name} has no effect here")
         for kind in ("truststore", "keystore"):
-            if options.get(f"ssl.{kind}.type", "PEM").upper() != "PEM":
-                raise OptionError(f"kafka.ssl.{kind}.type must be PEM, the only type supported here")
+            if options.get(f"ssl.{kind}.type", "JKS").upper() not in ("JKS", "PKCS12", "PEM"):
+                raise OptionError(f"kafka.ssl.{kind}.type must be JKS, PKCS12 or PEM")
         fetch_bytes = _number(left, "max.partition.fetch.bytes", DEFAULT_FETCH_BYTES)
         fetch_bytes = min(fetch_bytes, _number(left, "fetch.max.bytes", fetch_bytes))
         wait_ms = _number(left, "fetch.max.wait.ms", 500)
         timeout_ms = _number(left, "default.api.timeout.ms", 60_000)
+        transaction_timeout_ms = _number(left, "transaction.timeout.ms", 300_000)
         if left.pop("ssl.endpoint.identification.algorithm", "https") == "":
             left["ssl.check_hostname"] = "false"
         left.update(_sasl(left.pop("sasl.jaas.config", None)))
-        renamed = {_RENAMED.get(name, name): value for name, value in left.items()}
-        if "ssl.certfile" in renamed:
-            # A PEM key store holds the key beside the certificates.
-            renamed.setdefault("ssl.keyfile", renamed["ssl.certfile"])
         try:
-            connection = client_config(renamed)
+            connection = client_config(left)
         except ValueError as error:
             raise OptionError(f"kafka: {error}") from error
-        return cls(servers, connection, fetch_bytes, wait_ms, timeout_ms)
+        return cls(servers, connection, fetch_bytes, wait_ms, timeout_ms, transaction_timeout_ms)
+
+
+@functools.cache
+def tell_once(text: str) -> None:
+    """Log a line, if no part of this process has logged it before."""
+    _logger.warning(text)
 
 
 def _number(options: dict[str, str], name: str, default: int) -> int:

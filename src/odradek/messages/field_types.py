@@ -233,18 +233,19 @@ class Array(_Sized):
 
 
 class Nullable:
-    """A nested record that may be null: a byte before it, -1 for null."""
+    """A nested record that may be null: 1 before it, and for null as a tagged field 0, beside the other fields -1."""
 
-    def __init__(self, record: FieldType) -> None:
+    def __init__(self, record: FieldType, *, tagged: bool) -> None:
         self._record = record
+        self._null = 0 if tagged else -1
 
     def read(self, reader: FieldReader) -> Any:
         """Take the record, or None."""
-        return self._record.read(reader) if INT8.read(reader) >= 0 else None
+        return self._record.read(reader) if INT8.read(reader) > self._null else None
 
     def write(self, writer: FieldWriter, value: Any) -> None:
         """Add the record, or null."""
-        INT8.write(writer, -1 if value is None else 1)
+        INT8.write(writer, self._null if value is None else 1)
         if value is not None:
             self._record.write(writer, value)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Self
 
@@ -78,13 +78,20 @@ class FileOffsetStore(OffsetStore):
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
         """Replace the file, durably, if it still has the expected version."""
+        return self._replace(expected, lambda current: current.merged(positions, new_version()))
+
+    def delete(self, partitions: Collection[TopicPartition], *, expected: Positions) -> Positions:
+        """Replace the file by one without these positions, if it still has the expected version."""
+        return self._replace(expected, lambda current: current.without(partitions, new_version()))
+
+    def _replace(self, expected: Positions, change: Callable[[Positions], Positions]) -> Positions:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 current = self.load()
                 if current.version != expected.version:
                     raise CommitConflictError(self.address, expected.version, current.version)
-                committed = current.merged(positions, new_version())
+                committed = change(current)
                 write_atomically(self.path, _format(committed), temporary=self._temporary_path)
         except OSError as error:
             raise_unless_of_system(error)

@@ -29,18 +29,19 @@ last commit, and the member joins again when it needs to; the first join of an e
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import time
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Self
 
 from kafka import errors
 
-from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
 from odradek.kafka.cluster import client_config
-from odradek.kafka.group import CommittedOffset, GroupClient
+from odradek.kafka.group import GroupClient
+from odradek.kafka.servers import parse_servers
+from odradek.kafka.settings import BrokerSettings
+from odradek.offsets.committed_form import holds, positions_of, stored_form, touched, version_of
 from odradek.offsets.store import (
     DEFAULT_TIMEOUT_MS,
     OffsetStore,
@@ -51,9 +52,6 @@ from odradek.offsets.store import (
 )
 from odradek.storage.names import TopicPartition
 
-MAX_METADATA_BYTES = 4096
-"""The broker's default `offset.metadata.max.bytes`."""
-
 _FENCED = (
     errors.FencedInstanceIdError,
     errors.UnknownMemberIdError,
@@ -62,8 +60,6 @@ _FENCED = (
 )
 _FENCED_RETRY_S = 0.05
 _RETRY_S = 0.1
-
-_Stored = Mapping[TopicPartition, CommittedOffset]
 
 
 class KafkaOffsetStore(OffsetStore):
@@ -74,7 +70,8 @@ class KafkaOffsetStore(OffsetStore):
         group: The group's name. No consumer may be a member of it.
         timeout_ms: How long a call may take.
         config: Settings of the connection, by Kafka's names: `security.protocol`, `sasl.mechanism`,
-            `sasl.plain.username`, `sasl.plain.password`, `ssl.cafile` and so on, as kafka-python has them.
+            `sasl.plain.username`, `sasl.plain.password`, `ssl.truststore.location` and so on, and kafka-python's own.
+        connection: Instead, kafka-python's settings of a client of that broker.
     """
 
     def __init__(
@@ -84,14 +81,16 @@ class KafkaOffsetStore(OffsetStore):
         *,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         config: Mapping[str, str] | None = None,
+        connection: Mapping[str, Any] | None = None,
     ) -> None:
         self.address = f"kafka://{bootstrap_servers}/{group}"
         self._timeout_s = timeout_ms / 1000
         try:
-            settings = client_config(dict(config or {}))
+            settings = client_config(dict(config or {})) if connection is None else connection
+            servers = parse_servers(bootstrap_servers)
         except ValueError as error:
             raise OffsetStoreError(f"{self.address}: {error}") from error
-        self._group = GroupClient(bootstrap_servers.split(","), group, settings)
+        self._group = GroupClient(list(servers), group, settings)
 
     @classmethod
     def from_address(cls, address: StoreAddress) -> Self:
@@ -106,22 +105,32 @@ class KafkaOffsetStore(OffsetStore):
             config.setdefault("sasl.plain.password", address.password or "")
         return cls(address.hosts, group, timeout_ms=timeout_ms, config=config)
 
+    @classmethod
+    def of_broker(cls, settings: BrokerSettings, group: str) -> Self:
+        """Open the store of a group of a broker that a client knows how to reach."""
+        timeout_ms = min(DEFAULT_TIMEOUT_MS, settings.timeout_ms)
+        return cls(",".join(settings.bootstrap_servers), group, timeout_ms=timeout_ms, connection=settings.connection)
+
     def load(self) -> Positions:
         """Return the offsets of the group, without joining it."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                return self._positions(self._group.fetch(deadline))
+                return positions_of(self.address, self._group.fetch(deadline))
             except (errors.KafkaError, OSError) as error:
                 self._wait_or_raise(error, deadline)
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
         """Commit as the only member of the group, if its offsets still have the expected version."""
         version = new_version()
+        return self._as_member(lambda deadline: self._commit(positions, expected, version, deadline))
+
+    def _as_member(self, attempt: Callable[[float], Positions]) -> Positions:
+        """Repeat an attempt while others take the group from this member, or the broker cannot be reached."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                return self._commit(positions, expected, version, deadline)
+                return attempt(deadline)
             except _FENCED as error:
                 self._group.forget_membership()
                 if time.monotonic() > deadline:
@@ -130,6 +139,32 @@ class KafkaOffsetStore(OffsetStore):
                 time.sleep(_FENCED_RETRY_S * random.random())
             except (errors.KafkaError, OSError) as error:
                 self._wait_or_raise(error, deadline)
+
+    def delete(self, partitions: Collection[TopicPartition], *, expected: Positions) -> Positions:
+        """Delete the offsets, as `kafka-consumer-groups --delete-offsets` does, if the group has the expected version.
+
+        The broker deletes offsets of a group without members only. So this store joins, which refuses the commits of
+        the member before it, compares the version, leaves, and deletes; what another program commits after it has left
+        may be deleted.
+        """
+        left = {name: place for name, place in expected.items() if name not in partitions}
+
+        def attempt(deadline: float) -> Positions:
+            stored = self._group.fetch(deadline)
+            gone = sorted(stored.keys() & set(partitions))
+            found = positions_of(self.address, stored)
+            if not gone and dict(found) == left:  # nothing is to be done, or the answer to an earlier attempt was lost
+                return found
+            if found.version != expected.version:
+                raise CommitConflictError(self.address, expected.version, found.version)
+            if not self._group.is_member:
+                self._join(stored, deadline)
+                return attempt(deadline)
+            self._group.leave(deadline)
+            self._group.delete(gone, deadline)
+            return positions_of(self.address, self._group.fetch(deadline))
+
+        return self._as_member(attempt)
 
     def close(self) -> None:
         """Leave the group, if a member, so that its offsets can be reset by Kafka's tools; close the connections."""
@@ -141,75 +176,36 @@ class KafkaOffsetStore(OffsetStore):
         if not self._group.is_member:
             # A committer that has lost already finds out here, without taking the group from its owner.
             stored = self._group.fetch(deadline)
-            if _version_of(stored) != expected.version and not _holds(stored, version):
-                raise CommitConflictError(self.address, expected.version, _version_of(stored))
+            if version_of(stored) != expected.version and not holds(stored, version):
+                raise CommitConflictError(self.address, expected.version, version_of(stored))
             if not stored and not positions:
                 # Nothing to claim. A member that joined now would own no partitions for as long as it stays.
-                return self._positions(stored)
-            self._group.join({*stored, *positions}, deadline)
+                return positions_of(self.address, stored)
+            self._join({*stored, *positions}, deadline)
         stored = self._group.fetch(deadline)
-        if _holds(stored, version):  # the answer to an earlier attempt was lost
-            return self._positions(stored)
-        if _version_of(stored) != expected.version:
-            raise CommitConflictError(self.address, expected.version, _version_of(stored))
-        offsets = {name: self._stored_form(name, position, version) for name, position in positions.items()}
+        if holds(stored, version):  # the answer to an earlier attempt was lost
+            return positions_of(self.address, stored)
+        if version_of(stored) != expected.version:
+            raise CommitConflictError(self.address, expected.version, version_of(stored))
+        offsets = {name: stored_form(self.address, name, position, version) for name, position in positions.items()}
         if not offsets:
-            offsets = self._touched(stored, version)
+            offsets = touched(self.address, stored, version)
         unknown = self._group.unknown(offsets.keys() - stored.keys(), deadline)
         if unknown:
             raise OffsetStoreError(f"{self.address}: the broker has no {', '.join(map(str, sorted(unknown)))}")
         self._group.commit(offsets, deadline)
-        return self._positions({**stored, **offsets})
+        return positions_of(self.address, {**stored, **offsets})
 
-    def _stored_form(self, name: TopicPartition, position: Position, version: str) -> CommittedOffset:
-        known = position.metadata()
-        known.pop("leader_epoch", None)
-        text = json.dumps({"version": version, **known}, ensure_ascii=False, separators=(",", ":"))
-        if len(text.encode()) > MAX_METADATA_BYTES:
-            raise OffsetStoreError(f"{self.address}, {name}: more than {MAX_METADATA_BYTES} bytes of metadata")
-        return CommittedOffset(position.offset, position.leader_epoch, text)
-
-    def _touched(self, stored: _Stored, version: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return one of the stored offsets, unchanged but for a new version."""
-        if not stored:
-            return {}
-        name = min(stored)
-        return {name: self._stored_form(name, self._position(name, stored[name]), version)}
-
-    def _positions(self, stored: _Stored) -> Positions:
-        positions = {name: self._position(name, committed) for name, committed in sorted(stored.items())}
-        return Positions(positions, _version_of(stored))
-
-    def _position(self, name: TopicPartition, committed: CommittedOffset) -> Position:
-        known = _metadata_of(committed)
-        fields = {field: known.get(field) for field in ("topic_id", "batch")}
-        fields["leader_epoch"] = committed.leader_epoch
-        return Position.parse(committed.offset, fields, where=f"{self.address}, {name}")
+    def _join(self, partitions: Collection[TopicPartition], deadline: float) -> None:
+        if self._group.is_of_live_consumers(deadline):
+            raise OffsetStoreError(f"{self.address}: the group has members: stop them first")
+        self._group.join(partitions, deadline)
 
     def _wait_or_raise(self, error: Exception, deadline: float) -> None:
         """Wait a little before another attempt, if another one may help and there is time."""
         self._group.forget_coordinator()
         fatal = isinstance(error, errors.KafkaError) and not error.retriable
         if fatal or time.monotonic() + _RETRY_S > deadline:
-            raise OffsetStoreError(f"{self.address}: {error}") from error
+            kind = OffsetStoreError if fatal else OffsetStoreUnavailableError
+            raise kind(f"{self.address}: {error}") from error
         time.sleep(_RETRY_S)
-
-
-def _metadata_of(committed: CommittedOffset) -> dict[str, object]:
-    """Return the metadata that a store of this kind wrote with an offset; none if another program wrote it."""
-    try:
-        known = json.loads(committed.metadata)
-    except (ValueError, RecursionError):
-        return {}
-    return known if isinstance(known, dict) and isinstance(known.get("version"), str) else {}
-
-
-def _holds(stored: _Stored, version: str) -> bool:
-    return any(_metadata_of(committed).get("version") == version for committed in stored.values())
-
-
-def _version_of(stored: _Stored) -> str | None:
-    if not stored:
-        return None
-    lines = [repr((*name, *committed)) for name, committed in sorted(stored.items())]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

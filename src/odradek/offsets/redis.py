@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Self, cast
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Self, TypeVar, cast
 
 import redis
-from redis.backoff import ExponentialBackoff
+from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
 from odradek.offsets.store import (
     DEFAULT_TIMEOUT_MS,
     OffsetStore,
@@ -37,12 +37,16 @@ from odradek.offsets.store import (
 )
 from odradek.storage.names import TopicPartition
 
-_RETRIES = 3
+_RETRY_S = 0.1
+_ATTEMPTS = 5
+"""How many attempts have time at least, where Redis says nothing."""
 _POSITION_FIELD = re.compile(r"(?P<topic>.+):(?P<partition>[0-9]{1,10})", re.ASCII | re.DOTALL)
 _METADATA_SUFFIX = ":metadata"
+T = TypeVar("T")
 _OFFSET = re.compile(rb"[0-9]{1,19}")
 
-# ARGV: the expected version or '', the new version, then for each partition its field, offset and metadata or ''.
+# ARGV: the expected version or '', the new version, then for each partition its field, its offset or '' to remove it,
+# and its metadata or ''.
 _COMMIT = """
 local current = redis.call('HGET', KEYS[1], 'version') or ''
 if current == ARGV[2] then
@@ -52,7 +56,11 @@ if current ~= ARGV[1] then
   return current
 end
 for i = 3, #ARGV, 3 do
-  redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  if ARGV[i + 1] == '' then
+    redis.call('HDEL', KEYS[1], ARGV[i])
+  else
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  end
   if ARGV[i + 2] == '' then
     redis.call('HDEL', KEYS[1], ARGV[i] .. ':metadata')
   else
@@ -92,7 +100,8 @@ class RedisOffsetStore(OffsetStore):
     ) -> None:
         self.address = f"{'rediss' if tls else 'redis'}://{host}:{port}/{db}?group={group}"
         self.key = f"odradek:offsets:{group}"
-        attempt_s = timeout_ms / 1000 / (_RETRIES + 2)
+        self._timeout_s = timeout_ms / 1000
+        attempt_s = self._timeout_s / _ATTEMPTS
         self._redis = redis.Redis(
             host=host,
             port=port,
@@ -102,7 +111,7 @@ class RedisOffsetStore(OffsetStore):
             ssl=tls,
             socket_timeout=attempt_s,
             socket_connect_timeout=attempt_s,
-            retry=Retry(ExponentialBackoff(cap=attempt_s / 2, base=0.02), _RETRIES),
+            retry=Retry(NoBackoff(), 0),
         )
         self._commit = self._redis.register_script(_COMMIT)
 
@@ -129,34 +138,53 @@ class RedisOffsetStore(OffsetStore):
 
     def load(self) -> Positions:
         """Return the positions in the hash, all of the same commit."""
-        with self._errors():
-            fields = cast("dict[bytes, bytes]", self._redis.hgetall(self.key))
-        return self._parse(fields)
+        return self._parse(cast("dict[bytes, bytes]", self._within_timeout(lambda: self._redis.hgetall(self.key))))
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
         """Run the script: compare the version, write everything."""
         version = new_version()
-        arguments = [expected.version or "", version]
+        fields: list[str] = []
         for (topic, partition), position in positions.items():
             metadata = position.metadata()
             text = json.dumps(metadata, ensure_ascii=False, separators=(",", ":")) if metadata else ""
-            arguments += [f"{topic}:{partition}", str(position.offset), text]
-        with self._errors():
-            found = cast("bytes", self._commit(keys=[self.key], args=arguments)).decode()
+            fields += [f"{topic}:{partition}", str(position.offset), text]
+        self._run(expected, version, fields)
+        return expected.merged(positions, version)
+
+    def delete(self, partitions: Collection[TopicPartition], *, expected: Positions) -> Positions:
+        """Run the script: compare the version, remove the fields."""
+        version = new_version()
+        self._run(
+            expected, version, [text for name in partitions for text in (f"{name.topic}:{name.partition}", "", "")]
+        )
+        return expected.without(partitions, version)
+
+    def _run(self, expected: Positions, version: str, fields: list[str]) -> None:
+        arguments = [expected.version or "", version, *fields]
+        answer = self._within_timeout(lambda: self._commit(keys=[self.key], args=arguments))
+        found = cast("bytes", answer).decode()
         if found != version:
             raise CommitConflictError(self.address, expected.version, found or None)
-        return expected.merged(positions, version)
 
     def close(self) -> None:
         """Close the connection."""
         self._redis.close()
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (redis.RedisError, OSError) as error:
-            raise OffsetStoreError(f"{self.address}: {error}") from error
+    def _within_timeout(self, attempt: Callable[[], T]) -> T:
+        """Repeat an attempt while Redis cannot be reached, until the time is over."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return attempt()
+            except redis.AuthenticationError as error:
+                raise OffsetStoreError(f"{self.address}: {error}") from error
+            except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+                # The last attempt may take as long as the others.
+                if time.monotonic() + self._timeout_s / _ATTEMPTS > deadline:
+                    raise OffsetStoreUnavailableError(f"{self.address}: {error}") from error
+                time.sleep(_RETRY_S)
+            except redis.RedisError as error:
+                raise OffsetStoreError(f"{self.address}: {error}") from error
 
     def _parse(self, fields: Mapping[bytes, bytes]) -> Positions:
         version: str | None = None

@@ -2,7 +2,8 @@
 
     checkpoint/offsets/17     v1                                                   what batch 17 reads up to
                               {"batchWatermarkMs":0, ...}
-                              {"events":{"0":1200,"1":900}}                        a line for each source, or "-"
+                              {"events":{"0":1200,"1":900}}                        a line for each source, or "-";
+                                                                                   see `stream_offsets`
     checkpoint/commits/17     v1 ...                                               batch 17 is done
 
 A batch is done when its file is in `commits`; Spark repeats a batch that is only in `offsets`. So the positions are
@@ -13,10 +14,12 @@ use it) are skipped. Spark: OffsetSeqLog, CommitLog, JsonUtils.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from odradek.errors import OffsetStoreError
 from odradek.offsets.store import Position
+from odradek.offsets.stream_offsets import parse_stream_offsets
 from odradek.storage.names import TopicPartition
 
 _VERSION = "v1"
@@ -50,8 +53,8 @@ def read_checkpoint(path: Path) -> dict[TopicPartition, Position]:
         raise OffsetStoreError(f"{file}: unknown format {version!r:.20}, expected {_VERSION}")
     positions: dict[TopicPartition, Position] = {}
     for line in lines[_LINES_BEFORE_SOURCES - 1 :]:
-        for name, offset in _topic_offsets(line, file).items():
-            if positions.setdefault(name, Position(offset, batch=str(batch))).offset != offset:
+        for name, position in _source_positions(line, file).items():
+            if positions.setdefault(name, replace(position, batch=str(batch))).offset != position.offset:
                 raise OffsetStoreError(f"{file}: two sources read {name}, and are at different offsets")
     if not positions:
         raise OffsetStoreError(f"{file}: none of its sources reads topics")
@@ -63,18 +66,15 @@ def _batches(folder: Path) -> set[int]:
     return {int(entry.name) for entry in folder.iterdir() if entry.name.isascii() and entry.name.isdecimal()}
 
 
-def _topic_offsets(line: str, file: Path) -> dict[TopicPartition, int]:
-    """Return the offsets of a source; nothing if it does not read topics."""
+def _source_positions(line: str, file: Path) -> dict[TopicPartition, Position]:
+    """Return the positions of a source; nothing if it does not read topics."""
     if line == _NO_OFFSETS:
         return {}
     try:
         content = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise OffsetStoreError(f"{file}: the offsets of a source are not JSON: {error}") from error
-    found: dict[TopicPartition, int] = {}
-    for topic, partitions in content.items() if isinstance(content, dict) else ():
-        for number, offset in partitions.items() if isinstance(partitions, dict) else ():
-            if not (number.isascii() and number.isdecimal() and type(offset) is int and offset >= 0):
-                return {}
-            found[TopicPartition(topic, int(number))] = offset
-    return found
+    try:
+        return parse_stream_offsets(content)
+    except OffsetStoreError:
+        return {}

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from odradek.arguments import checked_int, checked_mapping, checked_text, given_text
 from odradek.errors import CommitConflictError, OffsetStoreError
@@ -41,24 +41,31 @@ class Position:
         leader_epoch: The leader epoch of the last record that is done; shows whether the log was truncated since.
         topic_id: The topic's id as Kafka prints it; shows whether the topic was deleted and created again since.
         batch: A token of the batch of work that ended here, by which a restarted reader recognises its own commit.
+        note: What the reader wants to tell of its work, such as its last batch and its last error.
     """
 
     offset: int
     leader_epoch: int | None = None
     topic_id: str | None = None
     batch: str | None = None
+    note: str | None = None
 
     def __post_init__(self) -> None:
         checked_int("the offset of a position", self.offset, 0, MAX_OFFSET)
         if self.leader_epoch is not None:
             checked_int("the leader epoch of a position", self.leader_epoch, 0, 2**31 - 1)
-        for name, text in (("topic_id", self.topic_id), ("batch", self.batch)):
+        for name, text in (("topic_id", self.topic_id), ("batch", self.batch), ("note", self.note)):
             if text is not None:
                 checked_text(name, text)
 
     def metadata(self) -> dict[str, str | int]:
         """Return the fields beside the offset that are not None."""
-        known = {"leader_epoch": self.leader_epoch, "topic_id": self.topic_id, "batch": self.batch}
+        known = {
+            "leader_epoch": self.leader_epoch,
+            "topic_id": self.topic_id,
+            "batch": self.batch,
+            "note": self.note,
+        }
         return {name: value for name, value in known.items() if value is not None}
 
     @classmethod
@@ -70,13 +77,14 @@ class Position:
         """
         if not isinstance(metadata, Mapping):
             raise OffsetStoreError(f"{where}: the metadata of a position must be an object, not {metadata!r:.100}")
-        leader_epoch, topic_id, batch = (metadata.get(name) for name in ("leader_epoch", "topic_id", "batch"))
+        leader_epoch = metadata.get("leader_epoch")
+        texts = [metadata.get(name) for name in ("topic_id", "batch", "note")]
         if type(offset) is not int or not (leader_epoch is None or type(leader_epoch) is int):
             raise OffsetStoreError(f"{where}: offsets and leader epochs must be integers, not {offset!r:.100}")
-        if not all(text is None or isinstance(text, str) for text in (topic_id, batch)):
-            raise OffsetStoreError(f"{where}: the topic id and the batch of a position must be strings")
+        if not all(text is None or isinstance(text, str) for text in texts):
+            raise OffsetStoreError(f"{where}: the topic id, the batch and the note of a position must be strings")
         try:
-            return cls(offset, leader_epoch, topic_id, batch)
+            return cls(offset, leader_epoch, *texts)
         except ValueError as error:
             raise OffsetStoreError(f"{where}: {error}") from error
 
@@ -136,6 +144,10 @@ class Positions(Mapping[TopicPartition, Position]):
         """Return these positions, updated with others, under another version."""
         return Positions({**self._positions, **checked_positions(positions)}, version)
 
+    def without(self, partitions: Collection[TopicPartition], version: str | None) -> Positions:
+        """Return these positions but for some partitions', under another version."""
+        return Positions({name: place for name, place in self._positions.items() if name not in partitions}, version)
+
 
 class OffsetStore(ABC):
     """The positions of one group, somewhere that outlives its reader.
@@ -175,6 +187,25 @@ class OffsetStore(ABC):
             CommitConflictError: Somebody else has committed since; nothing was stored.
             OffsetStoreError: The store cannot be reached in time, or refuses. It may have stored the positions (the
                 answer was lost): load again and compare.
+        """
+
+    @abstractmethod
+    def delete(self, partitions: Collection[TopicPartition], *, expected: Positions) -> Positions:
+        """Remove the positions of partitions, all of them or none, if the group still has the version of `expected`.
+
+        A reader then starts in these partitions as if it had never read them. Partitions without a position are passed
+        over.
+
+        Args:
+            partitions: The partitions.
+            expected: What `load` or the last `commit` returned.
+
+        Returns:
+            The positions that are left, to be expected by the next commit.
+
+        Raises:
+            CommitConflictError: Somebody else has committed since; nothing was removed.
+            OffsetStoreError: The store cannot be reached in time, or refuses. It may have removed the positions.
         """
 
     @abstractmethod
@@ -257,6 +288,12 @@ def _file(address: StoreAddress) -> OffsetStore:
     return FileOffsetStore.from_address(address)
 
 
+def _folder(address: StoreAddress) -> OffsetStore:
+    from odradek.offsets.folder import FolderOffsetStore
+
+    return FolderOffsetStore.from_address(address)
+
+
 def _redis(address: StoreAddress) -> OffsetStore:
     from odradek.offsets.redis import RedisOffsetStore
 
@@ -277,6 +314,7 @@ def _kafka(address: StoreAddress) -> OffsetStore:
 
 _SCHEMES: dict[str, Callable[[StoreAddress], OffsetStore]] = {
     "file": _file,
+    "folder": _folder,
     "kafka": _kafka,
     "redis": _redis,
     "rediss": _redis,
@@ -288,6 +326,7 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
     """Open the offset store at an address. Connects at the first call, not now.
 
         file:///var/lib/job/offsets.json
+        folder:///var/lib/kafka/data?group=g                (the __consumer_offsets of a log directory)
         kafka://[user:password@]host:port[,host:port]/group
         zookeeper://[user:password@]host:port[,host:port]/group
         redis://[user:password@]host:port/db?group=g        (rediss:// over TLS)
@@ -309,6 +348,26 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
         return opener(parsed)
     except ImportError as error:
         raise OffsetStoreError(f"{parsed.text}: its client library is not installed ({error})") from error
+
+
+def is_store_address(text: str) -> bool:
+    """Whether a text is the address of an offset store; the name of a group is none."""
+    return text.partition(":")[0] in _SCHEMES and ":" in text
+
+
+def source_of(address: str) -> str | None:
+    """Return where the topics are whose positions are at an address, as `open_source` takes it.
+
+    Returns:
+        The log directory or the broker of a store in it; None for a store that is elsewhere.
+    """
+    parts = urlsplit(address)
+    if parts.scheme == "folder":
+        return unquote(parts.path)
+    if parts.scheme == "kafka":
+        options = [(name, value) for name, value in parse_qsl(parts.query) if name != "timeout_ms"]
+        return urlunsplit(parts._replace(path="", query=urlencode(options)))
+    return None
 
 
 def parse_address(address: str, options: Mapping[str, Any] | None = None) -> StoreAddress:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 from kazoo.client import KazooClient
@@ -38,7 +38,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
-from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
 from odradek.offsets.store import (
     DEFAULT_TIMEOUT_MS,
     OffsetStore,
@@ -110,9 +110,14 @@ class ZooKeeperOffsetStore(OffsetStore):
     def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
         """Set the offsets and the version in one transaction, if the version is still the expected one."""
         version = new_version()
-        paths = {self._path(name): str(position.offset).encode() for name, position in positions.items()}
-        self._within_timeout(lambda deadline: self._commit(deadline, expected, version, positions, paths))
+        self._within_timeout(lambda deadline: self._commit(deadline, expected, version, positions))
         return expected.merged(positions, version)
+
+    def delete(self, partitions: Collection[TopicPartition], *, expected: Positions) -> Positions:
+        """Delete the offsets and set the version in one transaction, if the version is still the expected one."""
+        version, gone = new_version(), dict.fromkeys(partitions)
+        self._within_timeout(lambda deadline: self._commit(deadline, expected, version, gone))
+        return expected.without(partitions, version)
 
     def close(self) -> None:
         """End the session."""
@@ -162,7 +167,7 @@ class ZooKeeperOffsetStore(OffsetStore):
             else:
                 if result is not None:
                     return result
-        raise OffsetStoreError(f"{self.address}: {reason}, after {self._timeout_s:g} s")
+        raise OffsetStoreUnavailableError(f"{self.address}: {reason}, after {self._timeout_s:g} s")
 
     def _load(self, deadline: float) -> Positions | None:
         client = self._connected(deadline)
@@ -196,10 +201,13 @@ class ZooKeeperOffsetStore(OffsetStore):
         deadline: float,
         expected: Positions,
         version: str,
-        positions: Mapping[TopicPartition, Position],
-        paths: Mapping[str, bytes],
+        positions: Mapping[TopicPartition, Position | None],
     ) -> bool | None:
-        """Return True if it is done, None if it must be tried again because nodes came or went meanwhile."""
+        """Set positions, and delete those that are None.
+
+        Returns:
+            True if it is done, None if it must be tried again because nodes came or went meanwhile.
+        """
         client = self._connected(deadline)
         client.sync_async(self._state).get(timeout=_left(deadline))
         state = self._read_state(deadline)
@@ -208,9 +216,11 @@ class ZooKeeperOffsetStore(OffsetStore):
             return True
         if found != expected.version:
             raise CommitConflictError(self.address, expected.version, found)
+        paths = {self._path(name): position for name, position in positions.items()}
         exists = {path: client.exists_async(path) for path in paths}
         missing = {path for path, answer in exists.items() if answer.get(timeout=_left(deadline)) is None}
-        for folder in sorted({path.rpartition("/")[0] for path in missing} | {self._root}):
+        made = {path for path in missing if paths[path] is not None}
+        for folder in sorted({path.rpartition("/")[0] for path in made} | {self._root}):
             client.ensure_path_async(folder).get(timeout=_left(deadline))
         transaction = client.transaction()
         content = _format_state(version, metadata, positions)
@@ -218,11 +228,14 @@ class ZooKeeperOffsetStore(OffsetStore):
             transaction.create(self._state, content)
         else:
             transaction.set_data(self._state, content, version=state_version)
-        for path, offset in paths.items():
-            if path in missing:
-                transaction.create(path, offset)
+        for path, position in paths.items():
+            if position is None:
+                if path not in missing:
+                    transaction.delete(path)
+            elif path in missing:
+                transaction.create(path, str(position.offset).encode())
             else:
-                transaction.set_data(path, offset)
+                transaction.set_data(path, str(position.offset).encode())
         results = transaction.commit_async().get(timeout=_left(deadline))
         errors = [result for result in results if isinstance(result, Exception)]
         for error in errors:
@@ -261,11 +274,11 @@ class ZooKeeperOffsetStore(OffsetStore):
 
 
 def _format_state(
-    version: str, metadata: dict[str, dict[str, Any]], positions: Mapping[TopicPartition, Position]
+    version: str, metadata: dict[str, dict[str, Any]], positions: Mapping[TopicPartition, Position | None]
 ) -> bytes:
     for (topic, partition), position in positions.items():
-        known = position.metadata()
-        if known:
+        known = {} if position is None else position.metadata()
+        if position is not None and known:
             metadata.setdefault(topic, {})[str(partition)] = {"offset": position.offset, **known}
         else:
             metadata.get(topic, {}).pop(str(partition), None)

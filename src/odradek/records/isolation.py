@@ -15,11 +15,14 @@ ISOLATION_LEVELS: dict[Isolation, int] = {"read_uncommitted": 0, "read_committed
 """The numbers of the levels in requests."""
 
 
+_LEVELS = tuple(ISOLATION_LEVELS)
+
+
 def check_isolation(isolation: str, name: str = "isolation") -> None:
     """Check that an isolation level exists; the error names the option.
 
     Raises:
         OptionError: It does not.
     """
-    if isolation not in list(ISOLATION_LEVELS):
+    if isolation not in _LEVELS:
         raise OptionError(f"{name} is read_uncommitted or read_committed, not {isolation!r}")

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from odradek.spark.pipeline import Job, Pipeline
+    from odradek.spark.progress import offsets_behind_latest
     from odradek.spark.spark_session import session
 
-__all__ = ["Job", "Pipeline", "session"]
+__all__ = ["Job", "Pipeline", "offsets_behind_latest", "session"]
 
 _MODULES = {
     "Job": "odradek.spark.pipeline",
     "Pipeline": "odradek.spark.pipeline",
+    "offsets_behind_latest": "odradek.spark.progress",
     "session": "odradek.spark.spark_session",
 }
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from odradek.kafka.client import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, BrokerClient
+from odradek.kafka.partition_fetch import GUESSED_RECORD_BYTES
 from odradek.kafka.settings import BrokerSettings
+from odradek.records.header import BatchHeader
 from odradek.records.isolation import ISOLATION_LEVELS, Isolation
-from odradek.spark.broker_split import GUESSED_RECORD_BYTES, BrokerSplit, sample_record_bytes
+from odradek.records.scan import scan_batches
+from odradek.spark.broker_split import BrokerSplit, sample_record_bytes
+from odradek.spark.open_transactions import OpenTransaction
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
 from odradek.storage.names import TopicPartition
@@ -47,12 +51,48 @@ class BrokerTopics:
                 name for name in partitions if name.topic in topics and name.partition in topics[name.topic].leaders
             ]
             first = self._client.list_offsets(dict.fromkeys(there, EARLIEST_TIMESTAMP), 0)
-            end = self._client.list_offsets(dict.fromkeys(there, LATEST_TIMESTAMP), ISOLATION_LEVELS[self._isolation])
+            end = self._client.find_offsets(dict.fromkeys(there, LATEST_TIMESTAMP), ISOLATION_LEVELS[self._isolation])
             return {
-                name: Bounds(first[name], max(end[name], first[name]), topics[name.topic].topic_id) for name in there
+                name: Bounds(
+                    first[name],
+                    max(end[name].offset, first[name]),
+                    topics[name.topic].topic_id,
+                    end[name].leader_epoch,
+                )
+                for name in there
             }
 
         return self._client.attempt("listing offsets", ask)
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where the records of a leader epoch end; partitions that do not know the epoch are left out."""
+        return self._client.attempt("looking up leader epochs", lambda: self._client.epoch_ends(epochs))
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        """Return the transactions at which readers of committed records wait, for the partitions that have one."""
+
+        def ask() -> dict[TopicPartition, int]:
+            latest = dict.fromkeys(partitions, LATEST_TIMESTAMP)
+            stable = self._client.list_offsets(latest, ISOLATION_LEVELS["read_committed"])
+            end = self._client.list_offsets(latest, ISOLATION_LEVELS["read_uncommitted"])
+            return {name: offset for name, offset in stable.items() if offset < end[name]}
+
+        found = []
+        for name, offset in self._client.attempt("looking for open transactions", ask).items():
+            header = self._first_header(name, offset)
+            if header is not None:
+                found.append(OpenTransaction.of(name, header))
+        return found
+
+    def _first_header(self, name: TopicPartition, offset: int) -> BatchHeader | None:
+        """Return the header of the batch at an offset; None if it is not there any more."""
+        wanted = OffsetRange(name, offset, offset + 1)
+        split = BrokerSplit(wanted, self._settings, "read_uncommitted", fail_on_data_loss=False)
+        for chunk in split.fetch(self._client).chunks():
+            for header in scan_batches(chunk.data, chunk.position, chunk.end_position, check_crc=False):
+                if header.last_offset >= offset:
+                    return header
+        return None
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at or after a time; None if there is no such record."""

@@ -15,17 +15,21 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from odradek.columnar.aborted_spans import aborted_spans
 from odradek.columnar.decode import decode_slices
-from odradek.errors import FormatError
+from odradek.errors import FormatError, UnknownTopicOrPartitionError
 from odradek.messages.uuids import format_uuid
 from odradek.records.batch import read_records
+from odradek.records.header import BatchHeader
 from odradek.records.isolation import Isolation
 from odradek.records.scan import scan_batches
+from odradek.spark.open_transactions import OpenTransaction
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
 from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.log.leader_epochs import end_offset_for
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import TopicPartition
@@ -84,6 +88,11 @@ class FolderSplit(Split):
         self.pieces = pieces
         self.aborted = aborted
 
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes the batches have."""
+        return sum(piece.end_position - piece.position for piece in self.pieces)
+
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Decode the records of the split into batches of a schema."""
         return decode_slices(
@@ -141,18 +150,43 @@ class Folder:
     def __init__(self, path: str, isolation: Isolation) -> None:
         self._logs = LogDirectory(path.removeprefix("file:"), mode="r")
         self._isolation = isolation
+        self._listed = self._logs.topic_partitions()
+        self._looked_at: set[TopicPartition] = set()
 
     def partitions(self, wanted: Callable[[str], bool]) -> list[TopicPartition]:
         """Return the partitions of the topics that are wanted, in order."""
-        return sorted(name for name in self._logs.topic_partitions() if wanted(name.topic))
+        return sorted(name for name in self._listed if wanted(name.topic))
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Return the log start offset and the end of each partition; partitions that do not exist are left out."""
-        there = set(self._logs.topic_partitions())
+        there = set(self._listed)
         return {name: self._bounds(self._log(name)) for name in partitions if name in there}
 
     def _bounds(self, log: Log) -> Bounds:
-        return Bounds(log.log_start_offset, log.end_offset(self._isolation), _topic_id(log))
+        epochs = log.leader_epochs
+        latest = epochs[-1].epoch if epochs else None
+        return Bounds(log.log_start_offset, log.end_offset(self._isolation), _topic_id(log), latest)
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where the records of a leader epoch end; partitions that do not know the epoch are left out."""
+        ends = {}
+        for name, epoch in epochs.items():
+            log = self._log(name)
+            end = end_offset_for(log.leader_epochs, epoch, log.log_end_offset)
+            if end is not None:
+                ends[name] = end.start_offset
+        return ends
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        """Return the transactions at which readers of committed records wait, for the partitions that have one."""
+        found = []
+        for name in partitions:
+            log = self._log(name)
+            stable_offset = log.last_stable_offset
+            if stable_offset < log.log_end_offset:
+                part = next(log.slices(stable_offset, stable_offset + 1))
+                found.append(OpenTransaction.of(name, next(_headers(part))))
+        return found
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at or after a time; None if there is no such record."""
@@ -174,12 +208,7 @@ class Folder:
 
     def _partition_splits(self, wanted: OffsetRange, split_bytes: int) -> Iterator[Split]:
         name, start, end = wanted
-        aborted: tuple[tuple[int, int, int], ...] = ()
-        if self._isolation == "read_committed":
-            aborted = tuple(
-                (entry.producer_id, entry.first_offset, entry.last_offset)
-                for entry in self._log(name).aborted_transactions(start, end)
-            )
+        aborted = tuple(aborted_spans(self._log(name), start, end, self._isolation))
         groups = _even_groups(list(self._slices(wanted, max(1, split_bytes // _SLICES_A_SPLIT))), split_bytes)
         if not groups:
             return
@@ -188,11 +217,22 @@ class Folder:
             yield FolderSplit(name, first, after, _joined(parts), aborted)
 
     def _log(self, name: TopicPartition) -> Log:
-        return self._logs[name.topic, name.partition]
+        log = self._logs[name.topic, name.partition]
+        if name not in self._looked_at:
+            try:
+                # This takes a tenth of what opening the log again does.
+                log.refresh()
+            except UnknownTopicOrPartitionError:
+                # The topic was made again: this is another log.
+                self._logs.refresh()
+                log = self._logs[name.topic, name.partition]
+            self._looked_at.add(name)
+        return log
 
     def refresh(self) -> None:
-        """List the folder again."""
-        self._logs.refresh()
+        """List the folder again; logs are looked at again when they are next asked about."""
+        self._listed = LogDirectory(self._logs.path).topic_partitions()
+        self._looked_at.clear()
 
     def close(self) -> None:
         """Close the files."""
@@ -237,17 +277,16 @@ def _topic_id(log: Log) -> str | None:
 
 def _first_offset(part: LogSlice) -> int:
     """Return the first offset of a slice, so that splits of one partition have ranges of their own."""
-    header = next(
-        iter(
-            scan_batches(
-                part.data, part.position, part.end_position, check_crc=False, path=part.path, origin=part.origin
-            )
-        ),
-        None,
-    )
+    header = next(_headers(part), None)
     if header is None:
         return part.base_offset
     if header.is_wrapper:
         # A compressed message has the offset of its last inner one.
         return read_records(part.data, header, origin=part.origin)[0].offset or 0
     return header.base_offset
+
+
+def _headers(part: LogSlice) -> Iterator[BatchHeader]:
+    return iter(
+        scan_batches(part.data, part.position, part.end_position, check_crc=False, path=part.path, origin=part.origin)
+    )

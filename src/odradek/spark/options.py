@@ -23,6 +23,7 @@ from typing import cast
 
 from odradek.errors import OptionError
 from odradek.records.isolation import Isolation, check_isolation
+from odradek.spark.java_patterns import java_pattern
 from odradek.storage.names import TopicPartition, matches_topic
 
 EARLIEST = -2
@@ -95,7 +96,7 @@ class SourceOptions:
     def wants(self, topic: str) -> bool:
         """Return whether a topic is subscribed to."""
         if self.pattern is not None:
-            return matches_topic(re.compile(self.pattern), topic)
+            return matches_topic(java_pattern(self.pattern), topic)
         return topic in self.topics
 
     @classmethod
@@ -153,6 +154,11 @@ class _Parser:
         isolation = self._isolation(kafka)
         if path is not None:
             self._refuse_for_a_folder(kafka)
+        elif without_effect := [name for name in _FOR_BROKERS_ONLY if self._take(name) is not None]:
+            from odradek.kafka.settings import tell_once
+
+            for name in without_effect:
+                tell_once(f"{name} has no effect here")
         topics, pattern, partitions = self._subscription()
         starting = self._offset_spec("starting", LATEST if self._streaming else EARLIEST)
         strategy = self._choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
@@ -214,10 +220,7 @@ class _Parser:
                 raise OptionError("subscribe names no topic")
             return topics, None, None
         if pattern is not None:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise OptionError(f"subscribePattern {pattern!r} is not a regular expression: {error}") from error
+            java_pattern(pattern)
             return (), pattern, None
         assert assign is not None
         partitions = _parse_assign(assign)
@@ -312,11 +315,6 @@ def parse_offsets(text: str, name: str, *, least: int = EARLIEST) -> dict[TopicP
                 raise OptionError(f"{name}: {topic}: {partition!r}: {offset!r} is not a partition and its offset")
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
-
-
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Format offsets as `parse_offsets` reads them, sorted."""
-    return json.dumps(offsets_by_topic(offsets), separators=(",", ":"))
 
 
 def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

@@ -18,7 +18,8 @@ from pyspark.sql.datasource import InputPartition
 
 from odradek.columnar.decode import MAX_TIMESTAMP, MIN_TIMESTAMP
 from odradek.errors import LogError, OptionError
-from odradek.offsets.store import is_same_topic
+from odradek.offsets.store import Position, is_same_topic
+from odradek.spark.open_transactions import OpenTransaction
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptions
 from odradek.storage.names import TopicPartition
 
@@ -38,11 +39,18 @@ class Bounds(NamedTuple):
         start_offset: Its log start offset.
         end_offset: Its end, exclusive, for this isolation level.
         topic_id: Its topic's id, if there is one; it changes when the topic is deleted and created again.
+        leader_epoch: Its latest leader epoch, if it is known. Records that replace some below `end_offset` have a
+            greater one.
     """
 
     start_offset: int
     end_offset: int
     topic_id: str | None = None
+    leader_epoch: int | None = None
+
+    def position(self, offset: int) -> Position:
+        """Return an offset up to the end as a reader's position, with what shows later whether it is still valid."""
+        return Position(offset, self.leader_epoch, self.topic_id)
 
 
 class LossCause(Enum):
@@ -66,34 +74,51 @@ class DataLossError(LogError):
         wanted: The range that should be read.
         held: What the partition has; None if it does not exist.
         topic_id: The id that the topic had when its position was stored; None if it is not known.
+        cut_offset: The offset that the log was cut to, if it has grown past `wanted` since; else None.
     """
 
-    def __init__(self, cause: LossCause, wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None) -> None:
+    def __init__(
+        self,
+        cause: LossCause,
+        wanted: OffsetRange,
+        held: Bounds | None,
+        topic_id: str | None = None,
+        cut_offset: int | None = None,
+    ) -> None:
         self.cause = cause
         self.wanted = wanted
         self.held = held
         self.topic_id = topic_id
-        super().__init__(cause, wanted, held, topic_id)
+        self.cut_offset = cut_offset
+        super().__init__(cause, wanted, held, topic_id, cut_offset)
 
     def __str__(self) -> str:
         name, start, end = self.wanted
         held = "it is gone" if self.held is None else f"it holds [{self.held.start_offset}, {self.held.end_offset})"
         reason, advice = self.cause.value, "failOnDataLoss=false goes on with what is left"
-        if self.cause is LossCause.TRUNCATION and self.topic_id is None:
+        if self.cut_offset is not None:
+            reason += f" to {self.cut_offset} and grown since: other records have the offsets from there on"
+        elif self.cause is LossCause.TRUNCATION and self.topic_id is None:
             # Only a topic id distinguishes these two.
             reason += f", or {LossCause.NEW_TOPIC.value}"
         if self.cause is LossCause.NEW_TOPIC:
-            advice = "other records have these offsets now: start over"
+            advice = (
+                f"other records have these offsets now: to start over, remove the position by "
+                f"`odradek offsets delete STORE {name}`, or give a stream a new checkpoint"
+            )
         return f"{name}: offsets [{start}, {end}) are wanted, but {held}: {reason} ({advice})"
 
 
-def find_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None) -> DataLossError | None:
+def find_loss(
+    wanted: OffsetRange, held: Bounds | None, topic_id: str | None = None, epoch_end: int | None = None
+) -> DataLossError | None:
     """Return why a range cannot be read, or None if it can.
 
     Args:
         wanted: The range.
         held: What the partition has; None if it does not exist.
         topic_id: The id that the topic had when its position was stored.
+        epoch_end: Where the records of the position's leader epoch end now (KIP-320), if that is known.
     """
     if held is None:
         return DataLossError(LossCause.MISSING, wanted, held, topic_id)
@@ -103,6 +128,8 @@ def find_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | None = N
         return DataLossError(LossCause.RETENTION, wanted, held, topic_id)
     if wanted.end_offset > held.end_offset:
         return DataLossError(LossCause.TRUNCATION, wanted, held, topic_id)
+    if epoch_end is not None and epoch_end < wanted.start_offset:
+        return DataLossError(LossCause.TRUNCATION, wanted, held, topic_id, epoch_end)
     return None
 
 
@@ -116,6 +143,11 @@ class Split(InputPartition):
 
     start_timestamp = MIN_TIMESTAMP
     end_timestamp = MAX_TIMESTAMP
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes are read."""
+        raise NotImplementedError
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Decode the records of the split into batches of a schema."""
@@ -131,6 +163,12 @@ class Topics(Protocol):
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Return the first offset and the end of each partition; partitions that do not exist are left out."""
 
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return where the records of a leader epoch end; partitions that do not know the epoch are left out."""
+
+    def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
+        """Return the transactions at which readers of committed records wait, for the partitions that have one."""
+
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at or after a time; None if there is no such record."""
 
@@ -142,6 +180,41 @@ class Topics(Protocol):
 
     def close(self) -> None:
         """Close what is held open."""
+
+
+def check_places(
+    topics: Topics,
+    bounds: Mapping[TopicPartition, Bounds],
+    places: Mapping[TopicPartition, Position],
+    *,
+    fail_on_data_loss: bool,
+) -> None:
+    """Check that partitions still hold what a reader has read, and what comes after it.
+
+    Args:
+        topics: The folder or the broker.
+        bounds: What the partitions have now; those that do not exist are left out.
+        places: How far the reader is.
+        fail_on_data_loss: Whether a loss is an error. A topic that was made again always is: readers and sinks know
+            records by their offsets, and other records have these offsets now.
+
+    Raises:
+        DataLossError: They do not.
+    """
+    # While the leader is the same one, it has cut nothing.
+    epochs = {
+        name: place.leader_epoch
+        for name, place in places.items()
+        if place.leader_epoch is not None
+        and name in bounds
+        and bounds[name].leader_epoch not in (None, place.leader_epoch)
+    }
+    ends = topics.epoch_ends(epochs) if epochs else {}
+    for name, place in places.items():
+        at = OffsetRange(name, place.offset, place.offset)
+        loss = find_loss(at, bounds.get(name), place.topic_id, ends.get(name))
+        if loss is not None and (fail_on_data_loss or loss.cause is LossCause.NEW_TOPIC):
+            raise loss
 
 
 def find_partitions(

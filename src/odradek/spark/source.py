@@ -9,9 +9,18 @@ Options and columns are those of Spark's own Kafka source, so that a job moves b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from odradek.spark.filters import Narrowing
@@ -19,7 +28,9 @@ from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import Split, plan_batch
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, nulls_for_no_headers, source_schema
+from odradek.spark.split_groups import PLANNED_SPLITS, grouped, parse_splits
 from odradek.spark.stream import StreamReader
+from odradek.spark.worker import keep_modules
 
 
 class OdradekDataSource(DataSource):
@@ -37,16 +48,58 @@ class OdradekDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
+        if PLANNED_SPLITS in self.options:
+            return SplitsReader(parse_splits(self.options[PLANNED_SPLITS]), arrow_schema(schema))
         options = SourceOptions.parse(self.options)
         kind = FilteringReader if options.push_down else SourceReader
         return kind(options, arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query."""
+        from odradek.spark.writing.writers import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of a stream; in the output mode `complete`, too, rows are appended."""
+        from odradek.spark.writing.writers import stream_writer
+
+        return stream_writer(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
         return StreamReader(SourceOptions.parse(self.options, streaming=True), arrow_schema(schema))
 
 
-class SourceReader(DataSourceReader):
+class SplitsReader(DataSourceReader):
+    """Reads splits that a pipeline has planned.
+
+    Args:
+        splits: The splits.
+        schema: The columns, as Spark expects them.
+    """
+
+    def __init__(self, splits: list[Split], schema: pa.Schema) -> None:
+        self._splits = splits
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the splits; an empty one if there is nothing to read, because Spark needs at least one."""
+        keep_modules()
+        return [*self._splits] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Decode the records of one split."""
+        if isinstance(partition, Split):
+            yield from nulls_for_no_headers(partition.read(self._schema), self._schema)
+        keep_modules()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Each task gets a copy of the reader, and a split of its own.
+        return {**self.__dict__, "_splits": []}
+
+
+class SourceReader(SplitsReader):
     """Reads the records that exist when the query is planned.
 
     Args:
@@ -55,12 +108,12 @@ class SourceReader(DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        super().__init__([], schema)
         self._options = options
-        self._schema = schema
         self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        """Return the splits; an empty one if there is nothing to read, because Spark needs at least one."""
+        """Plan and return the splits."""
         topics = open_topics(self._options)
         try:
             ranges = self._narrowing.cut(plan_batch(topics, self._options))
@@ -70,12 +123,8 @@ class SourceReader(DataSourceReader):
         for split in splits:
             split.start_timestamp = self._narrowing.start_timestamp
             split.end_timestamp = self._narrowing.end_timestamp
-        return list(splits) or [InputPartition(None)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Decode the records of one split."""
-        if isinstance(partition, Split):
-            yield from nulls_for_no_headers(partition.read(self._schema), self._schema)
+        self._splits = grouped(splits, self._options)
+        return super().partitions()
 
 
 class FilteringReader(SourceReader):

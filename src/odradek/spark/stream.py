@@ -1,6 +1,9 @@
 """`spark.readStream.format("odradek")`: micro-batches of a log that grows.
 
-    offsets, as Spark writes them into its checkpoint:    {"events": {"0": 1200, "1": 900}}        the next of each
+    offsets, as Spark writes them into its checkpoint:    {"events": {"0": 1200, "1": 900, ...}}   the next of each
+
+Beside them are the topic's id and the leader epochs (`odradek.offsets.stream_offsets`): so a stream notices a topic
+that was made again, and a log that was cut and has grown since.
 
 One reader lives as long as the query, in a separate process beside the driver; `read` runs in the tasks.
 """
@@ -21,13 +24,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from odradek.spark.options import SourceOptions, offsets_by_topic
+from odradek.offsets.store import Position
+from odradek.offsets.stream_offsets import format_stream_offsets, parse_stream_offsets
+from odradek.spark.open_transactions import TransactionWatch
+from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import (
     Bounds,
     OffsetRange,
     Split,
     Topics,
-    find_loss,
+    check_places,
     find_partitions,
     limited,
     resolve,
@@ -35,9 +41,11 @@ from odradek.spark.ranges import (
 )
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import nulls_for_no_headers
+from odradek.spark.split_groups import grouped
+from odradek.spark.worker import keep_modules
 from odradek.storage.names import TopicPartition
 
-Offsets = dict[str, dict[str, int]]
+Offsets = dict[str, dict[str, Any]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -54,16 +62,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._topics: Topics | None = None
-        self._started: dict[TopicPartition, int] = {}
+        self._started: dict[TopicPartition, Position] = {}
         self._target: dict[TopicPartition, int] | None = None
         self._last_batch = time.monotonic()
+        self._watch = TransactionWatch(options.isolation)
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name, as those below
         """Return the offsets at which a query without a checkpoint starts."""
         topics = self._opened()
         bounds = self._bounds(topics)
         later = self._options.start_after_end
-        return offsets_by_topic(resolve(self._options.starting, "starting", topics, bounds, end_for_later_times=later))
+        starts = resolve(self._options.starting, "starting", topics, bounds, end_for_later_times=later)
+        return format_stream_offsets({name: bounds[name].position(offset) for name, offset in starts.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of a micro-batch that the options set."""
@@ -81,15 +91,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offsets at which the next micro-batch ends.
 
         Raises:
-            DataLossError: A partition is gone, or ends before `start`, and `failOnDataLoss` is true.
+            DataLossError: A topic was made again; or a partition is gone, or does not hold any more what was read up to
+                `start`, and `failOnDataLoss` is true.
         """
-        started = self._started = _parsed(start)
-        bounds = self._bounds(self._opened())
-        self._require(started, bounds)
+        started = self._started = parse_stream_offsets(start)
+        topics = self._opened()
+        bounds = self._bounds(topics)
+        check_places(topics, bounds, started, fail_on_data_loss=self._options.fail_on_data_loss)
         ranges = []
         for name, held in sorted(bounds.items()):
             end = held.end_offset if self._target is None else min(held.end_offset, self._target.get(name, 0))
-            first = started.get(name, held.start_offset)
+            first = started[name].offset if name in started else held.start_offset
             if end > first:
                 ranges.append(OffsetRange(name, max(first, held.start_offset), end))
         if not isinstance(limit, ReadAllAvailable):
@@ -98,32 +110,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges = limited(ranges, self._options.max_offsets_per_trigger)
         if ranges:
             self._last_batch = time.monotonic()
-        ends = {name: min(offset, bounds[name].end_offset) for name, offset in started.items() if name in bounds}
-        ends.update({name: end for name, _, end in ranges})
-        return offsets_by_topic(ends)
+        at_end = [name for name, held in bounds.items() if name in started and started[name].offset == held.end_offset]
+        self._watch.look(topics, at_end)
+        # What did not grow stays as it is, or Spark would start a batch for it.
+        ends = {
+            name: place if place.offset <= bounds[name].end_offset else bounds[name].position(bounds[name].end_offset)
+            for name, place in started.items()
+            if name in bounds
+        }
+        ends.update({name: bounds[name].position(end) for name, _, end in ranges})
+        return format_stream_offsets(ends)
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
         """Return the end of the log, for the query's progress."""
         bounds = self._bounds(self._opened())
-        return offsets_by_topic({name: held.end_offset for name, held in bounds.items()})
+        return format_stream_offsets({name: held.position(held.end_offset) for name, held in bounds.items()})
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         """Return the splits of a micro-batch."""
-        starts, ends = _parsed(start), _parsed(end)
+        starts, ends = parse_stream_offsets(start), parse_stream_offsets(end)
         topics = self._opened()
         bounds = topics.bounds(ends)
-        asked = [
-            OffsetRange(name, starts.get(name, bounds[name].start_offset if name in bounds else 0), offset)
-            for name, offset in sorted(ends.items())
-        ]
+        # A batch that a restart repeats was planned some time ago.
+        check_places(topics, bounds, ends, fail_on_data_loss=self._options.fail_on_data_loss)
+        first = {name: held.start_offset for name, held in bounds.items()}
+        first.update({name: place.offset for name, place in starts.items()})
+        asked = [OffsetRange(name, first.get(name, 0), place.offset) for name, place in sorted(ends.items())]
         grown = [part for part in asked if part.start_offset < part.end_offset]
         ranges = within(grown, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
-        return list(topics.splits(ranges, self._options))
+        return list(grouped(topics.splits(ranges, self._options), self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Decode the records of one split."""
         if isinstance(partition, Split):
             yield from nulls_for_no_headers(partition.read(self._schema), self._schema)
+        keep_modules()
 
     def stop(self) -> None:
         """Close what the planner held open."""
@@ -145,14 +166,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _bounds(self, topics: Topics) -> dict[TopicPartition, Bounds]:
         return topics.bounds(find_partitions(topics, self._options, self._started))
 
-    def _require(self, started: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> None:
-        if not self._options.fail_on_data_loss:
-            return
-        for name, offset in started.items():
-            loss = find_loss(OffsetRange(name, offset, offset), bounds.get(name))
-            if loss is not None:
-                raise loss
-
     def _is_enough(self, ranges: list[OffsetRange]) -> bool:
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
@@ -160,11 +173,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waited_ms = (time.monotonic() - self._last_batch) * 1000
         total = sum(part.end_offset - part.start_offset for part in ranges)
         return total >= least or waited_ms >= self._options.max_trigger_delay_ms
-
-
-def _parsed(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in offsets.items()
-        for partition, offset in partitions.items()
-    }

@@ -17,15 +17,27 @@ from odradek.errors import InvalidConfigError
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
 
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
-_LIST_SEPARATOR = re.compile(r"\s*,\s*", re.ASCII)
+INTEGER = re.compile(r"[+-]?\d+")
+"""A whole number as Java reads it: of the digits of any script."""
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
+"""A number as Java reads it; Python knows no suffix of a type."""
+LIST_SEPARATOR = re.compile(r"\s*,\s*", re.ASCII)
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))
 
 Parser = Callable[[str], Any]
 """Parses a value's text; a ValueError says what is wrong with it."""
 
 ConfigValue: TypeAlias = str | int | float | bool
 """The value of a setting as a caller gives it; Kafka keeps all of them as text."""
+
+
+def trimmed(text: str) -> str:
+    """Return the text of a value without blanks around it.
+
+    To Kafka these are all characters up to the space, and no others: it does not start where a setting's number begins
+    with a non-breaking space.
+    """
+    return text.strip(_BLANKS)
 
 
 def as_text(name: str, value: ConfigValue) -> str:
@@ -60,9 +72,9 @@ def _integer(low: int | None, high: int) -> Parser:
     lowest = -high - 1 if low is None else low
 
     def parse(text: str) -> int:
-        if _INTEGER.fullmatch(text.strip()) is None:
+        if INTEGER.fullmatch(trimmed(text)) is None:
             raise ValueError("is not a whole number")
-        value = int(text)
+        value = int(trimmed(text))
         if not lowest <= value <= high:
             raise ValueError(f"is not within {lowest} to {high}")
         return value
@@ -84,9 +96,9 @@ def number(low: float, high: float) -> Parser:
     """Return a parser for a number from `low` to `high`."""
 
     def parse(text: str) -> float:
-        if _NUMBER.fullmatch(text.strip()) is None:
+        if NUMBER.fullmatch(trimmed(text)) is None:
             raise ValueError("is not a number")
-        value = float(text)
+        value = float(trimmed(text).rstrip("fFdD"))
         if not low <= value <= high:
             raise ValueError(f"is not within {low:g} to {high:g}")
         return value
@@ -96,7 +108,7 @@ def number(low: float, high: float) -> Parser:
 
 def boolean(text: str) -> bool:
     """Parse `true` or `false`."""
-    value = {"true": True, "false": False}.get(text.strip().lower())
+    value = {"true": True, "false": False}.get(trimmed(text).lower())
     if value is None:
         raise ValueError("is neither true nor false")
     return value
@@ -106,16 +118,16 @@ def one_of(*choices: str) -> Parser:
     """Return a parser for one of some words."""
 
     def parse(text: str) -> str:
-        if text.strip() not in choices:
+        if trimmed(text) not in choices:
             raise ValueError(f"is none of {', '.join(choices)}")
-        return text.strip()
+        return trimmed(text)
 
     return parse
 
 
 def words(text: str) -> tuple[str, ...]:
     """Parse words that are separated by commas; the list may be empty."""
-    found = tuple(_LIST_SEPARATOR.split(text.strip())) if text.strip() else ()
+    found = tuple(LIST_SEPARATOR.split(trimmed(text))) if trimmed(text) else ()
     if "" in found:
         raise ValueError("has an empty entry")
     return found

@@ -13,9 +13,14 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import struct
+from contextlib import suppress
 from pathlib import Path
 
 from odradek.storage.locks import Rank, create_lock
+
+_FLOCK = struct.Struct("hhqqi0q")
+"""`struct flock`: type, whence, start, length, process id."""
 
 
 class LockedFiles:
@@ -97,6 +102,20 @@ class FileLock:
     def is_taken_here(self) -> bool:
         """Whether this process holds the lock, by this object or by another."""
         return self._holder() is not None
+
+    def holder(self) -> str | None:
+        """Return the other process that holds the lock, such as `process 4711 (java)`; None if that is not known."""
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        # Not while this process has the lock, which it would lose as the file is closed.
+        with _register.lock, suppress(OSError):
+            if self._holder() is not None:
+                return None
+            with self.path.open("rb") as file:
+                kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+            # Of a lock that another machine holds, over NFS, the process is none of ours.
+            if kind != fcntl.F_UNLCK and pid > 0:
+                return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text(encoding='utf-8').strip()})"
+        return None
 
     @property
     def is_held(self) -> bool:

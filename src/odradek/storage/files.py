@@ -7,6 +7,7 @@ disk or fail an fsync, and one page lists what can happen to a disk. Reading doe
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -186,3 +187,13 @@ def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES, *, tem
     """Do as `replace_file`, and return when the name is on the disk, too: write, fsync, rename, fsync the folder."""
     replace_file(path, data, files, temporary=temporary)
     files.sync_directory(path.parent)
+
+
+def check_writable(path: Path) -> None:
+    """Do nothing if a file may be written, or does not exist: what is to replace it does not ask.
+
+    Raises:
+        PermissionError: It may not be written.
+    """
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

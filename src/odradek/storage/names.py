@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 from uuid import UUID
 
@@ -35,6 +34,9 @@ SWAP_SUFFIX = ".swap"
 
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 """Exists in a log directory if all of its logs were closed in order."""
+
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+"""Holds the metadata that a controller first writes into an empty log."""
 
 DELETE_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"
@@ -95,8 +97,7 @@ class RaftSnapshotFile(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDirectory:
+class PartitionDirectory(NamedTuple):
     """What the name of a partition's folder says.
 
     Attributes:

@@ -19,16 +19,19 @@ class WritingProcess:
 
     Args:
         path: What it opened.
+
+    Attributes:
+        pid: Its id.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         self._path = path
-        self._pid = os.getpid()
+        self.pid = os.getpid()
 
     @property
     def is_this(self) -> bool:
         """Whether this is that process; not so in a fork of it."""
-        return os.getpid() == self._pid
+        return os.getpid() == self.pid
 
     def check(self) -> None:
         """Raise in a fork of the process; to be called before a lock is taken, which a fork may inherit held.
@@ -36,7 +39,5 @@ class WritingProcess:
         Raises:
             LogError: This is a fork of it.
         """
-        if os.getpid() != self._pid:
-            raise LogError(
-                f"{self._path} was opened by process {self._pid}: a fork of it has to open the folder itself"
-            )
+        if os.getpid() != self.pid:
+            raise LogError(f"{self._path} was opened by process {self.pid}: a fork of it has to open it itself")

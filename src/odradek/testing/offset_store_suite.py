@@ -165,7 +165,7 @@ class OffsetStoreSuite:
         wanted = {
             EVENTS_0: Position(20, leader_epoch=3, topic_id="dKIuuZKCRVeBmhWn1mgBXg", batch='query 17/4 "ü"\'\n'),
             EVENTS_1: Position(4, leader_epoch=0),
-            OTHER_0: Position(5, batch=""),
+            OTHER_0: Position(5, batch="", note='{"error": "…"}'),
         }
         with self.open_store(address) as store:
             store.commit(wanted, expected=store.load())
@@ -187,6 +187,24 @@ class OffsetStoreSuite:
             wanted = {EVENTS_0: Position(1, batch="a"), EVENTS_1: Position(3), OTHER_0: Position(4)}
             assert dict(second) == wanted
             assert dict(store.load()) == wanted
+
+    def test_delete(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0, EVENTS_1, OTHER_0])
+        with self.open_store(address) as store:
+            stored = {EVENTS_0: Position(1, 2, batch="a"), EVENTS_1: Position(2), OTHER_0: Position(3, topic_id="x")}
+            first = store.commit(stored, expected=store.load())
+            left = store.delete([EVENTS_0, EVENTS_1], expected=first)
+            assert dict(left) == dict(store.load()) == {OTHER_0: Position(3, topic_id="x")}
+            for late in (store.delete, lambda _, expected: store.commit({EVENTS_0: Position(9)}, expected=expected)):
+                with pytest.raises(CommitConflictError):
+                    late([OTHER_0], expected=first)
+            both = store.commit({EVENTS_0: Position(5)}, expected=left)
+            assert dict(store.load()) == dict(both) == {EVENTS_0: Position(5), OTHER_0: Position(3, topic_id="x")}
+            # A partition without a position is passed over.
+            assert dict(store.delete([EVENTS_0, EVENTS_1, OTHER_0], expected=both)) == {}
+            assert dict(store.load()) == {}
+            store.commit({EVENTS_0: Position(1)}, expected=store.load())
+            assert dict(store.load()) == {EVENTS_0: Position(1)}
 
     def test_large_offsets(self, address: str) -> None:
         self.prepare(address, [EVENTS_0, EVENTS_1, OTHER_0])

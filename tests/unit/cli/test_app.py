@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,11 +20,11 @@ from click.testing import CliRunner
 import odradek
 from odradek.cli import app
 from odradek.cli.app import COMMANDS, main
-from odradek.cli.record_json import json_line, text_line
 from odradek.errors import CheckpointError, LogError
-from odradek.inspection.log_files import FileKind, LogFile
+from odradek.inspection.record_json import LineWriter
 from odradek.records import Record
 from odradek.storage.names import TopicPartition
+from odradek.testing import Broker
 from peers.kafka_fixture import KafkaFixture
 
 ODRADEK = [sys.executable, "-c", "from odradek.cli.app import main; main(prog_name='odradek')"]
@@ -70,7 +71,7 @@ def test_every_help_has_one_example(name: str) -> None:
 
 
 def test_the_help_begins_with_what_it_is_and_the_version_is_one_line() -> None:
-    assert "Odradek reads, verifies and repairs" in CliRunner().invoke(main, ["--help"]).stdout.splitlines()[2]
+    assert "Odradek reads, verifies, repairs and serves" in CliRunner().invoke(main, ["--help"]).stdout.splitlines()[2]
     assert CliRunner().invoke(main, ["--version"]).stdout == f"odradek {version('odradek')}\n"
 
 
@@ -93,6 +94,26 @@ def test_the_shell_completes(words: str, completed: str) -> None:
     assert (result.returncode, result.stdout.split()) == (0, [completed])
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "produce data events --key-separator \udcff",
+        "sql \udcff data",
+        "offsets set folder:data?group=\udcff --to-latest --topic events",
+        "offsets show redis://\udcff:1/0?group=g",
+    ],
+)
+def test_an_argument_that_is_no_text_is_one_line_and_2(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with odradek.open("data") as logs:
+        logs.create_topic("events")
+    result = CliRunner().invoke(main, words.split(), input="a\n")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
+    assert "\\udcff" in result.stderr
+
+
 @pytest.mark.slow
 def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
     path = tmp_path / "recovery-point-offset-checkpoint"
@@ -107,6 +128,43 @@ def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
         assert process.stderr.read() == b"odradek: interrupted\n"
         process.stdout.close()
         assert process.wait(60) == 130
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("words", "hanging"),
+    [
+        ("export BROKER --to exported", "Metadata"),
+        ("export BROKER --to exported", "Fetch"),
+        ("replay BROKER --to copy", "Fetch"),
+        ("replay DIR --to BROKER --map events=copied", "Produce"),
+        ("import records.jsonl --to BROKER", "Produce"),
+        ("tail BROKER", "Fetch"),
+        ("grep a BROKER", "Fetch"),
+        ("stat BROKER", "ListOffsets"),
+        ("topics BROKER", "Metadata"),
+        ("produce BROKER events", "Produce"),
+    ],
+)
+def test_a_signal_ends_a_wait_for_a_broker(tmp_path: Path, words: str, hanging: str, number: int, code: int) -> None:
+    (tmp_path / "records.jsonl").write_text('{"topic":"events","partition":0,"value":"b"}\n')
+    with Broker() as broker, broker.fault(hanging, drop=True) as fault:
+        broker.create_topic("events")
+        broker.logs["events", 0].append([odradek.Record(b"a")])
+        address = f"kafka://{broker.bootstrap_servers}?default.api.timeout.ms=999999999&request.timeout.ms=999999999"
+        named = {"BROKER": address, "DIR": str(broker.path)}
+        command = [sys.executable, "-m", "odradek", *(named.get(word, word) for word in words.split())]
+        with (
+            (tmp_path / "records.jsonl").open() as given,
+            subprocess.Popen(command, stdin=given, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process,
+        ):
+            while not fault.fired:
+                assert process.poll() is None
+                time.sleep(0.01)
+            process.send_signal(number)
+            _, told = process.communicate(timeout=60)
+        assert (process.returncode, told.splitlines()[-1]) == (code, "odradek: interrupted")
 
 
 @pytest.mark.parametrize(
@@ -222,19 +280,22 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["topics"], "odradek topics: Missing argument 'DIR'. See odradek topics --help"),
+        (["topics", "list"], "odradek topics list: Missing argument 'SOURCE'. See odradek topics list --help"),
         (["salvage", "."], "odradek salvage: Missing argument 'DST'. See odradek salvage --help"),
         (["dump"], "odradek dump: Missing argument 'PATH...'. See odradek dump --help"),
         (["pipeline", "run"], "odradek pipeline run: Missing argument 'FILE'. See odradek pipeline run --help"),
-        (["offsets", "set", "file:x"], "odradek offsets set: Missing argument 'TOPIC-PARTITION=OFFSET...'. See "),
+        (
+            ["offsets", "set", "file:x"],
+            "odradek offsets set: give either TOPIC-PARTITION=OFFSET, or one of the ",
+        ),
         (["dmup"], "odradek: No such command 'dmup'. Did you mean 'dump'? See odradek --help"),
         (["xyzzy"], "odradek: No such command 'xyzzy'. See odradek --help"),
         (["pipeline", "chek"], "odradek pipeline: No such command 'chek'. Did you mean 'check'? See "),
         (
             ["offsets", "set", "file:x", "\udce6-0=1"],
-            "odradek offsets set: Invalid value for 'TOPIC-PARTITION=OFFSET...': a topic's name ",
+            "odradek offsets set: Invalid value for '[TOPIC-PARTITION=OFFSET...]': a topic's name ",
         ),
-        (["verify", "--record", "."], "odradek verify: No such option '--record'. Did you mean '--records'? See "),
+        (["verify", "--recods", "."], "odradek verify: No such option '--recods'. Did you mean '--records'? See "),
         (["dump", "--contrl", "."], "odradek dump: No such option '--contrl'. (Did you mean one of: '--control', "),
         (
             ["dump", "--print-data-log", "."],
@@ -412,17 +473,17 @@ HOSTILE = [
 
 @pytest.mark.parametrize("data", HOSTILE)
 def test_a_value_cannot_forge_a_line(data: bytes | None) -> None:
-    file = LogFile(Path("x.log"), FileKind.RECORDS, 0, TopicPartition("t", 0))
+    owner = TopicPartition("t", 0)
     name = "header" if data is None else data.decode("utf-8", "replace")
     record = Record(data, data, [(name, data)], 5, 7, "CreateTime")
-    for make_line in (json_line, text_line):
+    for form in ("jsonl", "text"):
         for base64 in (False, True):
-            line = make_line(file, base64=base64)(record)
+            line = LineWriter(form, owner, base64=base64)(record).decode("utf-8", "surrogatepass")
             assert line.endswith("\n")
-            assert line[:-1].isprintable() or make_line is json_line
+            assert line[:-1].isprintable() or form == "jsonl"
             assert len(line.splitlines()) == 1
             assert "\x1b" not in line
-    decoded = json.loads(json_line(file, base64=False)(record))
+    decoded = json.loads(LineWriter("jsonl", owner)(record))
     if isinstance(decoded["value"], str):
         assert decoded["value"].encode() == data
     assert decoded["headers"][0][0] == name

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from odradek.cli.app import main
 from odradek.records import Record, scan_batches
+from odradek.records.builder import build_batch
 from odradek.storage.segment.batch_reader import BatchReader, Damage
 from peers.kafka_fixture import KafkaFixture
 
@@ -32,7 +33,7 @@ def lines_of(result: Result) -> list[str]:
 
 
 def dump(*arguments: str | Path, code: int = 0) -> list[dict[str, Any]]:
-    result = run("dump", "--format", "jsonl", *arguments)
+    result = run("dump", "--raw", "--format", "jsonl", *arguments)
     assert result.exit_code == code, result.stderr
     return [json.loads(line) for line in lines_of(result)]
 
@@ -249,6 +250,29 @@ def test_the_dump_goes_on_behind_damage(writable_log_dir: Path) -> None:
     assert compat.stdout.count("isvalid: false") == 1
 
 
+@pytest.mark.parametrize("number", [0, 1, 2, -1])
+def test_lines_keep_their_order_around_a_wrong_checksum(
+    number: int, fixture_4_3_1: KafkaFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's tool prints such a batch where it lies, with its records: it differs in one word from a sound one."""
+    source = fixture_4_3_1.log_dir / "v2-none-0"
+    shutil.copytree(source, tmp_path / source.name)
+    segment = min((tmp_path / source.name).glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    header = list(scan_batches(bytes(data)))[number]
+    crc_position = header.position + 17
+    data[crc_position] ^= 1
+    wrong = int.from_bytes(data[crc_position : crc_position + 4], "big")
+    segment.write_bytes(data)
+    monkeypatch.chdir(fixture_4_3_1.log_dir)
+    sound = run("dump", "--kafka-compat", "--print-data-log", f"{source.name}/{segment.name}").stdout
+    monkeypatch.chdir(tmp_path)
+    result = run("dump", "--kafka-compat", "--print-data-log", f"{source.name}/{segment.name}")
+    line = next(line for line in sound.splitlines() if f"crc: {header.crc} isvalid: true" in line)
+    assert result.stdout == sound.replace(line, line.replace(f"{header.crc} isvalid: true", f"{wrong} isvalid: false"))
+    assert result.exit_code == 1
+
+
 def test_control_records_say_what_they_are_and_data_does_not(kafka_fixture: KafkaFixture) -> None:
     arguments = ["dump", str(kafka_fixture.log_dir / "transactional-0"), "--format", "jsonl"]
     records = [json.loads(line) for line in CliRunner().invoke(main, [*arguments, "--control"]).stdout.splitlines()]
@@ -259,3 +283,35 @@ def test_control_records_say_what_they_are_and_data_does_not(kafka_fixture: Kafk
     keys = ["topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"]
     assert all(list(record) == keys for record in data)
     assert all(list(record) == [*keys, "control"] for record in control)
+
+
+def test_records_of_share_groups_as_kafka_shows_them(tmp_path: Path) -> None:
+    """Apache Kafka 4.3.1 wrote these bytes, and printed these lines; an escape has capital digits, as Jackson's has."""
+    topic_id = "9fb8643c597e4ef9bc293957ce889404"
+    written = {
+        "offsets": (
+            "000f 0002 7367",
+            f"00 00 02 {topic_id} 0261 03 00000000 00000001 00 01 01 00",
+            'key: {"type":"15","data":{"groupId":"sg"}} payload: {"version":"0","data":{"initializingTopics":[{'
+            '"topicId":"n7hkPFl-Tvm8KTlXzoiUBA","topicName":"a","partitions":[0,1]}],"initializedTopics":[],"deletingTopics":[]}}',
+        ),
+        "share-group-state": (
+            f"0001 0002 7367 {topic_id} 00000000",
+            "0000 00000000 00000000 0000000000000000 02 0000000000000000 0000000000000009 02 0001 00 01 00 04 0000000a",
+            'key: {"type":"1","data":{"groupId":"sg","topicId":"n7hkPFl-Tvm8KTlXzoiUBA","partition":0}} payload: '
+            '{"version":"0","data":{"snapshotEpoch":0,"leaderEpoch":0,"startOffset":0,"deliveryCompleteCount":10,'
+            '"stateBatches":[{"firstOffset":0,"lastOffset":9,"deliveryState":2,"deliveryCount":1}]}}',
+        ),
+        "transaction-log": (
+            "0000 0003 0b5c75",
+            "",
+            r'key: {"type":"0","data":{"transactionalId":"\u000B\\u"}} payload: <DELETE>',
+        ),
+    }
+    for name, (key, value, line) in written.items():
+        path = tmp_path / f"{name}-0" / f"{0:020}.log"
+        path.parent.mkdir()
+        record = Record(bytes.fromhex(key), bytes.fromhex(value) if value else None, timestamp=1)
+        path.write_bytes(build_batch([record]))
+        result = run("dump", "--kafka-compat", "--skip-record-metadata", f"--{name}-decoder", path)
+        assert lines_of(result)[-1] == f"| {line}"

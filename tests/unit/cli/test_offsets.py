@@ -49,6 +49,18 @@ def checkpoint(tmp_path: Path) -> Path:
     return path
 
 
+def test_delete(address: str) -> None:
+    rows("set", address, "events-0=20", "events-1=5", "my-events-1=4", "other-0=1")
+    assert [found["partition"] for found in rows("delete", address, "events-0")] == [1, 1, 0]
+    assert rows("delete", address, "other-0", "--topic", "events") == [row(EVENTS_1, 4)]
+    assert "has no position of events, other-0" in run(
+        "delete", address, "other-0", "--topic", "events", code=ExitCode.INPUT_OUTPUT
+    )
+    for wrong in ((), ("--all", "my-events-1"), ("my-events",)):
+        run("delete", address, *wrong, code=ExitCode.USAGE)
+    assert rows("delete", address, "--all") == rows("delete", address, "--all") == rows("show", address) == []
+
+
 def test_set_and_show(address: str) -> None:
     assert rows("show", address) == []
     assert rows("set", address, "events-0=20", "my-events-1=4") == [row(EVENTS_0, 20), row(EVENTS_1, 4)]

@@ -67,6 +67,56 @@ def test_a_terminal_is_shown_a_bar_and_what_is_printed(columns: int) -> None:
         assert "50.0/100.0 kB" in shown
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ('"import", lambda: 0, done, "records"', ["50000/?", "0:00:00"]),
+        ('"sql"', ["sql", "0:00:00"]),
+        ('"backup", lambda: 100_000, done', ["50.0/100.0 kB", "-:--:--"]),
+    ],
+)
+def test_what_is_shown_without_a_total(arguments: str, expected: list[str]) -> None:
+    shown, _ = run_on_terminal(
+        program(f"""
+            import threading
+            from odradek.cli import progress, progress_bar
+            progress.DELAY_S = 0
+            drawn = threading.Event()
+            draw = progress_bar.ProgressBar.get_renderables
+            def drawing(bar):
+                drawn.set()
+                return draw(bar)
+            progress_bar.ProgressBar.get_renderables = drawing
+            def done():
+                return 50_000
+            with progress.progress({arguments}):
+                assert drawn.wait(30)
+        """)
+    )
+    for part in expected:
+        assert part in shown
+
+
+def test_the_rate_is_shown() -> None:
+    shown, _ = run_on_terminal(
+        program("""
+            import itertools, threading
+            from odradek.cli import progress
+            progress.DELAY_S = 0
+            drawn = threading.Event()
+            count = itertools.count()
+            def done():
+                number = next(count)
+                if number > 10:
+                    drawn.set()
+                return number * 1000
+            with progress.progress("replay", lambda: 1_000_000, done, "records"):
+                assert drawn.wait(30)
+        """)
+    )
+    assert "records/s" in shown
+
+
 def test_stdout_in_a_file_gets_no_bar(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
         shown, _ = run_on_terminal(program(PROGRAM), stdout=file.fileno())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +18,7 @@ from click.testing import CliRunner, Result
 
 import odradek
 from odradek.cli.app import main
+from peers.kafka_fixture import KafkaFixture
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +99,33 @@ def test_what_is_wrong_is_told_in_a_line(folder: Path, tmp_path: Path) -> None:
         assert result.output.count("\n") == 1
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_file_is_left_as_it_was_unless_the_new_one_is_whole(folder: Path, tmp_path: Path, form: str) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("before")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    options = (folder, "--format", form, "-o", link)
+    late = 'SELECT CASE WHEN "offset" < 2 THEN 1 ELSE error(\'late\') END AS n FROM "web.clicks-2026"'
+    assert run(late, *options).exit_code == 3
+    assert file.read_text() == "before"
+    assert run('SELECT 1 AS n FROM "web.clicks-2026"', *options).exit_code == 0
+    assert file.stat().st_size > 6
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert sorted(tmp_path.iterdir()) == [file, link]
+    assert link.is_symlink()
+
+
+def test_what_is_no_file_is_written_itself(folder: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(pipe.read_text)
+        assert run("SELECT 1 AS n", folder, "--format", "csv", "-o", pipe).exit_code == 0
+        assert read.result(60) == "n\n1\n"
+    assert pipe.is_fifo()
+
+
 def test_topics_that_differ_in_case_are_told_apart(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         for count, topic in enumerate(["Events", "events", "other"], 1):
@@ -105,6 +136,11 @@ def test_topics_that_differ_in_case_are_told_apart(tmp_path: Path) -> None:
     result = run('SELECT topic, count(*) AS n FROM "events (2)" GROUP BY topic', tmp_path / "data", "--format", "csv")
     assert result.output == "topic,n\nevents,2\n"
     assert run("FROM events", tmp_path / "data").exit_code == 3
+
+
+def test_a_topic_of_kafkas_own_is_a_table(fixture_4_3_1: KafkaFixture) -> None:
+    result = run('SELECT count(*) > 0 AS held FROM "__consumer_offsets"', fixture_4_3_1.log_dir)
+    assert (result.exit_code, result.output.split()) == (0, ["held", "true"])
 
 
 def test_damage_is_a_finding(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -23,6 +25,8 @@ import odradek
 from odradek.columnar import decode
 from odradek.columnar.dataset.pruning import Pruning, Verdict, offsets_in, place
 from odradek.columnar.record_schema import COLUMNS, SCHEMA
+from odradek.records import Record
+from odradek.records.builder import build_batch
 from odradek.records.isolation import Isolation
 from odradek.records.scan import scan_batches
 from odradek.storage.directory.log_directory import LogDirectory
@@ -477,11 +481,20 @@ def test_what_pyarrow_does_with_whole_datasets(many: Path) -> None:
         pds.Scanner.from_dataset(data).to_table()
 
 
+def test_the_dataset_of_each_topic(many: Path) -> None:
+    data = odradek.dataset(many).filter(OFFSET < 50)
+    of_each = data.by_topic()
+    assert list(of_each) == ["events", "other"]
+    for topic, rows in of_each.items():
+        for one in (rows, pickle.loads(pickle.dumps(rows))):
+            assert one.to_table() == data.to_table(filter=pc.field("topic") == topic)
+
+
 def test_many_threads_read_one_dataset(many: Path) -> None:
     data = odradek.dataset(many)
     with ThreadPoolExecutor(8) as pool:
-        found = pool.map(lambda number: data.to_table(filter=number == OFFSET).num_rows, range(200))
-        assert list(found) == [3] * 200
+        found = pool.map(lambda number: data.to_table(filter=number == OFFSET).num_rows, range(80))
+        assert list(found) == [3] * 80
 
 
 def test_what_is_not_there(many: Path, tmp_path: Path) -> None:
@@ -491,3 +504,25 @@ def test_what_is_not_there(many: Path, tmp_path: Path) -> None:
         odradek.dataset(many, isolation="read_twice")  # type: ignore[arg-type]
     with pytest.raises(odradek.LogError, match="none"):
         odradek.dataset(tmp_path / "none")
+
+
+# How soon a thread of pyarrow leaves is up to the system: one run in many may still abort.
+@pytest.mark.laboratory
+@pytest.mark.parametrize(
+    "reading",
+    [
+        "events.head(1)",
+        "next(events.to_batches())",
+        "reader = events.scanner().to_reader()",
+        "duckdb.sql('select value from events limit 1').fetchall()",
+    ],
+)
+def test_a_program_may_end_while_pyarrow_reads_ahead(reading: str, tmp_path: Path) -> None:
+    folder = tmp_path / "events-0"
+    folder.mkdir()
+    for base in range(300):
+        segment = build_batch([Record(None, bytes(1000))], base_offset=base)
+        (folder / f"{base:020}.log").write_bytes(segment)
+    program = f"import duckdb, odradek\nevents = odradek.dataset({str(tmp_path)!r})\n{reading}"
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60, capture_output=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import odradek
+from descriptors import descriptors
 from odradek.columnar import read_ahead, scan
 from odradek.errors import LogError, OptionError
 from odradek.records import Record, scan_batches
@@ -104,10 +105,8 @@ def test_what_is_small_starts_no_thread(log_dir: Path) -> None:
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("way", ["let go of", "closed", "an exception", "a cycle"])
 def test_a_reader_that_is_left_in_the_middle_leaves_no_thread(log_dir: Path, way: str) -> None:
-    # What other tests have left open is closed now, not in between.
-    gc.collect()
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(20):
+    before = descriptors()
+    for _ in range(5):
         reader = odradek.scan(log_dir, threads=THREADS)
         for _ in range(3):
             next(reader)
@@ -124,7 +123,7 @@ def test_a_reader_that_is_left_in_the_middle_leaves_no_thread(log_dir: Path, way
         del reader
         gc.collect()
     wait_for_no_threads()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() - before == set()
 
 
 @pytest.mark.slow

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import odradek
+from odradek.consumer.consumed_topics import FolderReader
 from odradek.consumer.opening import consume
 from odradek.errors import (
     CommitConflictError,
@@ -23,12 +26,15 @@ from odradek.errors import (
     NoOffsetForPartitionError,
     OffsetStoreError,
     OptionError,
+    TruncatedBatchError,
     UnknownTopicOrPartitionError,
 )
 from odradek.offsets.file import FileOffsetStore
 from odradek.offsets.store import Position, Positions
-from odradek.records import scan_batches
+from odradek.records import Record, scan_batches
+from odradek.records.builder import build_batch
 from odradek.storage.directory.consumed_record import ConsumedRecord
+from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
 from placed import offset_of
@@ -435,3 +441,67 @@ def test_a_consumer_that_waits_says_what_for(
 
 def _called(call: Callable[[], Any]) -> None:
     call()
+
+
+@pytest.mark.parametrize("is_looked_at", [True, False])
+@pytest.mark.parametrize("taken", [1, 45, 60])
+def test_a_log_that_is_cut_and_appended_to_while_it_is_consumed(taken: int, is_looked_at: bool, tmp_path: Path) -> None:
+    """No offset is left out, and none comes twice; where the file was cut under a read, the consumer is told once."""
+
+    def batches(start: int, end: int, size: int) -> bytes:
+        return b"".join(build_batch([Record(None, b"v" * size)], base_offset=at) for at in range(start, end))
+
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    (folder / f"{0:020}.log").write_bytes(batches(0, 50, 1000))
+    path = folder / f"{50:020}.log"
+    path.write_bytes(batches(50, 200, 1000))
+    with ReadOnlyLog(folder) as log:
+        reader = FolderReader(log, isolation="read_uncommitted", reset="none")
+        reader.seek(0)
+        found = [record.offset for record in reader.take(taken)]
+        os.truncate(path, len(batches(50, 180, 1000)))
+        if is_looked_at:
+            log.refresh()
+        is_appended, errors = False, 0
+        while len(found) < 230:
+            try:
+                records = reader.take(1)
+            except TruncatedBatchError:
+                errors += 1
+                assert errors == 1
+                continue
+            assert records
+            found += [record.offset for record in records]
+            if found[-1] == 179 and not is_appended:
+                is_appended = True
+                with path.open("ab") as file:
+                    file.write(batches(180, 230, 1500))
+        assert found == list(range(230))
+        assert reader.take(1) == []
+        assert reader.position == 230
+
+
+def test_what_was_read_to_its_end_may_be_deleted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that the reader gets was deleted, so its place is not lost, and it does not go to the end."""
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        log = logs["t", 0]
+        log.append(key=b"k", value=b"0")
+        aborted = [Record(b"k", b"aborted", timestamp=1_700_000_000_000)] * 3
+        log.append_batches(
+            build_batch(aborted, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+        )
+        log.end_transaction(1, 0, commit=False)
+        reader = FolderReader(log, isolation="read_committed", reset="latest")
+        read, deletions = log.read, iter([5])
+
+        def reading(*arguments: Any, **options: Any) -> Iterator[Record]:
+            yield from read(*arguments, **options)
+            for offset in deletions:
+                log.roll()
+                log.append([Record(b"k", b"5"), Record(b"k", b"6")])
+                log.delete_records(offset)
+
+        monkeypatch.setattr(log, "read", reading)
+        assert [record.offset for record in reader.take(10)] == [0, 5, 6]

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from odradek.errors import OptionError
+from odradek.kafka import settings
+from odradek.kafka.cluster import TlsStores
 from odradek.kafka.settings import BrokerSettings
 
 SERVERS = {"bootstrap.servers": "one:9092, two:9092"}
@@ -17,10 +19,12 @@ def test_takes_several_addresses() -> None:
 @pytest.mark.parametrize(
     ("options", "connection"),
     [
-        ({"security.protocol": "SSL", "ssl.truststore.location": "/ca.pem"},
-         {"security_protocol": "SSL", "ssl_cafile": "/ca.pem"}),
-        ({"ssl.keystore.location": "/me.pem", "ssl.key.password": "x", "ssl.keystore.type": "PEM"},
-         {"ssl_certfile": "/me.pem", "ssl_keyfile": "/me.pem", "ssl_password": "x"}),
+        ({"security.protocol": "SSL", "ssl.cafile": "/ca.pem"}, {"security_protocol": "SSL", "ssl_cafile": "/ca.pem"}),
+        ({"ssl.truststore.location": "/ca.jks", "ssl.truststore.password": "x", "ssl.truststore.type": "JKS"},
+         {"ssl_context": TlsStores({"ssl.truststore.location": "/ca.jks", "ssl.truststore.password": "x"}, True)}),
+        ({"ssl.keystore.location": "/me.pem", "ssl.key.password": "x", "ssl.endpoint.identification.algorithm": ""},
+         {"ssl_check_hostname": False,
+          "ssl_context": TlsStores({"ssl.keystore.location": "/me.pem", "ssl.key.password": "x"}, False)}),
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl_check_hostname": False}),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": 'a.b.C required username="me" password="p\\"w";'},
          {"sasl_mechanism": "PLAIN", "sasl_plain_username": "me", "sasl_plain_password": 'p"w'}),
@@ -36,7 +40,8 @@ def test_kafkas_names_become_those_of_kafka_python(options: dict[str, str], conn
     [
         ({"bootstrap.servers": " "}, "names no broker"),
         ({**SERVERS, "auto.offset.reset": "latest"}, "startingOffsets says"),
-        ({**SERVERS, "ssl.truststore.type": "JKS"}, "must be PEM"),
+        ({**SERVERS, "ssl.truststore.type": "BKS"}, "must be JKS, PKCS12 or PEM"),
+        ({**SERVERS, "ssl.truststore.location": "/a", "ssl.certfile": "/b"}, "of two ways to name files"),
         ({**SERVERS, "sasl.jaas.config": "something required;"}, "must name a username and a password"),
         ({**SERVERS, "max.partition.fetch.bytes": "much"}, "must be a number"),
         ({**SERVERS, "secuirty.protocol": "SSL"}, "unknown option secuirty.protocol"),
@@ -45,3 +50,20 @@ def test_kafkas_names_become_those_of_kafka_python(options: dict[str, str], conn
 def test_names_what_is_wrong(options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         BrokerSettings.parse(options)
+
+
+def test_a_transaction_may_take_longer() -> None:
+    assert BrokerSettings.parse(SERVERS).transaction_timeout_ms == 300_000
+    assert BrokerSettings.parse({**SERVERS, "transaction.timeout.ms": "900000"}).transaction_timeout_ms == 900_000
+
+
+def test_what_means_nothing_here_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    settings.tell_once.cache_clear()
+    options = {**SERVERS, "session.timeout.ms": "45000", "partition.assignment.strategy": "x", "group.id": "g"}
+    for _ in range(3):
+        assert BrokerSettings.parse(options).connection == {}
+    assert [record.getMessage() for record in caplog.records] == [
+        "kafka.group.id has no effect here",
+        "kafka.partition.assignment.strategy has no effect here",
+        "kafka.session.timeout.ms has no effect here",
+    ]

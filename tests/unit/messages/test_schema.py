@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 import pytest
@@ -23,14 +23,12 @@ from odradek.messages.schema import Field, Schema
 ZERO_UUID = UUID(int=0)
 
 
-@dataclass(frozen=True)
-class Inner:
+class Inner(NamedTuple):
     name: str
     weight: int = -1
 
 
-@dataclass(frozen=True)
-class Outer:
+class Outer(NamedTuple):
     name: str | None
     parts: tuple[Inner, ...] = ()
     since_one: int = 0

@@ -78,7 +78,9 @@ def test_a_table_of_other_bytes_is_refused() -> None:
 
 def test_built_batches_get_their_offsets_in_place() -> None:
     built = BatchBuilder(AppendRules(max_message_bytes=80)).build(RECORDS, 9)
-    headers = number_batches(built, 1 << 40, 7)
+    table = number_batches(built, 1 << 40, 7)
+    headers = table.headers()
+    assert (table.size_bytes, table.last_offset) == (len(built), headers[-1].last_offset)
     assert headers == list(scan_batches(built))
     assert [(header.base_offset, header.partition_leader_epoch) for header in headers] == [
         (1 << 40, 7),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from odradek.errors import OptionError, TimestampWarning
-from odradek.records import Record
+from odradek.records import Record, read_records, scan_batches
+from odradek.records.builder import build_batch
 from odradek.records.timestamps import iso_text, timestamp_ms
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -143,3 +144,15 @@ def test_seconds_are_noticed_at_the_line_that_gives_them() -> None:
 def test_times_as_text() -> None:
     assert iso_text(NOON_MS + 5) == "2026-11-01T12:00:00.005+00:00"
     assert iso_text((1 << 63) - 1) == f"{(1 << 63) - 1} ms"
+
+
+def test_the_name_of_a_header_that_cannot_be_written() -> None:
+    for name in ("\ud800", "a\udfff", "\udc00é"):
+        with pytest.raises(OptionError, match="half a surrogate pair"):
+            Record(b"k", b"v", [(name, b"")])
+    # The bytes of a name that is no UTF-8, as they are read; they are written as they were.
+    kept = Record(b"k", b"v", [("\udcff", b""), ("é\U0001f600", None)], timestamp=1)
+    data = build_batch([kept])
+    assert b"\xff" in data
+    (read,) = read_records(data, next(iter(scan_batches(data))))
+    assert read.headers == kept.headers

@@ -67,7 +67,11 @@ def test_a_sound_job_has_no_findings(job: Path) -> None:
         ("store = ", "stoer = ", "line 8: offsets.stoer: unknown key; did you mean store?"),
         ("subscribe", "subscrib", "line 5: source.subscrib: unknown option subscrib; did you mean subscribe?"),
         ('path = "words"\n', "", "line 21: sink[0].path: this key is missing"),
-        ('"parquet"', '"parket"', "line 22: sink[0].type: parquet, topic or console, not 'parket'; did you mean parq"),
+        (
+            '"parquet"',
+            '"parket"',
+            "line 22: sink[0].type: one of parquet, topic, console, python, jdbc, delta, iceberg, n",
+        ),
         ('"parquet"', "3", "line 22: sink[0].type: expected a text, not 3"),
         ('subscribe = "keyed"', 'subscribe = "kyed"', "line 5: source.subscribe: there is no topic kyed in "),
         ('subscribe = "keyed"', "assign = '{\"keyed\": [7]}'", "line 5: source.assign: there is no partition keyed-7"),
@@ -181,3 +185,70 @@ def test_keys_within_texts_are_none_and_quoted_ones_are() -> None:
     assert [lines.line(key) for key in ("a.y", "c.d.z", "c.d.w", "a.x", "b", "e")] == [6, 8, 11, 1, None, None]
     assert lines.text_line("a.sql", 2) == 4
     assert lines.text_line("c.d.long", 2) == 10
+
+
+MERGED = """\
+[source]
+path = "log-dir"
+subscribe = "keyed"
+
+[offsets]
+store = "file:offsets.json"
+
+[[transform]]
+view = "counts"
+sql = "SELECT key, count(*) AS n FROM records GROUP BY key"
+
+[[sink]]
+type = "parquet"
+view = "counts"
+path = "totals"
+name = "totals"
+merge = "SELECT key, sum(n) AS n FROM totals GROUP BY key"
+
+[[sink]]
+type = "console"
+sql = "SELECT n FROM totals"
+"""
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "told"),
+    [
+        ("", "", None),
+        ("AS n FROM totals", "AS m FROM totals", "line 17: sink[0].merge: the query gives no column n, which the view"),
+        ("sum(n)", "sum(m)", "line 17: sink[0].merge: "),
+        ('name = "totals"\n', "", "sink[0].name: merge is a query over the sink's name"),
+        ('name = "totals"\n', 'name = "totals"\npartition_by = ["topic"]\n', "sink[0].partition_by: a folder whose"),
+    ],
+)
+def test_a_merge_is_a_query_over_the_sink(job: Path, replaced: str, by: str, told: str | None) -> None:
+    job.write_text(MERGED.replace(replaced, by, 1), encoding="utf-8")
+    findings = [str(finding) for finding in check_job(job)]
+    assert len(findings) == (told is not None), findings
+    assert told is None or told in findings[0]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ('topic = "kyed"', "sink[2].topic: there is no topic kyed in "),
+        ("", "sink[2].view: the view words has no column value"),
+        ('topic_column = "target"', "sink[2].view: the view words has no column target"),
+        ('topic_column = "word"\npartition_column = "prat"', "sink[2].view: the view words has no column prat"),
+        ('topic = "keyed"\ntopic_column = "word"', "sink[2].topic_column: unknown key"),
+        (
+            'topic = "keyed"\nkafka.acks = "all"',
+            "sink[2].kafka.acks: this is for a broker, and path is a folder: leave",
+        ),
+        (
+            'topic = "keyed"\nkafka.bootstrap.servers = "h:1"',
+            "sink[2].kafka: give either path (a log directory) or kaf",
+        ),
+    ],
+)
+def test_a_topic_sink_of_a_folder(job: Path, keys: str, told: str) -> None:
+    sound = SOUND.replace("SELECT topic,", "SELECT value,\n       topic,") if "keyed" in keys else SOUND
+    job.write_text(f'{sound}\n[[sink]]\ntype = "topic"\nview = "words"\npath = "log-dir"\n{keys}\n', encoding="utf-8")
+    assert any(told in str(finding) for finding in check_job(job)), [str(finding) for finding in check_job(job)]

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from odradek.errors import SinkError
-from odradek.offsets.store import Position
+import odradek
+from odradek.errors import OffsetStoreUnavailableError, SinkError
+from odradek.offsets.file import FileOffsetStore
+from odradek.offsets.store import Position, Positions
+from odradek.spark.pipeline import driver
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.driver import Pipeline, _check_held
+from odradek.spark.pipeline.job import ConsoleSinkSpec, Job
 from odradek.spark.pipeline.sink import Sink
+from odradek.spark.ranges import Bounds, OffsetRange
 from odradek.spark.spark_session import session
 from odradek.storage.names import TopicPartition
 
@@ -50,6 +57,17 @@ def test_no_sink_forgets_anything_where_another_is_wrong(wrong: MemorySink) -> N
     assert not any(sink.held(first) for sink in (sinks[0], sinks[2]))
 
 
+def test_a_sink_that_holds_more_than_there_is_passes_over_nothing(tmp_path: Path) -> None:
+    job = Job({"path": str(tmp_path), "subscribe": "events"}, "file:///offsets.json", (ConsoleSinkSpec("SELECT 1"),))
+    pipeline = Pipeline(job)
+    pipeline.positions = Positions({NAME: Position(0)})
+    planned = driver._Plan([OffsetRange(NAME, 0, 3)], {NAME: 3}, {}, {NAME: Bounds(0, 3)})
+    with pytest.raises(
+        SinkError, match="a sink says that it holds events-0 up to offset 5, and the partition ends at 3"
+    ):
+        pipeline._do(None, None, [MemorySink("skip")], planned, "batch 1")  # type: ignore[arg-type]
+
+
 def test_an_argument_of_a_wrong_type_is_named_before_spark_starts() -> None:
     with pytest.raises(TypeError, match=r"job must be a Job, .*not None \(NoneType\)"):
         Pipeline(None)  # type: ignore[arg-type]
@@ -57,3 +75,37 @@ def test_an_argument_of_a_wrong_type_is_named_before_spark_starts() -> None:
         session(master=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="conf must be a mapping"):
         session(conf=["x"])  # type: ignore[arg-type]
+
+
+def test_a_pipeline_that_follows_ends_without_news(tmp_path: Path) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("events")
+    store = (tmp_path / "offsets.json").as_uri()
+    job = Job({"path": str(tmp_path / "data"), "subscribe": "events"}, store, (ConsoleSinkSpec("SELECT 1"),))
+    steps: list[str] = []
+    assert Pipeline(replace(job, trigger_interval_ms=5), on_step=steps.append).run(follow_s=0.02) == 0
+    # Spark was not needed.
+    assert steps == []
+
+
+def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "STORE_RETRY_S", 0)
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("events")
+    store = (tmp_path / "offsets.json").as_uri()
+    job = Job({"path": str(tmp_path / "data"), "subscribe": "events"}, store, (ConsoleSinkSpec("SELECT 1"),))
+    claim, steps = FileOffsetStore.claim, list[str]()
+
+    def claiming(store: FileOffsetStore) -> Positions:
+        if len(steps) < 3:
+            raise OffsetStoreUnavailableError("it is away")
+        return claim(store)
+
+    monkeypatch.setattr(FileOffsetStore, "claim", claiming)
+    assert Pipeline(job, on_step=steps.append).run() == 0
+    assert steps == ["waiting for the offset store: it is away"] * 3
+    monkeypatch.setattr(driver, "STORE_PATIENCE_S", -1)
+    steps.clear()
+    with pytest.raises(OffsetStoreUnavailableError):
+        Pipeline(job, on_step=steps.append).run()
+    assert steps == []

@@ -10,8 +10,9 @@ import odradek
 from odradek.errors import OptionError
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.spark.folder import Folder
 from odradek.spark.options import SourceOptions
-from odradek.spark.ranges import OffsetRange, plan_batch
+from odradek.spark.ranges import DataLossError, OffsetRange, plan_batch
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.stream import StreamReader
@@ -20,6 +21,7 @@ from peers.kafka_fixture import KafkaFixture
 
 READ = """
 import sys
+from odradek.spark.folder import Folder
 from odradek.spark.options import SourceOptions
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.source import SourceReader
@@ -66,6 +68,92 @@ def test_a_time_in_an_open_transaction(tmp_path: Path) -> None:
         arrow_schema(source_schema(include_headers=False)),
     )
     start = stream.initialOffset()
-    assert start == {"t": {"0": 1}}
+    assert start["t"]["0"] == 1
     assert stream.latestOffset(start, stream.getDefaultReadLimit()) == start
     stream.stop()
+
+
+def stream_of(path: Path, **more: str) -> StreamReader:
+    options = {"path": str(path), "subscribe": "t", "startingOffsets": "earliest", **more}
+    return StreamReader(
+        SourceOptions.parse(options, streaming=True), arrow_schema(source_schema(include_headers=False))
+    )
+
+
+def test_a_stream_notices_a_topic_that_was_made_again_and_has_grown_past_the_place(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t", partitions=2)
+        logs["t", 0].append([Record(value=b"old")] * 2)
+    stream = stream_of(tmp_path)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert (end["t"]["0"], end["t"]["1"], end["t"]["topic_id"]) == (2, 0, start["t"]["topic_id"])
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+    with odradek.open(tmp_path) as logs:
+        logs.delete_topic("t")
+        logs.create_topic("t", partitions=2)
+        logs["t", 0].append([Record(value=b"new")] * 5)
+    for fail_on_data_loss in ("true", "false"):
+        # The one of before, and one that starts again from its checkpoint.
+        again = stream_of(tmp_path, failOnDataLoss=fail_on_data_loss)
+        for reader in (stream, again):
+            with pytest.raises(DataLossError, match=r"made again under the same name.*new checkpoint"):
+                reader.latestOffset(end, reader.getDefaultReadLimit())
+            with pytest.raises(DataLossError, match="made again under the same name"):
+                reader.partitions(start, end)
+        again.stop()
+    # A checkpoint of an earlier version has offsets only.
+    latest = stream.latestOffset({"t": {"0": 2, "1": 0}}, stream.getDefaultReadLimit())
+    assert latest["t"]["0"] == 5
+    assert len(stream.partitions({"t": {"0": 2, "1": 0}}, latest)) == 1
+    stream.stop()
+
+
+def test_a_stream_notices_a_log_that_was_cut_and_has_grown_past_the_place(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        logs["t", 0].append([Record(value=b"x")] * 8)
+    checkpoint = tmp_path / "t-0" / "leader-epoch-checkpoint"
+    checkpoint.write_text("0\n1\n0 0\n")
+    stream = stream_of(tmp_path)
+    end = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    assert end["t"]["leader_epochs"] == {"0": 0}
+    checkpoint.write_text("0\n2\n0 0\n1 8\n")
+    # Nothing came, so there is no batch only because the leader changed.
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+    checkpoint.write_text("0\n2\n0 0\n1 6\n")
+    with pytest.raises(DataLossError, match="truncated to 6 and grown since"):
+        stream.latestOffset(end, stream.getDefaultReadLimit())
+    stream.stop()
+    left = stream_of(tmp_path, failOnDataLoss="false")
+    assert left.latestOffset(end, left.getDefaultReadLimit()) == end
+    left.stop()
+
+
+def test_a_folder_is_looked_at_again(tmp_path: Path) -> None:
+    """Also where a topic was deleted and made again, and another one was added."""
+
+    def create(name: str, records: int) -> None:
+        with odradek.open(tmp_path) as logs:
+            logs.create_topic(name)
+            logs[name, 0].append([Record(None, b"v")] * records)
+
+    create("t", 3)
+    first, second = TopicPartition("t", 0), TopicPartition("u", 0)
+    folder = Folder(str(tmp_path), "read_uncommitted")
+    before = folder.bounds([first, second])
+    assert [held.end_offset for held in before.values()] == [3]
+    with odradek.open(tmp_path) as logs:
+        logs["t", 0].append([Record(None, b"v")])
+    create("u", 1)
+    assert folder.bounds([first, second]) == before, "until the next refresh"
+    folder.refresh()
+    assert [held.end_offset for held in folder.bounds([first, second]).values()] == [4, 1]
+    with odradek.open(tmp_path) as logs:
+        logs.delete_topic("t")
+    create("t", 2)
+    folder.refresh()
+    after = folder.bounds([first, second])
+    assert [held.end_offset for held in after.values()] == [2, 1]
+    assert after[first].topic_id != before[first].topic_id
+    folder.close()

@@ -84,6 +84,7 @@ def test_reads_the_examples(example: Path) -> None:
         ("reset = 1600000000000", 'reset = "now"', "offsets.reset"),
         ('type = "console"', 'type = "printer"', "printer"),
         ('view = "words"\npath', 'view = "wards"\npath', "no view 'wards'"),
+        ('view = "words"\nsql', 'view = "RECORDS"\nsql', "transform.0..view: 'RECORDS' is not a new name of a view"),
         ('["date"]', '["hour"]', "partition_by"),
         ("includeHeaders = true", "includeHeader = true", "unknown option includeheader"),
         ("includeHeaders = true", 'startingOffsets = "earliest"', "source.startingOffsets: the offset store"),
@@ -106,6 +107,13 @@ def test_sinks_that_would_take_each_others_records_for_their_own_are_refused(tmp
         Job(source, store, (topic,))
     with pytest.raises(JobError, match="two sinks forward under the transactional id 'words-copy'"):
         Job(source, store, (topic, topic), name="words")
+    for wrong, message in (
+        (replace(topic, on_invalid="drop"), "on_invalid: error, skip or dead-letter, not 'drop'"),
+        (replace(topic, on_invalid="dead-letter"), "dead_letter_topic: a topic for on_invalid"),
+        (replace(topic, dead_letter_topic="bad"), "dead_letter_topic: a topic for on_invalid"),
+    ):
+        with pytest.raises(JobError, match=message):
+            Job(source, store, (wrong,), name="words")
     other = replace(topic, transactional_id="words-copy-2")
     assert Job(source, store, (topic, other), name="words").transactional_id(other) == "words-copy-2"
     parquet = ParquetSinkSpec(tmp_path / "out", "records")

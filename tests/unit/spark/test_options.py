@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from odradek.errors import OptionError
+from odradek.kafka.settings import tell_once
 from odradek.spark.options import (
     EARLIEST,
     LATEST,
     OffsetSpec,
     SourceOptions,
-    format_offsets,
+    offsets_by_topic,
     parse_offsets,
 )
 from odradek.storage.names import TopicPartition
@@ -35,7 +38,7 @@ def test_names_are_not_case_sensitive() -> None:
 def test_offsets_go_both_ways() -> None:
     text = '{"t":{"0":23,"1":-2}}'
     assert parse_offsets(text, "startingOffsets") == {T0: 23, T1: -2}
-    assert format_offsets({T1: -2, T0: 23}) == text
+    assert json.dumps(offsets_by_topic({T1: -2, T0: 23}), separators=(",", ":")) == text
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,14 @@ def test_times_go_before_offsets(options: dict[str, str], spec: OffsetSpec) -> N
 def test_names_the_option_that_is_wrong(options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         SourceOptions.parse(options)
+
+
+def test_options_of_sparks_source_that_mean_nothing_here_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    tell_once.cache_clear()
+    names = ["groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"]
+    for _ in range(2):
+        SourceOptions.parse({"kafka.bootstrap.servers": "h:9092", "subscribe": "t", **dict.fromkeys(names, "1")})
+    assert caplog.messages == [f"{name} has no effect here" for name in names]
 
 
 def test_a_stream_has_no_end() -> None:

@@ -3,9 +3,12 @@ from __future__ import annotations
 import itertools
 import re
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import odradek
 from odradek.errors import OptionError
 from odradek.spark.folder import Folder
 from odradek.spark.options import OffsetSpec, SourceOptions
@@ -16,6 +19,7 @@ from odradek.spark.ranges import (
     LossCause,
     OffsetRange,
     Topics,
+    check_places,
     find_loss,
     find_partitions,
     limited,
@@ -65,6 +69,30 @@ def test_names_a_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | 
 )
 def test_says_which_loss_it_is(held: Bounds | None, stored: str | None, said: str) -> None:
     assert re.search(said, str(find_loss(OffsetRange(A, 20, 40), held, stored)))
+
+
+def test_a_log_that_was_cut_and_has_grown_past_the_place(tmp_path: Path) -> None:
+    name = TopicPartition("events", 0)
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("events")
+        logs[name].append([odradek.Record(value=b"x")] * 10)
+    checkpoint = tmp_path / "events-0" / "leader-epoch-checkpoint"
+    checkpoint.write_text("0\n2\n0 0\n4 3\n")
+    with closing(Folder(str(tmp_path), "read_uncommitted")) as topics:
+        place = topics.bounds([name])[name].position(8)
+        assert place.leader_epoch == 4
+        checkpoint.write_text("0\n3\n0 0\n4 3\n6 8\n")
+        for fail_on_data_loss in (True, False):
+            check_places(topics, topics.bounds([name]), {name: place}, fail_on_data_loss=fail_on_data_loss)
+        # Epoch 6 began before the place: those records replace what epoch 4 had there.
+        checkpoint.write_text("0\n3\n0 0\n4 3\n6 5\n")
+        bounds = topics.bounds([name])
+        with pytest.raises(DataLossError, match="truncated to 5 and grown since") as caught:
+            check_places(topics, bounds, {name: place}, fail_on_data_loss=True)
+        assert (caught.value.cause, caught.value.cut_offset) == (LossCause.TRUNCATION, 5)
+        check_places(topics, bounds, {name: place}, fail_on_data_loss=False)
+        # An epoch that the log does not know proves nothing.
+        check_places(topics, bounds, {name: replace(place, leader_epoch=9)}, fail_on_data_loss=True)
 
 
 def test_partitions_that_were_read_before_and_are_gone(fixture_4_3_1: KafkaFixture) -> None:

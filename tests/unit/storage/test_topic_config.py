@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
+from odradek.broker.configs.topic_keys import TOPIC_KEYS
+from odradek.broker.errors import ApiError
 from odradek.errors import InvalidConfigError
 from odradek.storage.topic_config import BROKER_SYNONYMS, TOPIC_CONFIGS, TopicConfig
 
@@ -11,7 +14,7 @@ INT64 = (1 << 63) - 1
 # Name, a few values that Kafka's ConfigDef takes, as they are read, and a few that it refuses.
 CASES = [
     ("cleanup.policy", {"compact": ("compact",), " delete , compact": ("delete", "compact"), "": ()}, ["x", "a,,b"]),
-    ("cleanup.policy", {}, ["compact,compact"]),
+    ("cleanup.policy", {"compact,compact": ("compact",), "delete,compact,delete": ("delete", "compact")}, []),
     ("compression.type", {"zstd": "zstd", " producer ": "producer"}, ["none", "ZSTD", ""]),
     ("compression.gzip.level", {"-1": -1, "1": 1, "9": 9}, ["0", "10", "-2", "1.0"]),
     ("compression.lz4.level", {"1": 1, "17": 17}, ["0", "18"]),
@@ -36,7 +39,7 @@ CASES = [
     ("min.insync.replicas", {"1": 1}, ["0"]),
     ("preallocate", {"true": True, "FALSE": False}, ["yes", "1"]),
     ("retention.bytes", {"-1": -1, "-5": -5, "+7": 7}, ["1k", "9" * 5000]),
-    ("retention.ms", {"-1": -1}, ["-2", "1_000", "٣"]),
+    ("retention.ms", {"-1": -1, "٣": 3}, ["-2", "1_000"]),
     ("segment.bytes", {"1048576": 1048576}, ["1048575", "2147483648"]),
     ("segment.index.bytes", {"4": 4}, ["3"]),
     ("segment.ms", {"1": 1}, ["0"]),
@@ -110,3 +113,29 @@ def test_what_the_rest_of_storage_asks() -> None:
     assert TopicConfig.parse({"cleanup.policy": "compact"}).is_compacted
     assert TopicConfig().max_segment_bytes == 1 << 30
     assert TopicConfig.parse({"internal.segment.bytes": "100"}).max_segment_bytes == 100
+
+
+@pytest.mark.parametrize("parse", ["folder", "broker"])
+def test_text_is_trimmed_and_read_as_java_does(parse: str) -> None:
+    """Apache Kafka does not start on a folder whose setting begins with a non-breaking space."""
+
+    def value(name: str, text: str) -> Any:
+        if parse == "folder":
+            return TopicConfig.parse({name: text}).value(name)
+        return TOPIC_KEYS[name].parse(text)
+
+    assert value("flush.ms", " \x01\x1f+5\t") == 5
+    assert value("flush.ms", "\u0663") == 3
+    assert value("min.cleanable.dirty.ratio", "\x000.5f ") == 0.5
+    assert value("compression.type", "\x00zstd") == "zstd"
+    for name, text in {
+        "flush.ms": "5",
+        "min.cleanable.dirty.ratio": "0.5",
+        "preallocate": "true",
+        "compression.type": "zstd",
+        "cleanup.policy": "compact",
+    }.items():
+        for blank in "\xa0\u2003\x85\u3000":
+            for wrong in (blank + text, text + blank):
+                with pytest.raises((InvalidConfigError, ApiError)):
+                    value(name, wrong)

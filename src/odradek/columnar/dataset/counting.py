@@ -12,33 +12,31 @@ from odradek.columnar.decode import decode_slices
 from odradek.errors import MissingRecordsError
 from odradek.records.kernels.counts import RecordCounter
 from odradek.records.scan import Status, damage_at
-from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.log import Log
 from odradek.storage.segment.log_slice import LogSlice
 
 _NO_COLUMNS = pa.schema([])
 
 
-def count_records(log: Log, start_offset: int, end_offset: int, aborted: list[AbortedTransaction]) -> int:
+def count_records(log: Log, start_offset: int, end_offset: int, aborted: list[tuple[int, int, int]]) -> int:
     """Return how many records a scan of a range gives.
 
     Args:
         log: The log.
         start_offset: The first offset wanted.
         end_offset: The offset after the last one wanted.
-        aborted: The transactions to leave out.
+        aborted: The transactions to leave out: producer id, first and last offset.
 
     Raises:
         FormatError: Bytes within the range are no batches.
         MissingRecordsError: Offsets are left out that must not be.
         OffsetOutOfRangeError: The range is not within the log.
     """
-    spans = [transaction[:3] for transaction in aborted]
-    counter = RecordCounter(start_offset, end_offset, spans)
+    counter = RecordCounter(start_offset, end_offset, aborted)
     decoded, path = 0, log.path
     for part in log.slices(start_offset, end_offset):
         path = part.path
-        decoded += _count_slice(log, part, counter, start_offset, end_offset, spans)
+        decoded += _count_slice(log, part, counter, start_offset, end_offset, aborted)
     if counter.expected_offset < end_offset and not log.may_have_gaps():
         raise MissingRecordsError(counter.expected_offset, end_offset, path=path)
     return counter.records + decoded

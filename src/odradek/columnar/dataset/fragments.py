@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 
 from odradek.columnar import decode
+from odradek.columnar.aborted_spans import aborted_spans
 from odradek.columnar.dataset.counting import count_records
 from odradek.columnar.dataset.pruning import (
     Expression,
@@ -26,10 +27,10 @@ from odradek.columnar.dataset.pruning import (
     offsets_in,
     place,
 )
+from odradek.columnar.dataset.pulled import PulledBatches
 from odradek.columnar.decode import DEFAULT_ROWS, MIN_TIMESTAMP
 from odradek.columnar.record_schema import SCHEMA, select
 from odradek.records.isolation import Isolation
-from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.log import Log
 from odradek.storage.segment.segment import Segment
 
@@ -73,10 +74,8 @@ class Range(NamedTuple):
         """What is known of its rows."""
         return place(*self.log.topic_partition) & offsets_in(self.start_offset, self.end_offset)
 
-    def _aborted(self, reading: Reading) -> list[AbortedTransaction]:
-        if reading.isolation != "read_committed":
-            return []
-        return self.log.aborted_transactions(self.start_offset, self.end_offset)
+    def _aborted(self, reading: Reading) -> list[tuple[int, int, int]]:
+        return aborted_spans(self.log, self.start_offset, self.end_offset, reading.isolation)
 
     def count(self, reading: Reading) -> int:
         """Return how many records it has."""
@@ -96,7 +95,7 @@ class Range(NamedTuple):
             start_offset=self.start_offset,
             end_offset=self.end_offset,
             start_timestamp=MIN_TIMESTAMP if since_ms is None else since_ms,
-            aborted=[transaction[:3] for transaction in self._aborted(reading)],
+            aborted=self._aborted(reading),
             check_crc=reading.check_crc,
             rows=rows,
             may_have_gaps=self.log.may_have_gaps,
@@ -210,7 +209,7 @@ def scanner_of(
     schema = select(names or ["partition"])
     rows = max(1, min(batch_size, DEFAULT_ROWS))
     return pds.Scanner.from_batches(
-        (batch for part in joined(parts) for batch in part.batches(reading, schema, rows, since_ms)),
+        PulledBatches(batch for part in joined(parts) for batch in part.batches(reading, schema, rows, since_ms)),
         schema=schema,
         columns=columns,
         filter=pruning.filter,

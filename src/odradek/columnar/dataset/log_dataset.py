@@ -27,8 +27,8 @@ from odradek.columnar.dataset.fragments import (
 from odradek.columnar.dataset.pruning import Expression, Pruning, place, unread
 from odradek.columnar.decode import DEFAULT_ROWS
 from odradek.columnar.record_schema import SCHEMA
-from odradek.columnar.scan import choose
 from odradek.records.isolation import Isolation, check_isolation
+from odradek.storage.directory.choice import choose
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
 
@@ -171,6 +171,13 @@ class LogDataset(pds.UnionDataset):  # type: ignore[misc]  # pyarrow has no type
         within = both(self._within, expression)
         return LogDataset(self._logs, self._chosen, self._reading, self._again, within)
 
+    def by_topic(self) -> dict[str, LogDataset]:
+        """Return the dataset of each topic."""
+        return {
+            topic: LogDataset(self._logs, list(of), self._reading, partial(_of_topic, self._again, topic), self._within)
+            for topic, of in groupby(self._chosen, lambda found: found.topic)
+        }
+
     def sort_by(self, sorting: str | list[tuple[str, str]]) -> pds.InMemoryDataset:
         """Return all rows in another order, in memory: by a column, or by several with `ascending` or `descending`."""
         return pds.InMemoryDataset(self.to_table()).sort_by(sorting)
@@ -182,6 +189,10 @@ class LogDataset(pds.UnionDataset):  # type: ignore[misc]  # pyarrow has no type
             NotImplementedError: Always.
         """
         raise NotImplementedError("the columns of a record have one schema: name those that are wanted")
+
+
+def _of_topic(again: Callable[[], LogDataset], topic: str) -> LogDataset:
+    return again().by_topic()[topic]
 
 
 def _made_again(again: Callable[[], LogDataset], within: Expression | None) -> LogDataset:
@@ -227,4 +238,6 @@ def dataset(
     folder = os.path.abspath(path)  # noqa: PTH100 - a Path would follow links
     again = partial(dataset, folder, wanted, partitions=numbers, isolation=isolation, check_crc=check_crc)
     logs = LogDirectory(folder)
-    return LogDataset(logs, choose(logs, wanted, numbers), Reading(isolation, check_crc), again)
+    return LogDataset(
+        logs, choose(logs.topic_partitions(), wanted, numbers, path=logs.path), Reading(isolation, check_crc), again
+    )

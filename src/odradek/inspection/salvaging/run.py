@@ -30,8 +30,8 @@ from odradek.storage.formats.checkpoints import (
     read_offset_checkpoint,
 )
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, read_snapshot
-from odradek.storage.names import partition_directory_name
+from odradek.storage.formats.metadata_snapshot import read_snapshot
+from odradek.storage.names import BOOTSTRAP_CHECKPOINT, partition_directory_name
 
 INCOMPLETE_SUFFIX = ".incomplete"
 

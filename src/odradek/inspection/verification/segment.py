@@ -10,7 +10,7 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from odradek.errors import FormatError
-from odradek.inspection.batches import active_batches, batches_and_damage, damage_finding
+from odradek.inspection.batches import RecordCheck, active_batches, batches_and_damage, damage_finding
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.log_files import LogFile
@@ -71,6 +71,7 @@ class SegmentCheck:
     def __init__(self, file: LogFile, log: LogProgress) -> None:
         self._file = file
         self._log = log
+        self._records = RecordCheck()
         self._indexes = (OffsetIndexCheck(file, is_dense=log.is_dense), TimeIndexCheck(file))
         self._transactions = TransactionIndexCheck(file, log.ledger, log.doubts)
 
@@ -139,7 +140,7 @@ class SegmentCheck:
         log, marker = self._log, None
         try:
             if log.decode:
-                read_records(data, header)
+                self._records.batch(data, header)
             if header.is_control and header.has_producer_id:
                 marker = read_marker(data, header)
         except FormatError as error:

@@ -8,8 +8,7 @@ Source in Kafka: `ConsumerProtocol`, `ConsumerProtocolSubscription`, `ConsumerPr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.errors import FormatError
 from odradek.messages.field_types import INT32, NULLABLE_BYTES, NULLABLE_STRING, STRING, Array
@@ -18,16 +17,14 @@ from odradek.messages.schema import Field, Schema
 _VERSION_BYTES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartitions:
+class TopicPartitions(NamedTuple):
     """Partitions of a topic by its name."""
 
     topic: str
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSubscription:
+class ConsumerSubscription(NamedTuple):
     """What a member of a consumer group wants (`ConsumerProtocolSubscription`)."""
 
     topics: tuple[str, ...]
@@ -37,8 +34,7 @@ class ConsumerSubscription:
     rack_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerAssignment:
+class ConsumerAssignment(NamedTuple):
     """What a member of a consumer group was given (`ConsumerProtocolAssignment`)."""
 
     assigned_partitions: tuple[TopicPartitions, ...]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.errors import FormatError
 from odradek.messages.schema import Schema
@@ -31,8 +30,7 @@ class UnknownCoordinatorRecordError(FormatError):
         super().__init__(f"unknown record type {number}")
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorRecord:
+class CoordinatorRecord(NamedTuple):
     """A record of a coordinator's topic.
 
     Attributes:
@@ -48,8 +46,7 @@ class CoordinatorRecord:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class RecordType:
+class RecordType(NamedTuple):
     """The schemas of a type's key and value."""
 
     key: Schema[Any]

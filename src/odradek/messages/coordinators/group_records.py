@@ -6,19 +6,20 @@
     key     0002 | group: string                                              a group of the classic protocol
     key     0003, 0005 to 0008, 0010 | group_id: string ...                   a group of the consumer protocol
 
-The consumer protocol is that of KIP-848. Share groups and Streams groups are not read here.
+The consumer protocol is that of KIP-848. Those of share groups and of Streams groups are only listed.
 
 Source in Kafka: `GroupCoordinatorRecordSerde`, `GroupCoordinatorRecordHelpers`; `*Key.json`, `*Value.json`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import struct
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.messages.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, protocol_json
 from odradek.messages.coordinators.coordinator_records import CoordinatorRecord, RecordType, decode, encode, to_json
+from odradek.messages.coordinators.listed_records import LISTED_GROUP_TYPES
 from odradek.messages.field_types import (
     BYTES,
     INT8,
@@ -41,13 +42,17 @@ EXPIRING_OFFSET_COMMIT_VERSION = 1
 GROUP_METADATA_VERSION = 3
 """The versions that Kafka 4.3.1 writes; an offset with an expiry time needs version 1."""
 
+_TYPE_AND_SIZE = struct.Struct(">hh")
+_CONSUMER_TYPES = frozenset((3, 4, 5, 6, 7, 8, 16))
+_SHARE_TYPES = range(10, 16)
+_STREAMS_TYPES = range(17, 24)
+
 CONSUMER_PROTOCOL = "consumer"
 NO_LEADER_EPOCH = -1
 NO_EXPIRY = -1
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitKey:
+class OffsetCommitKey(NamedTuple):
     """The group and the partition of a committed offset."""
 
     group: str
@@ -55,8 +60,7 @@ class OffsetCommitKey:
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitValue:
+class OffsetCommitValue(NamedTuple):
     """A committed offset: the next one to read. -1 and the zero id stand for unknown values."""
 
     offset: int
@@ -67,15 +71,13 @@ class OffsetCommitValue:
     topic_id: UUID = ZERO_UUID
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadataKey:
+class GroupMetadataKey(NamedTuple):
     """A group of the classic protocol."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberMetadata:
+class MemberMetadata(NamedTuple):
     """A member of a group; its subscription and assignment are in the form of its protocol."""
 
     member_id: str
@@ -88,8 +90,7 @@ class MemberMetadata:
     rebalance_timeout: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadataValue:
+class GroupMetadataValue(NamedTuple):
     """A generation of a group; without members the group is empty."""
 
     protocol_type: str
@@ -100,56 +101,49 @@ class GroupMetadataValue:
     current_state_timestamp: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKey:
+class GroupKey(NamedTuple):
     """A group of the consumer protocol."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberKey:
+class MemberKey(NamedTuple):
     """A member of such a group."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RegularExpressionKey:
+class RegularExpressionKey(NamedTuple):
     """A pattern that members of such a group subscribed to."""
 
     group_id: str
     regular_expression: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMetadataValue:
+class ConsumerGroupMetadataValue(NamedTuple):
     """The epoch of a group."""
 
     epoch: int
     metadata_hash: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicProtocol:
+class ClassicProtocol(NamedTuple):
     """A protocol that a classic member supports."""
 
     name: str
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMemberMetadata:
+class ClassicMemberMetadata(NamedTuple):
     """What is known of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     supported_protocols: tuple[ClassicProtocol, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMemberMetadataValue:
-    """A member, and what it subscribed to."""
+class ConsumerGroupMemberMetadataValue(NamedTuple):
+    """A member, and what it subscribed to; of one of the consumer protocol `classic_member_metadata` is None."""
 
     instance_id: str | None
     rack_id: str | None
@@ -159,35 +153,31 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
-    classic_member_metadata: ClassicMemberMetadata | None = None
+    classic_member_metadata: ClassicMemberMetadata | None = ClassicMemberMetadata(0, ())
 
 
-@dataclass(frozen=True, slots=True)
-class TargetAssignmentMetadataValue:
+class TargetAssignmentMetadataValue(NamedTuple):
     """The epoch of a group's target assignment."""
 
     assignment_epoch: int
     assignment_timestamp: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TopicIdPartitions:
+class TopicIdPartitions(NamedTuple):
     """Partitions of a topic by its id."""
 
     topic_id: UUID
     partitions: tuple[int, ...]
-    assignment_epochs: tuple[int, ...] | None = None
+    assignment_epochs: tuple[int, ...] | None = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TargetAssignmentMemberValue:
+class TargetAssignmentMemberValue(NamedTuple):
     """The partitions that a member is to get."""
 
     topic_partitions: tuple[TopicIdPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentMemberAssignmentValue:
+class CurrentMemberAssignmentValue(NamedTuple):
     """The partitions that a member has."""
 
     member_epoch: int
@@ -197,8 +187,7 @@ class CurrentMemberAssignmentValue:
     partitions_pending_revocation: tuple[TopicIdPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RegularExpressionValue:
+class RegularExpressionValue(NamedTuple):
     """The topics that match a pattern."""
 
     topics: tuple[str, ...]
@@ -289,7 +278,7 @@ TYPES = {
             Field("subscribed_topic_regex", NULLABLE_STRING),
             Field("rebalance_timeout_ms", INT32),
             Field("server_assignor", NULLABLE_STRING),
-            Field("classic_member_metadata", Nullable(_CLASSIC_MEMBER), tag=0),
+            Field("classic_member_metadata", Nullable(_CLASSIC_MEMBER, tagged=True), tag=0),
         ),
     ),
     6: RecordType(
@@ -320,6 +309,29 @@ TYPES = {
         ),
     ),
 }
+
+
+SHOWN_GROUP_TYPES = {**TYPES, **LISTED_GROUP_TYPES}
+
+
+def modern_key(key: bytes) -> tuple[str, str] | None:
+    """Return the id and the kind of the group that a key is about, if it is none of the classic protocol.
+
+    Returns:
+        The id, and `consumer` (KIP-848), `share` or `streams`; None for a classic group and for an offset.
+    """
+    if len(key) < _TYPE_AND_SIZE.size:
+        return None
+    number, size = _TYPE_AND_SIZE.unpack_from(key)
+    if number in _CONSUMER_TYPES:
+        kind = "consumer"
+    elif number in _SHARE_TYPES:
+        kind = "share"
+    elif number in _STREAMS_TYPES:
+        kind = "streams"
+    else:
+        return None
+    return key[_TYPE_AND_SIZE.size : _TYPE_AND_SIZE.size + size].decode("utf-8", "replace"), kind
 
 
 def decode_group_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord:
@@ -363,8 +375,8 @@ def group_record_json(key: bytes | None, value: bytes | None) -> tuple[dict[str,
         UnknownCoordinatorRecordError: Its type is not known.
         FormatError: It has no key, is cut short, or has an unknown version.
     """
-    record = decode(TYPES, key, value)
-    key_json, value_json = to_json(TYPES, record)
+    record = decode(SHOWN_GROUP_TYPES, key, value)
+    key_json, value_json = to_json(SHOWN_GROUP_TYPES, record)
     group = record.value
     if isinstance(group, GroupMetadataValue) and group.protocol_type == CONSUMER_PROTOCOL and value_json is not None:
         for member, shown in zip(group.members, value_json["data"]["members"], strict=True):

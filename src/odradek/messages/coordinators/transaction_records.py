@@ -11,9 +11,8 @@ Source in Kafka: `TransactionLog`, `TransactionLogKey`, `TransactionLogValue`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from odradek.messages.coordinators.coordinator_records import CoordinatorRecord, RecordType, decode, encode, to_json
 from odradek.messages.field_types import INT8, INT16, INT32, INT64, STRING, Array
@@ -37,23 +36,20 @@ class TransactionState(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionKey:
+class TransactionKey(NamedTuple):
     """The transactional id."""
 
     transactional_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionTopic:
+class TransactionTopic(NamedTuple):
     """The partitions of a topic that a transaction wrote to."""
 
     topic: str
     partition_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionValue:
+class TransactionValue(NamedTuple):
     """The state of a transactional id; `transaction_status` is a `TransactionState`."""
 
     producer_id: int

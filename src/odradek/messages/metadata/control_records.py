@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from odradek.errors import CorruptRecordError, FormatError
@@ -27,31 +26,27 @@ _KEY = struct.Struct(">hh")
 _VERSION = struct.Struct(">h")
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotHeader:
+class SnapshotHeader(NamedTuple):
     """The first record of a snapshot."""
 
     version: int = 0
     last_contained_log_timestamp: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFooter:
+class SnapshotFooter(NamedTuple):
     """The last record of a snapshot; without it the snapshot is incomplete."""
 
     version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class KRaftVersion:
+class KRaftVersion(NamedTuple):
     """Whether the voters are in the log (1), or only in the settings (0)."""
 
     version: int = 0
     kraft_version: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class VoterEndpoint:
+class VoterEndpoint(NamedTuple):
     """Where a controller listens."""
 
     name: str
@@ -59,16 +54,14 @@ class VoterEndpoint:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class SupportedVersions:
+class SupportedVersions(NamedTuple):
     """The levels of `kraft.version` that a voter supports."""
 
     min_supported_version: int = 0
     max_supported_version: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(NamedTuple):
     """A controller that votes."""
 
     voter_id: int
@@ -77,24 +70,21 @@ class Voter:
     kraft_version_feature: SupportedVersions = SupportedVersions()
 
 
-@dataclass(frozen=True, slots=True)
-class KRaftVoters:
+class KRaftVoters(NamedTuple):
     """The controllers that vote."""
 
     version: int = 0
     voters: tuple[Voter, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderVoter:
+class LeaderVoter(NamedTuple):
     """A voter, as an election saw it."""
 
     voter_id: int
     voter_directory_id: UUID = ZERO_UUID
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChange:
+class LeaderChange(NamedTuple):
     """The first record of a leader's epoch."""
 
     version: int = 0

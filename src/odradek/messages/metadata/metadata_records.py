@@ -14,8 +14,7 @@ Source in Kafka: `MetadataRecordSerde`, `AbstractApiMessageSerde`, `common/metad
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from typing_extensions import Buffer
@@ -47,16 +46,14 @@ _UUIDS = Array(UUID_FIELD)
 _NULLABLE_UUIDS = Array(UUID_FIELD, nullable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRecord:
+class TopicRecord(NamedTuple):
     """A topic is created; its partitions follow."""
 
     name: str
     topic_id: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRecord:
+class PartitionRecord(NamedTuple):
     """A partition is created, or (in a snapshot) has this state.
 
     `directories` names the log directory of each replica: zero is "not yet known".
@@ -77,8 +74,7 @@ class PartitionRecord:
     last_known_elr: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionChangeRecord:
+class PartitionChangeRecord(NamedTuple):
     """A partition changes; fields that are null or have their default stay as they were."""
 
     partition_id: int
@@ -94,8 +90,7 @@ class PartitionChangeRecord:
     directories: tuple[UUID, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigRecord:
+class ConfigRecord(NamedTuple):
     """A setting gets a value, or with null returns to its default.
 
     `resource_type` is 2 for a topic and 4 for a broker; the broker named "" is every broker.
@@ -107,23 +102,20 @@ class ConfigRecord:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveTopicRecord:
+class RemoveTopicRecord(NamedTuple):
     """A topic is deleted, with its partitions and settings."""
 
     topic_id: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureLevelRecord:
+class FeatureLevelRecord(NamedTuple):
     """A feature, `metadata.version` among them, has this level from here on; 0 is off."""
 
     name: str
     feature_level: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdsRecord:
+class ProducerIdsRecord(NamedTuple):
     """The producer ids below `next_producer_id` are allocated."""
 
     broker_id: int
@@ -131,8 +123,7 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """Where a node listens."""
 
     name: str
@@ -141,8 +132,7 @@ class Endpoint:
     security_protocol: int
 
 
-@dataclass(frozen=True, slots=True)
-class SupportedFeature:
+class SupportedFeature(NamedTuple):
     """The levels of a feature that a node supports."""
 
     name: str
@@ -150,8 +140,7 @@ class SupportedFeature:
     max_supported_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterBrokerRecord:
+class RegisterBrokerRecord(NamedTuple):
     """A broker registers."""
 
     broker_id: int
@@ -167,32 +156,28 @@ class RegisterBrokerRecord:
     cordoned_log_dirs: tuple[UUID, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnregisterBrokerRecord:
+class UnregisterBrokerRecord(NamedTuple):
     """A broker is removed for good."""
 
     broker_id: int
     broker_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class FenceBrokerRecord:
+class FenceBrokerRecord(NamedTuple):
     """A broker is no longer heard of."""
 
     id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnfenceBrokerRecord:
+class UnfenceBrokerRecord(NamedTuple):
     """A broker is heard of again."""
 
     id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistrationChangeRecord:
+class BrokerRegistrationChangeRecord(NamedTuple):
     """The registration of a broker changes."""
 
     broker_id: int
@@ -203,8 +188,7 @@ class BrokerRegistrationChangeRecord:
     cordoned_log_dirs: tuple[UUID, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterControllerRecord:
+class RegisterControllerRecord(NamedTuple):
     """A controller registers."""
 
     controller_id: int
@@ -214,46 +198,39 @@ class RegisterControllerRecord:
     features: tuple[SupportedFeature, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NoOpRecord:
+class NoOpRecord(NamedTuple):
     """Nothing changed: the controller is alive."""
 
 
-@dataclass(frozen=True, slots=True)
-class ZkMigrationStateRecord:
+class ZkMigrationStateRecord(NamedTuple):
     """The state of the migration from ZooKeeper."""
 
     zk_migration_state: int
 
 
-@dataclass(frozen=True, slots=True)
-class BeginTransactionRecord:
+class BeginTransactionRecord(NamedTuple):
     """A transaction begins: the records up to its end or abort take effect together."""
 
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EndTransactionRecord:
+class EndTransactionRecord(NamedTuple):
     """A transaction ends: its records take effect."""
 
 
-@dataclass(frozen=True, slots=True)
-class AbortTransactionRecord:
+class AbortTransactionRecord(NamedTuple):
     """A transaction is aborted: its records take no effect."""
 
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClearElrRecord:
+class ClearElrRecord(NamedTuple):
     """The eligible leader replicas of a topic, or of all, are forgotten."""
 
     topic_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownRecord:
+class UnknownRecord(NamedTuple):
     """A record of an unknown type or version: its fields as bytes."""
 
     api_key: int

@@ -86,6 +86,8 @@ class BatchBuilder:
         limit = rules.max_message_bytes
         # Data that cannot be compressed grows a little.
         self._uncompressed_limit = limit if codec is Codec.NONE else max(1, limit - limit // 100 - 128)
+        # For records that need no check and no compression; several threads may use it.
+        self._plain = None if self._is_compressed or rules.stamps or rules.compacted else self._options.encoder()
 
     def build(self, records: list[Record], now_ms: int) -> bytearray:
         """Return records as batches, numbered from 0 on.
@@ -101,6 +103,10 @@ class BatchBuilder:
             InvalidTimestampError: A timestamp is too far from the clock.
             RecordTooLargeError: A record does not fit into `max.message.bytes`.
         """
+        if self._plain is not None:
+            plain = self._plain.encode_plain(records, now_ms, self._uncompressed_limit)
+            if plain is not None:
+                return plain
         if not records:
             raise InvalidRecordError("there is no record to append")
         rules = self._rules

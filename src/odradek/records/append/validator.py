@@ -32,8 +32,8 @@ from odradek.records.batch import read_records, records_section
 from odradek.records.builder import build_batch
 from odradek.records.compression import Decompressor, compress
 from odradek.records.header import CODEC_MASK, LOG_APPEND_TIME_FLAG, V2_HEADER_BYTES, BatchHeader
-from odradek.records.kernels.batches import walk_batches
-from odradek.records.kernels.check import BrokenRecords, RefusedRecord, check_records, judge_records
+from odradek.records.kernels.batches import BatchTable, walk_batches
+from odradek.records.kernels.check import BrokenRecords, RefusedRecord, accept_batch, check_records, judge_records
 from odradek.records.kernels.encode import assign, seal
 from odradek.records.kernels.objects import Record
 from odradek.records.scan import Status, damage_at, scan_batches
@@ -353,6 +353,29 @@ def _bytes_like(section: Buffer) -> memoryview:
 def _header(batch: Buffer) -> BatchHeader:
     (header,) = scan_batches(batch, check_crc=False)
     return header
+
+
+def accept_plain(
+    data: Buffer, rules: AppendRules, *, base_offset: int, partition_leader_epoch: int, now_ms: int
+) -> BatchTable | None:
+    """Take a producer's batch in one pass, if it can be written as it is but for its offset and leader epoch.
+
+    Args:
+        data: The batch, which is numbered in place.
+        rules: What the topic requires.
+        base_offset: As for `validate_append`, like all that follow.
+        partition_leader_epoch: The leader's epoch.
+        now_ms: The leader's clock.
+
+    Returns:
+        Its header; None for any other batch, which `validate_append` changes, or refuses and says why.
+    """
+    if rules.stamps or rules.codec or memoryview(data).readonly:
+        return None
+    lowest, highest = rules.timestamp_bounds(now_ms)
+    return accept_batch(
+        data, rules.max_message_bytes, lowest, highest, rules.compacted, base_offset, partition_leader_epoch
+    )
 
 
 def validate_append(

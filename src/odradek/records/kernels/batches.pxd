@@ -22,3 +22,6 @@ cdef class BatchTable:
         crc32_function crc32,
         bint transactional,
     ) noexcept nogil
+    cdef bint _add(self, BatchInfo* info) noexcept nogil
+    cdef int64_t _size(self) noexcept nogil
+    cdef int64_t _greatest_timestamp(self) noexcept nogil

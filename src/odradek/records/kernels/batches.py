@@ -63,11 +63,88 @@ class BatchTable:
         """The offset after the last batch that was walked over, where offsets were checked."""
         return self.next_offset
 
+    @property
+    def size_bytes(self):
+        """How many bytes the batches have together."""
+        return self._size()
+
+    @property
+    def last_offset(self):
+        """The last offset of the last batch."""
+        if self._count == 0:
+            raise IndexError(0)
+        return self._rows[self._count - 1].last_offset
+
+    @property
+    def max_timestamp(self):
+        """The greatest timestamp of all batches, or -1."""
+        return self._greatest_timestamp()
+
     def header(self, index: cython.Py_ssize_t):
         """Return one header."""
         if index < 0 or index >= self._count:
             raise IndexError(index)
         return tuple.__new__(BatchHeader, header_fields(cython.address(self._rows[index])))
+
+    def headers(self):
+        """Return all headers."""
+        return [self.header(index) for index in range(self._count)]
+
+    def trusted_end(self, end: int64_t, trusted: int64_t):
+        """Follow the offsets, of which no checksum says that they are right.
+
+        Args:
+            end: The offset after the batch before the first of these.
+            trusted: The offset after the last batch, before these, that went on where the one before it ended.
+
+        Returns:
+            Both, as they are after these batches.
+        """
+        index: cython.Py_ssize_t
+        for index in range(self._count):
+            if self._rows[index].base_offset == end:
+                trusted = self._rows[index].last_offset + 1
+            end = self._rows[index].last_offset + 1
+        return (end, trusted)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _add(self, info: cython.pointer(BatchInfo)) -> cython.bint:
+        """Add a batch; False where there is no memory."""
+        capacity: cython.Py_ssize_t
+        grown: cython.pointer(BatchInfo)
+        if self._count == self._capacity:
+            capacity = 8 if self._capacity == 0 else self._capacity * 2
+            grown = cython.cast(cython.pointer(BatchInfo), realloc(self._rows, capacity * cython.sizeof(BatchInfo)))
+            if grown == cython.NULL:
+                return False
+            self._rows = grown
+            self._capacity = capacity
+        self._rows[self._count] = info[0]
+        self._count += 1
+        return True
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _size(self) -> int64_t:
+        size: int64_t = 0
+        index: cython.Py_ssize_t
+        for index in range(self._count):
+            size += self._rows[index].size_bytes
+        return size
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _greatest_timestamp(self) -> int64_t:
+        timestamp: int64_t = -1
+        index: cython.Py_ssize_t
+        for index in range(self._count):
+            if self._rows[index].max_timestamp > timestamp:
+                timestamp = self._rows[index].max_timestamp
+        return timestamp
 
     @cython.cfunc
     @cython.nogil
@@ -85,8 +162,6 @@ class BatchTable:
     ) -> cython.int:
         status: Status = OK
         info: BatchInfo
-        capacity: cython.Py_ssize_t
-        grown: cython.pointer(BatchInfo)
         while self._count < limit:
             status = read_header(base + (position - origin), end - position, cython.address(info), crc32c, crc32)
             if status != OK:
@@ -99,17 +174,10 @@ class BatchTable:
             if transactional and (info.magic != 2 or not info.attributes & TRANSACTIONAL_FLAG):
                 position += info.size_bytes
                 continue
-            if self._count == self._capacity:
-                capacity = 64 if self._capacity == 0 else self._capacity * 2
-                grown = cython.cast(cython.pointer(BatchInfo), realloc(self._rows, capacity * cython.sizeof(BatchInfo)))
-                if grown == cython.NULL:
-                    status = NO_MEMORY
-                    break
-                self._rows = grown
-                self._capacity = capacity
             info.position = position
-            self._rows[self._count] = info
-            self._count += 1
+            if not self._add(cython.address(info)):
+                status = NO_MEMORY
+                break
             position += info.size_bytes
         self.next_position = position
         return status
@@ -163,26 +231,29 @@ def number_batches(batches: bytearray, base_offset: int64_t, leader_epoch: int32
         leader_epoch: The epoch that they are written in.
 
     Returns:
-        Their headers.
+        Their headers, with the new offsets.
 
     Raises:
         ValueError: The bytes are not v2 batches.
     """
-    headers: list = []
+    table: BatchTable = BatchTable()
     base: cython.pointer(uint8_t) = cython.cast(cython.pointer(uint8_t), PyByteArray_AS_STRING(batches))
     end: int64_t = PyByteArray_GET_SIZE(batches)
+    position: int64_t = 0
     info: BatchInfo
-    info.position = 0
-    while info.position < end:
+    while position < end:
         if (
-            read_header(base + info.position, end - info.position, cython.address(info), cython.NULL, cython.NULL) != OK
+            read_header(base + position, end - position, cython.address(info), cython.NULL, cython.NULL) != OK
             or info.magic != 2
         ):
-            raise ValueError(f"there is no v2 batch at byte {info.position}")
+            raise ValueError(f"there is no v2 batch at byte {position}")
+        info.position = position
         info.base_offset += base_offset
+        info.last_offset += base_offset
         info.partition_leader_epoch = leader_epoch
-        store_i64(base + info.position, info.base_offset)
-        store_i32(base + info.position + 12, leader_epoch)
-        headers.append(tuple.__new__(BatchHeader, header_fields(cython.address(info))))
-        info.position += info.size_bytes
-    return headers
+        store_i64(base + position, info.base_offset)
+        store_i32(base + position + 12, leader_epoch)
+        if not table._add(cython.address(info)):
+            raise MemoryError
+        position += info.size_bytes
+    return table

@@ -6,7 +6,8 @@ Source in Kafka: `LogValidator`, `DefaultRecord`.
 """
 
 import cython
-from cython.cimports.libc.stdint import INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from cython.cimports.libc.stdint import INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
+from cython.cimports.odradek.records.kernels.batches import BatchTable
 from cython.cimports.odradek.records.kernels.objects import Record
 from cython.cimports.odradek.records.kernels.record import (
     RawHeader,
@@ -16,8 +17,24 @@ from cython.cimports.odradek.records.kernels.record import (
     read_header_pair,
     read_key_and_value,
 )
+from cython.cimports.odradek.records.kernels.wire import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    OK,
+    V2_HEADER,
+    BatchInfo,
+    crc32c_function,
+    read_header,
+    store_i32,
+    store_i64,
+)
+
+from odradek.records.crc import CRC32C_ADDRESS
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+
+_crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
 
 # What is wrong with a record; `records.append.validator` has the words.
 _NO_KEY = cython.declare(cython.int, 1)
@@ -288,6 +305,86 @@ def check_records(
     for index in range(min(findings.errors, _MOST_REFUSED)):
         checked.refused.append(_refused(errors[index].index, errors[index].kind, errors[index].timestamp))
     return checked
+
+
+def accept_batch(
+    data: cython.uchar[::1],
+    max_bytes: int64_t,
+    lowest: int64_t,
+    highest: int64_t,
+    key_required: cython.bint,
+    base_offset: int64_t,
+    leader_epoch: int32_t,
+):
+    """Check the batch of a producer, and number it in place, if nothing else of it has to change.
+
+    That is one v2 batch and no other bytes, not compressed, numbered from 0 on, whose header and checksum are right and
+    whose records the topic takes as they are.
+
+    Args:
+        data: The batch.
+        max_bytes: How many bytes it may have.
+        lowest: The smallest timestamp that the topic takes, in ms.
+        highest: The largest.
+        key_required: Whether a record without a key is refused.
+        base_offset: The offset that its first record gets.
+        leader_epoch: The leader epoch that it is written in.
+
+    Returns:
+        A `BatchTable` with its header as it is now; None for any other batch, of which nothing was changed.
+    """
+    size: int64_t = data.shape[0]
+    if size <= V2_HEADER or size > max_bytes:
+        return None
+    table: BatchTable = BatchTable()
+    info: BatchInfo
+    rules: Rules
+    findings: Findings
+    errors: RecordError[100]
+    good: cython.bint = False
+    p: cython.pointer(uint8_t) = cython.address(data[0])
+    rules.append_time = False
+    rules.append_timestamp = -1
+    rules.stamp = False
+    rules.lowest = lowest
+    rules.highest = highest
+    rules.key_required = key_required
+    findings.max_timestamp = -1
+    findings.sequential = True
+    findings.errors = 0
+    with cython.nogil:
+        if read_header(p, size, cython.address(info), cython.cast(crc32c_function, _crc32c_address), cython.NULL) == OK:
+            good = (
+                info.magic == 2
+                and info.size_bytes == size
+                and not info.attributes & (CODEC_MASK | LOG_APPEND_TIME_FLAG | CONTROL_FLAG)
+                and info.base_offset == 0
+                and info.records_count > 0
+                and info.records_count == cython.cast(int64_t, info.last_offset_delta) + 1
+                and (info.producer_id < 0 or info.base_sequence >= 0)
+                and _check(
+                    p + V2_HEADER,
+                    p + size,
+                    info.records_count,
+                    info.base_timestamp,
+                    cython.address(rules),
+                    cython.address(findings),
+                    errors,
+                )
+                and findings.errors == 0
+                and findings.sequential
+                and findings.max_timestamp == info.max_timestamp
+            )
+        if good:
+            info.position = 0
+            info.base_offset = base_offset
+            info.last_offset = base_offset + info.last_offset_delta
+            info.partition_leader_epoch = leader_epoch
+            good = table._add(cython.address(info))
+        if good:
+            store_i64(p, base_offset)
+            store_i32(p + 12, leader_epoch)
+    return table if good else None
 
 
 def judge_records(

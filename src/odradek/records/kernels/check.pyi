@@ -1,5 +1,6 @@
 from typing_extensions import Buffer
 
+from odradek.records.kernels.batches import BatchTable
 from odradek.records.kernels.objects import Record
 
 class RefusedRecord:
@@ -32,6 +33,15 @@ def check_records(
     highest: int,
     key_required: bool,
 ) -> CheckedRecords | BrokenRecords: ...
+def accept_batch(
+    data: Buffer,
+    max_bytes: int,
+    lowest: int,
+    highest: int,
+    key_required: bool,
+    base_offset: int,
+    leader_epoch: int,
+) -> BatchTable | None: ...
 def judge_records(
     records: list[Record], is_append_time: bool, stamp: bool, lowest: int, highest: int, key_required: bool
 ) -> tuple[int, list[RefusedRecord], bool]: ...

@@ -9,9 +9,11 @@ Sources: Kafka's DefaultRecord, DefaultRecordBatch, MemoryRecordsBuilder.
 import cython
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cython.cimports.cpython.list import PyList_GET_SIZE
 from cython.cimports.libc.stdint import INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uintptr_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy
+from cython.cimports.odradek.records.kernels.objects import Record
 from cython.cimports.odradek.records.kernels.rows import (
     BAD_OFFSET,
     BAD_SIZE,
@@ -104,6 +106,37 @@ def _write_record(
         memcpy(p, row.headers, row.headers_size)
         p += row.headers_size
     return p
+
+
+@cython.cfunc
+@cython.inline
+def _plain_row(item, row: cython.pointer(Row)) -> cython.bint:
+    """Fill in the row of a record that has nothing but a key and a value; False for anything else."""
+    if type(item) is not Record:
+        return False
+    record: Record = item
+    if record.timestamp is not None or type(record.headers) is not tuple or record.headers:
+        return False
+    row.headers = cython.NULL
+    row.headers_size = 0
+    row.header_count = 0
+    return _plain_bytes(record.key, cython.address(row.key), cython.address(row.key_size)) and _plain_bytes(
+        record.value, cython.address(row.value), cython.address(row.value_size)
+    )
+
+
+@cython.cfunc
+@cython.inline
+def _plain_bytes(data, p: cython.pointer(Bytes), size: cython.pointer(int64_t)) -> cython.bint:
+    if data is None:
+        p[0] = cython.NULL
+        size[0] = -1
+        return True
+    if type(data) is not bytes:
+        return False
+    p[0] = cython.cast(Bytes, PyBytes_AS_STRING(data))
+    size[0] = PyBytes_GET_SIZE(data)
+    return True
 
 
 @cython.final
@@ -373,6 +406,50 @@ class BatchEncoder:
         p: Room = cython.cast(Room, PyByteArray_AS_STRING(output))
         with cython.nogil:
             self._write(rows, 0, p)
+        return output
+
+    def encode_plain(self, records: list, timestamp: int64_t, max_bytes: int64_t):
+        """Encode records of nothing but keys and values as one batch, with one timestamp, from offset 0 on.
+
+        It keeps no plan and uses the encoder as it is, so one encoder may serve several threads.
+
+        Args:
+            records: `Record` objects.
+            timestamp: The timestamp of them all.
+            max_bytes: How many bytes the batch may have.
+
+        Returns:
+            The batch, in memory that can be written to. None where it takes more than that: there is no record, one has
+            headers or a timestamp, they do not fit into one batch, or the batch has attributes or a sequence.
+        """
+        batch: Batch
+        row: Row
+        index: cython.Py_ssize_t
+        size: int64_t
+        p: Room
+        batch.rows = PyList_GET_SIZE(records)
+        batch.size_bytes = V2_HEADER
+        batch.base_offset = 0
+        batch.last_offset = batch.rows - 1
+        batch.base_timestamp = timestamp
+        batch.max_timestamp = timestamp
+        if batch.rows == 0 or timestamp < -1 or self._attributes or self._base_sequence >= 0:
+            return None
+        if max_bytes > INT32_MAX:
+            max_bytes = INT32_MAX
+        for index in range(batch.rows):
+            if not _plain_row(records[index], cython.address(row)):
+                return None
+            size = _record_size(cython.address(row), 0, index)
+            batch.size_bytes += size + varint_size(size)
+            if batch.size_bytes > max_bytes:
+                return None
+        output = PyByteArray_FromStringAndSize(cython.NULL, batch.size_bytes)
+        p = cython.cast(Room, PyByteArray_AS_STRING(output)) + V2_HEADER
+        for index in range(batch.rows):
+            _plain_row(records[index], cython.address(row))
+            p = _write_record(p, _record_size(cython.address(row), 0, index), cython.address(row), 0, index)
+        self._header(cython.cast(Room, PyByteArray_AS_STRING(output)), cython.address(batch))
         return output
 
     @cython.cfunc

@@ -1,5 +1,6 @@
 from typing_extensions import Buffer
 
+from odradek.records.kernels.objects import Record
 from odradek.records.kernels.rows import Rows
 
 class BatchEncoder:
@@ -26,6 +27,7 @@ class BatchEncoder:
         max_output: int,
     ) -> tuple[bytes, int, int]: ...
     def encode_all(self, rows: Rows, max_bytes: int) -> bytearray: ...
+    def encode_plain(self, records: list[Record], timestamp: int, max_bytes: int) -> bytearray | None: ...
 
 def seal(header: bytes, payload: Buffer) -> bytes: ...
 def assign(

@@ -11,16 +11,22 @@ import cython
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uintptr_t
 from cython.cimports.libc.string import memcmp
+from cython.cimports.odradek.records.kernels.objects import decode_one
 from cython.cimports.odradek.records.kernels.wire import (
+    CODEC_MASK,
+    CONTROL_FLAG,
     LOG_OVERHEAD,
     OK,
+    TRANSACTIONAL_FLAG,
     V0_MIN,
+    V2_HEADER,
     BatchInfo,
     crc32_function,
     crc32c_function,
     header_fields,
     load_i32,
     load_i64,
+    load_u32,
     read_header,
     read_varint,
     read_varlong,
@@ -79,52 +85,75 @@ def floor_entry(data, count: cython.Py_ssize_t, entry_size: cython.Py_ssize_t, c
     return found
 
 
-def surrounding_positions(data, count: cython.Py_ssize_t, key: bytes):
+def surrounding_positions(data, count: cython.Py_ssize_t, relative_offset: int64_t):
     """Return the positions between which the batch of an offset lies, by the entries of an offset index.
 
     Args:
         data: The entries; as in `floor_entry`.
         count: How many there are, at most.
-        key: The relative offset, as an entry has it.
+        relative_offset: The offset, relative to that of the segment.
 
     Returns:
-        The position of the last entry at or below the offset, 0 where there is none; and that of the second entry after
-        it, -1 where there is none.
+        The position of the last entry at or below the offset, 0 where there is none; that of the first entry after it,
+        and that of the second one, -1 where there is none.
     """
-    if len(key) != 4:
-        raise ValueError(f"a relative offset has 4 bytes, not {len(key)}")
-    wanted: cython.pointer(cython.const[cython.char]) = key
     buffer: cython.Py_buffer
     PyObject_GetBuffer(data, cython.address(buffer), PyBUF_SIMPLE)
     # As in `floor_entry`: no Python code runs up to the release.
     base: cython.pointer(cython.const[uint8_t]) = cython.cast(cython.pointer(cython.const[uint8_t]), buffer.buf)
     count = min(count, buffer.len // 8)
-    found: cython.Py_ssize_t = _floor(cython.cast(cython.pointer(cython.const[cython.char]), base), count, 8, wanted, 4)
+    found: cython.Py_ssize_t = -1
+    high: cython.Py_ssize_t = count - 1
+    middle: cython.Py_ssize_t
+    while found < high:
+        middle = (found + high + 1) // 2
+        if load_u32(base + middle * 8) <= relative_offset:
+            found = middle
+        else:
+            high = middle - 1
     position: int32_t = 0
+    following: int32_t = -1
     end: int32_t = -1
     if found >= 0:
         position = load_i32(base + found * 8 + 4)
+    if found + 1 < count:
+        following = load_i32(base + (found + 1) * 8 + 4)
     if found + 2 < count:
         end = load_i32(base + (found + 2) * 8 + 4)
     PyBuffer_Release(cython.address(buffer))
-    return position, end
+    return position, following, end
 
 
 def find_batch(
-    data: cython.const[cython.uchar][::1], origin: int64_t, position: int64_t, end: int64_t, offset: int64_t
+    data: cython.const[cython.uchar][::1],
+    origin: int64_t,
+    position: int64_t,
+    end: int64_t,
+    lowest_offset: int64_t,
+    offset: int64_t,
+    decodes: cython.bint,
+    takes_transactions: cython.bint,
+    verifies: cython.bint = True,
 ):
-    """Return the first batch whose last offset is at or above an offset. Its checksum is verified, no other one is.
+    """Return the first batch whose last offset is at or above an offset, or the record in it that has the offset.
+
+    The checksum of this batch is verified, no other one is.
 
     Args:
         data: Bytes of a file.
         origin: The position that they start at.
         position: Where a batch begins, among them.
         end: Where the batches end, in the file.
+        lowest_offset: No batch of the file begins below it.
         offset: The offset.
+        decodes: Whether the record is wanted.
+        takes_transactions: Whether that of a transactional batch is.
+        verifies: Whether the checksum is verified; otherwise the header of the batch is enough, and no record wanted.
 
     Returns:
-        The header; or the position of a batch, where more bytes are needed to tell; or None, where that is `end`, or
-        the bytes there are no batch.
+        The record, if it is wanted and nothing but the bytes of the batch is needed for it: a batch of v2, not
+        compressed, no control batch. Otherwise the header; or the position of a batch, where more bytes are needed to
+        tell; or None, where that is `end`, or the batch does not hold the offset, or the bytes there are no batch.
     """
     if position < origin or position > end:
         raise ValueError(f"position {position} is not between {origin} and {end}")
@@ -132,6 +161,12 @@ def find_batch(
     size: int64_t
     last_offset: int64_t
     left: int64_t
+    needed: int64_t
+    crc32c: crc32c_function = cython.NULL
+    crc32: crc32_function = cython.NULL
+    if verifies:
+        crc32c = cython.cast(crc32c_function, _crc32c_address)
+        crc32 = cython.cast(crc32_function, _crc32_address)
     stop: int64_t = min(end, origin + data.shape[0])
     p: cython.pointer(cython.const[uint8_t])
     while position < stop:
@@ -151,22 +186,80 @@ def find_batch(
         if last_offset < offset:
             position += size
             continue
-        if size > left:
+        if not lowest_offset <= load_i64(p) <= offset:
+            return None
+        needed = size if verifies else min(size, V2_HEADER)
+        if needed > left:
             return position
-        if (
-            read_header(
-                p,
-                left,
-                cython.address(info),
-                cython.cast(crc32c_function, _crc32c_address),
-                cython.cast(crc32_function, _crc32_address),
-            )
-            != OK
-        ):
+        if read_header(p, end - position, cython.address(info), crc32c, crc32) != OK:
             return None
         info.position = position
+        if (
+            decodes
+            and verifies
+            and info.magic == 2
+            and not info.attributes & (CODEC_MASK | CONTROL_FLAG)
+            and (takes_transactions or not info.attributes & TRANSACTIONAL_FLAG)
+        ):
+            record = _record_of(p, cython.address(info), offset - info.base_offset)
+            if record is not None:
+                return record
         return tuple.__new__(BatchHeader, header_fields(cython.address(info)))
     return position if position < end else None
+
+
+@cython.cfunc
+def _record_of(batch: cython.pointer(cython.const[uint8_t]), info: cython.pointer(BatchInfo), offset_delta: int64_t):
+    """Return the record of an uncompressed v2 batch that has an offset; None where something is wrong."""
+    place: _Place = _place_of(batch, V2_HEADER, info.size_bytes, info.records_count, offset_delta)
+    if place.end < 0:
+        return None
+    return decode_one(batch, place.start, place.end, info)
+
+
+_Place = cython.struct(start=cython.Py_ssize_t, end=cython.Py_ssize_t)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _place_of(
+    start: cython.pointer(cython.const[uint8_t]),
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    records_count: int32_t,
+    offset_delta: int64_t,
+) -> _Place:
+    """Return between which positions a record stands; a negative end where it does not, as `find_record` says."""
+    p: cython.pointer(cython.const[uint8_t]) = start + position
+    stop: cython.pointer(cython.const[uint8_t]) = start + end
+    rest: cython.pointer(cython.const[uint8_t])
+    record_end: cython.pointer(cython.const[uint8_t])
+    length: int32_t = 0
+    timestamp_delta: int64_t = 0
+    found: int32_t = 0
+    left: int64_t = records_count
+    place: _Place
+    place.start = place.end = -1
+    while p < stop:
+        rest = read_varint(p, stop, cython.address(length))
+        if rest == cython.NULL or length < 6 or length > stop - rest:
+            return place
+        record_end = rest + length
+        rest = read_varlong(rest + 1, record_end, cython.address(timestamp_delta))
+        if rest == cython.NULL:
+            return place
+        rest = read_varint(rest, record_end, cython.address(found))
+        if rest == cython.NULL:
+            return place
+        left -= 1
+        if found == offset_delta:
+            if left >= 0 and (left > 0) == (record_end < stop):
+                place.start = p - start
+                place.end = record_end - start
+            return place
+        p = record_end
+    return place
 
 
 def find_record(
@@ -196,27 +289,5 @@ def find_record(
     start: cython.pointer(cython.const[uint8_t]) = cython.cast(
         cython.pointer(cython.const[uint8_t]), cython.address(data[0])
     )
-    p: cython.pointer(cython.const[uint8_t]) = start + position
-    stop: cython.pointer(cython.const[uint8_t]) = start + end
-    rest: cython.pointer(cython.const[uint8_t])
-    record_end: cython.pointer(cython.const[uint8_t])
-    length: int32_t = 0
-    timestamp_delta: int64_t = 0
-    found: int32_t = 0
-    left: int64_t = records_count
-    while p < stop:
-        rest = read_varint(p, stop, cython.address(length))
-        if rest == cython.NULL or length < 6 or length > stop - rest:
-            return None
-        record_end = rest + length
-        rest = read_varlong(rest + 1, record_end, cython.address(timestamp_delta))
-        if rest == cython.NULL:
-            return None
-        rest = read_varint(rest, record_end, cython.address(found))
-        if rest == cython.NULL:
-            return None
-        left -= 1
-        if found == offset_delta:
-            return (p - start, record_end - start) if (left > 0) == (record_end < stop) and left >= 0 else None
-        p = record_end
-    return None
+    place: _Place = _place_of(start, position, end, records_count, offset_delta)
+    return None if place.end < 0 else (place.start, place.end)

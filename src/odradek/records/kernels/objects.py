@@ -22,6 +22,7 @@ from cython.cimports.odradek.records.kernels.wire import (
 )
 
 from odradek.arguments import given_text
+from odradek.errors import OptionError
 from odradek.html_table import html_table
 from odradek.records.timestamps import timestamp_ms
 
@@ -47,7 +48,8 @@ class Record:
 
     Raises:
         TypeError: Something is of another type; the text says what was expected, and what was given.
-        OptionError: A timestamp without a time zone, or that is no time.
+        OptionError: A timestamp without a time zone, or that is no time; or a header's name that is no text that UTF-8
+            can write: it has half a surrogate pair.
     """
 
     def __init__(self, key=None, value=None, headers=(), timestamp=None, offset=None, timestamp_type=None):
@@ -148,10 +150,20 @@ def _checked_headers(headers):
             raise TypeError(f"the name of a record's header is a str, not {given_text(name)}")
         if type(name) is not str:
             name = str.__str__(name)
+        if not name.isascii():
+            _check_name(name)
         if value is not None and type(value) is not bytes:
             value = _checked_bytes(f"header {name!r}", value)
         checked.append((name, value))
     return tuple(checked)
+
+
+def _check_name(name):
+    try:
+        # Bytes that are no UTF-8 are read as surrogates, and written as they were.
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise OptionError(f"the name of a record's header has half a surrogate pair: {given_text(name)}") from error
 
 
 def _checked_offset(offset):
@@ -315,6 +327,29 @@ def decode_records(
         timestamp_type,
     )
     return records if refused is None else refused
+
+
+@cython.cfunc
+def decode_one(
+    batch: cython.pointer(cython.const[uint8_t]),
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    info: cython.pointer(BatchInfo),
+):
+    """Return the record between two positions of an uncompressed v2 batch; None where it is refused."""
+    records: list = []
+    refused = _decode(
+        records,
+        batch,
+        position,
+        end,
+        1,
+        info.base_offset,
+        info.base_timestamp,
+        info.max_timestamp if info.attributes & LOG_APPEND_TIME_FLAG else None,
+        "LogAppendTime" if info.attributes & LOG_APPEND_TIME_FLAG else "CreateTime",
+    )
+    return records[0] if refused is None else None
 
 
 def decode_run(

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 
+from py4j.protocol import Py4JError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from odradek.spark.options import format_offsets
-from odradek.spark.pipeline.job import RECORDS_VIEW, Job
-from odradek.spark.ranges import OffsetRange
+from odradek.arguments import given_text
+from odradek.errors import JobError
+from odradek.spark.pipeline.functions import failed
+from odradek.spark.pipeline.job import RECORDS_VIEW, Job, Transform
+from odradek.spark.pipeline.session import explain
+from odradek.spark.pipeline.shared_views import shared_views
+from odradek.spark.pipeline.values import with_values
+from odradek.spark.ranges import OffsetRange, Topics
+from odradek.spark.split_groups import PLANNED_SPLITS, format_splits, grouped
 from odradek.storage.names import TopicPartition
 
-_SPLITTING = ("minpartitions", "maxsplitbytes", "maxrecordsperpartition")
-_SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
+_ANY_BYTES = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,7 @@ class Batch:
         job: The job.
         spark: The Spark session.
         ranges: What is read, at most one range for each partition.
+        topics: The source.
         whole_partitions: Whether one task reads all of a partition's range, however long.
         topic_ids: The ids of the topics, by partition, if they are known.
         stored_offsets: The position of each partition in the offset store: before the range if records in between were
@@ -35,6 +45,7 @@ class Batch:
     job: Job
     spark: SparkSession
     ranges: Sequence[OffsetRange]
+    topics: Topics = field(compare=False)
     whole_partitions: bool = False
     topic_ids: Mapping[TopicPartition, str | None] = field(default_factory=dict, compare=False)
     stored_offsets: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
@@ -46,27 +57,61 @@ class Batch:
 
     def records(self) -> DataFrame:
         """Return the records of the ranges."""
-        options = {name: value for name, value in self.job.source.items() if name.lower() not in _SUBSCRIPTIONS}
+        options = self.job.source_options()
         if self.whole_partitions:
-            options = {name: value for name, value in options.items() if name.lower() not in _SPLITTING}
-            options["maxSplitBytes"] = str(1 << 50)
-        assigned: dict[str, list[int]] = {}
-        for (topic, partition), _, _ in self.ranges:
-            assigned.setdefault(topic, []).append(partition)
+            options = replace(options, min_partitions=None, max_split_records=None, max_split_bytes=_ANY_BYTES)
+        splits = self.topics.splits(self.ranges, options)
+        tasks = self.spark.sparkContext.defaultParallelism
         return (
             self.spark.read.format("odradek")
-            .options(**options)
-            .option("assign", json.dumps(assigned))
-            .option("startingOffsets", format_offsets({name: start for name, start, _ in self.ranges}))
-            .option("endingOffsets", format_offsets(self.end_offsets))
+            .option("includeHeaders", options.include_headers)
+            .option(PLANNED_SPLITS, format_splits(grouped(splits, options, tasks)))
             .load()
         )
 
-    def define_views(self) -> None:
-        """Define `records` and the views of the job over these ranges."""
-        self.records().createOrReplaceTempView(RECORDS_VIEW)
-        for transform in self.job.transforms:
-            self.spark.sql(transform.sql).createOrReplaceTempView(transform.view)
+    @contextmanager
+    def views(self) -> Iterator[None]:
+        """Define `records` and the views of the job over these ranges.
+
+        Those that are read more than once are kept, in memory or on the disk, from the first time on until the end of
+        the block.
+        """
+        shared = shared_views(self.job)
+        kept: list[DataFrame] = []
+
+        def define(name: str, frame: DataFrame) -> None:
+            if name in shared:
+                kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+            frame.createOrReplaceTempView(name)
+
+        try:
+            records = self.records()
+            define(RECORDS_VIEW, records if self.job.value is None else with_values(records, self.job.value))
+            for number, transform in enumerate(self.job.transforms):
+                define(transform.view, self._transformed(transform, f"transform[{number}]"))
+            yield
+        finally:
+            # If Spark has ended, nothing is kept.
+            with suppress(Py4JError, ConnectionError):
+                for frame in kept:
+                    frame.unpersist()
+
+    def _transformed(self, transform: Transform, key: str) -> DataFrame:
+        key = f"{key}.sql" if transform.python is None else f"{key}.python"
+        try:
+            if transform.python is None:
+                assert transform.sql is not None
+                return self.spark.sql(transform.sql)
+            frame = transform.python.load(key)(self.spark.table(transform.input))
+        except PySparkException as error:
+            raise explain(error, key) from error
+        except JobError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise failed(error, key) from error
+        if not isinstance(frame, DataFrame):
+            raise JobError(f"{transform.python} must return a DataFrame, not {given_text(frame)}", key)
+        return frame
 
 
 def token(ranges: Sequence[OffsetRange]) -> str:

@@ -3,6 +3,8 @@
     keys      unknown keys, with the nearest known name, and wrong values
     store     its address, and whether it answers
     topics    of the source and of the sinks: whether the folder, or the broker, has them
+    python    whether the functions that are named exist; none of their code is run
+    packages  whether Spark has those that formats and sinks need
     sql       whether it parses, and whether the views and columns that it names exist
     sinks     whether their views have the columns that they need
 
@@ -11,6 +13,7 @@ A store or a broker that does not answer within `PATIENCE_MS` is a finding.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import threading
 import time
@@ -22,10 +25,10 @@ from pathlib import Path
 from odradek.errors import JobError, OdradekError
 from odradek.offsets.store import open_store, parse_address
 from odradek.spark.options import SourceOptions, nearest
+from odradek.spark.pipeline.functions import FunctionName
 from odradek.spark.pipeline.job import (
     PARTITION_COLUMNS,
     RECORDS_VIEW,
-    TOPIC_SINK_COLUMNS,
     ConsoleSinkSpec,
     Job,
     ParquetSinkSpec,
@@ -33,13 +36,15 @@ from odradek.spark.pipeline.job import (
     read_job,
 )
 from odradek.spark.pipeline.job_lines import JobLines
+from odradek.spark.pipeline.packages import PACKAGES, missing_package
+from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
 from odradek.spark.pipeline.sql_check import Columns, Query
+from odradek.spark.pipeline.value_format import RECORD_COLUMNS, ValueFormat
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
 
 PATIENCE_MS = 1000
 ANSWERS_S = 3.0
-_RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
 @dataclass(frozen=True)
@@ -105,26 +110,47 @@ class _JobCheck:
 
     def run(self) -> None:
         options = self._job.source_options()
+        if self._job.metrics is not None and importlib.util.find_spec("prometheus_client") is None:
+            self._found("metrics.listen", "this needs the package prometheus_client, which is not installed")
         self._ask("offsets.store", parse_address(self._job.offset_store).text, self._store)
         if options.path is None:
             servers = options.kafka["bootstrap.servers"]
             self._ask("source.kafka.bootstrap.servers", servers, lambda: self._broker_topics(options, servers))
         else:
             self._ask("source.path", options.path, lambda: self._folder_topics(options, Path(str(options.path))))
-        self._views[RECORDS_VIEW] = (*_RECORD_COLUMNS, "headers") if options.include_headers else _RECORD_COLUMNS
+        columns = (*RECORD_COLUMNS, "headers") if options.include_headers else RECORD_COLUMNS
+        if (value := self._job.value) is not None:
+            columns = (*columns, value.column)
+            self._value_schema(value)
+        self._views[RECORDS_VIEW] = columns
+        for number, udf in enumerate(self._job.udfs):
+            self._function(udf.function, f"udf[{number}].function")
         for number, transform in enumerate(self._job.transforms):
-            self._views[transform.view] = self._query(f"transform[{number}].sql", transform.sql)
+            if transform.sql is not None:
+                self._views[transform.view] = self._query(f"transform[{number}].sql", transform.sql)
+            elif transform.python is not None:
+                self._function(transform.python, f"transform[{number}].python")
+                self._views[transform.view] = None
         for number, sink in enumerate(self._job.sinks):
             key = f"sink[{number}]"
             match sink:
                 case ConsoleSinkSpec():
                     self._query(f"{key}.sql", sink.sql)
+                case TopicSinkSpec(path=Path() as folder):
+                    self._ask(f"{key}.path", str(folder), partial(self._target_folder, key, sink, folder))
+                    self._needs(f"{key}.view", sink.view, sink.columns)
                 case TopicSinkSpec():
                     servers = sink.kafka.get("bootstrap.servers", "")
-                    self._ask(f"{key}.kafka.bootstrap.servers", servers, partial(self._target, key, sink))
-                    self._needs(f"{key}.view", sink.view, TOPIC_SINK_COLUMNS)
+                    self._ask(f"{key}.kafka.bootstrap.servers", servers, partial(self._target_broker, key, sink))
+                    self._needs(f"{key}.view", sink.view, sink.columns)
                 case ParquetSinkSpec():
                     self._parquet(key, sink)
+                case PythonSinkSpec():
+                    self._function(sink.function, f"{key}.function")
+                    if sink.positions is not None:
+                        self._function(sink.positions, f"{key}.positions")
+                case SparkSinkSpec():
+                    self._package(sink.format, f"{key}.type")
         deadline = time.monotonic() + ANSWERS_S
         for key, asked, thread in self._asked:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -180,11 +206,17 @@ class _JobCheck:
             if name.topic in topics and name not in names:
                 self._found(f"source.{word}", f"there is no partition {name} in {where}")
 
-    def _target(self, key: str, sink: TopicSinkSpec) -> None:
-        topics = _topics_of_broker(sink.kafka)
-        if sink.topic not in topics:
-            where = sink.kafka["bootstrap.servers"]
-            self._found(f"{key}.topic", f"there is no topic {sink.topic} in {where}{nearest(sink.topic, topics)}")
+    def _target_folder(self, key: str, sink: TopicSinkSpec, folder: Path) -> None:
+        with LogDirectory(folder) as logs:
+            self._target(key, sink, logs.topics(), _shown(folder))
+
+    def _target_broker(self, key: str, sink: TopicSinkSpec) -> None:
+        self._target(key, sink, _topics_of_broker(sink.kafka), sink.kafka["bootstrap.servers"])
+
+    def _target(self, key: str, sink: TopicSinkSpec, topics: Collection[str], where: str) -> None:
+        for option, topic in (("topic", sink.topic), ("dead_letter_topic", sink.dead_letter_topic)):
+            if topic is not None and topic not in topics:
+                self._found(f"{key}.{option}", f"there is no topic {topic} in {where}{nearest(topic, topics)}")
 
     def _query(self, key: str, sql: str) -> Columns:
         # The tables of a catalog are not known here.
@@ -194,11 +226,42 @@ class _JobCheck:
             self._found(key, finding.reason, self._lines.text_line(key, finding.line))
         return query.columns
 
+    def _function(self, name: FunctionName, key: str) -> None:
+        problem = name.problem()
+        if problem is not None:
+            self._found(key, problem)
+
+    def _value_schema(self, value: ValueFormat) -> None:
+        if value.format == "json":
+            return
+        from odradek.spark.pipeline.value_decoders import value_decoder
+
+        try:
+            value_decoder(value)
+        except ImportError as error:
+            self._found("source.value.format", f"needs the extra odradek[{value.format}] ({error})")
+        except ValueError as error:
+            self._found("source.value.schema", f"no schema of {value.format}: {error}")
+
+    def _package(self, kind: str, key: str) -> None:
+        missing = missing_package(kind, self._job.spark_conf) if kind in PACKAGES else None
+        if missing is not None:
+            self._found(key, missing)
+
     def _parquet(self, key: str, sink: ParquetSinkSpec) -> None:
         if sink.path.exists() and not sink.path.is_dir():
             self._found(f"{key}.path", f"{_shown(sink.path)}: not a folder")
         self._needs(f"{key}.partition_by", sink.view, [PARTITION_COLUMNS[name] for name in sink.partition_by])
-        if sink.name is not None:
+        if sink.name is not None and sink.merge is not None:
+            # The folder begins with the view's rows, and then holds what the query gives.
+            held = self._views.get(sink.view)
+            self._views[sink.name] = held
+            merged = self._query(f"{key}.merge", sink.merge)
+            if held is not None and merged is not None:
+                for name in held:
+                    if name.lower() not in {column.lower() for column in merged}:
+                        self._found(f"{key}.merge", f"the query gives no column {name}, which the view {sink.view} has")
+        elif sink.name is not None:
             # The view also has the columns of the files that are there already; those are not looked at here.
             columns = self._views.get(sink.view)
             dates = ("date",) if "date" in sink.partition_by else ()

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from math import inf
 from queue import Empty, SimpleQueue
 
 from py4j.protocol import Py4JError
@@ -24,21 +25,34 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from odradek.arguments import given_text
-from odradek.errors import CommitConflictError, JobError, OffsetStoreError, SinkError
+from odradek.errors import (
+    CommitConflictError,
+    JobError,
+    OdradekError,
+    OffsetStoreError,
+    OffsetStoreUnavailableError,
+    SinkError,
+)
 from odradek.offsets.store import OffsetStore, Position, Positions, open_store
+from odradek.spark.open_transactions import TransactionWatch
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec
 from odradek.spark.pipeline.batch import Batch, cut, token
 from odradek.spark.pipeline.console import ConsoleSink
+from odradek.spark.pipeline.folder_topic import FolderTopicSink
 from odradek.spark.pipeline.job import Job, ParquetSinkSpec, SinkSpec, TopicSinkSpec
+from odradek.spark.pipeline.metrics import PipelineMetrics
 from odradek.spark.pipeline.parquet import ParquetSink
-from odradek.spark.pipeline.session import explain, open_session
+from odradek.spark.pipeline.python_sink import PythonSink
+from odradek.spark.pipeline.run_note import LastBatch, LastError, RunNote, newest_note
+from odradek.spark.pipeline.session import explain, open_session, register_udfs
 from odradek.spark.pipeline.sink import Sink, check_same_topic
+from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
+from odradek.spark.pipeline.spark_sink import SparkSink
 from odradek.spark.ranges import (
     Bounds,
-    LossCause,
     OffsetRange,
     Topics,
-    find_loss,
+    check_places,
     find_partitions,
     limited,
     resolve,
@@ -61,6 +75,8 @@ class BatchReport:
         end_offsets: The ends of the partitions when it was planned.
         positions: The positions of the partitions after it.
         seconds: How long it took.
+        refused: How many records the sinks' targets did not take, and that were passed over or put aside.
+        sink_seconds: How long each sink took, in their order, with its description.
     """
 
     number: int
@@ -68,6 +84,8 @@ class BatchReport:
     end_offsets: Mapping[TopicPartition, int]
     positions: Mapping[TopicPartition, Position]
     seconds: float
+    refused: int = 0
+    sink_seconds: Sequence[tuple[str, float]] = ()
 
     @property
     def offsets(self) -> int:
@@ -75,9 +93,14 @@ class BatchReport:
         return sum(part.end_offset - part.start_offset for part in self.ranges)
 
     @property
+    def lags(self) -> dict[TopicPartition, int]:
+        """How many offsets of each partition were left after it, up to `end_offsets`."""
+        return {name: max(0, end - self.positions[name].offset) for name, end in self.end_offsets.items()}
+
+    @property
     def lag(self) -> int:
-        """How many offsets were left after it, up to `end_offsets`."""
-        return sum(max(0, end - self.positions[name].offset) for name, end in self.end_offsets.items())
+        """How many offsets were left after it in all partitions."""
+        return sum(self.lags.values())
 
 
 class Pipeline:
@@ -108,6 +131,8 @@ class Pipeline:
         self._stopping = False
         # A signal handler may always put into a SimpleQueue; an Event could deadlock with the interrupted thread.
         self._stops: SimpleQueue[None] = SimpleQueue()
+        self._watch = TransactionWatch(self._options.isolation)
+        self._note = RunNote()
         self.positions = Positions()
 
     def stop(self) -> None:
@@ -115,11 +140,13 @@ class Pipeline:
         self._stopping = True
         self._stops.put(None)
 
-    def run(self, on_batch: Callable[[BatchReport], None] | None = None) -> int:
+    def run(self, on_batch: Callable[[BatchReport], None] | None = None, *, follow_s: float | None = None) -> int:
         """Run batches until nothing is left, or, with a trigger interval, until `stop`.
 
         Args:
             on_batch: Called after each batch that was not empty.
+            follow_s: With a trigger interval: end this many seconds after the first look at the source, and the batch
+                that it may have led to.
 
         Returns:
             How many batches were not empty.
@@ -129,15 +156,23 @@ class Pipeline:
         """
         sinks: list[Sink] = []
         topics: Topics | None = None
+        metrics: PipelineMetrics | None = None
         store = open_store(self.job.offset_store, self.job.offset_store_options)
         try:
             # Open the sinks first: if another pipeline holds one, this one must not claim that pipeline's store.
-            sinks.extend(_open_sink(spec, self.job, self._console) for spec in self.job.sinks)
-            self.positions = store.claim()
+            for place, spec in enumerate(self.job.sinks):
+                sinks.append(_open_sink(spec, f"sink[{place}]", self.job, self._console))
+            if self.job.metrics is not None:
+                metrics = PipelineMetrics(*self.job.metrics)
+            self.positions = self._claim(store)
+            for sink in sinks:
+                sink.start(self.positions)
+            self._note = newest_note(self.positions.values())
             spark: SparkSession | None = self._given
             target: dict[TopicPartition, int] | None = None
             number = 0
-            while not self._stopping:
+            last_start = inf
+            while not self._stopping and time.monotonic() < last_start:
                 started = time.monotonic()
                 if topics is None:
                     topics = open_topics(self._options)
@@ -150,39 +185,87 @@ class Pipeline:
                 if planned.first:
                     _check_held(sinks, planned.first)
                     self._commit(store, planned.first)
+                ends_now = self.job.trigger_interval_ms is None and not planned.ranges
+                at_end = [
+                    name for name, held in planned.bounds.items() if self.positions[name].offset == held.end_offset
+                ]
+                self._watch.look(topics, at_end, at_once=ends_now)
+                if metrics is not None:
+                    metrics.measured(self.positions, planned.end_offsets)
                 if planned.ranges:
                     if spark is None:
                         self._tell("starting Spark ...")
                         spark = open_session(self.job)
                         # The time of a batch is without Spark's start.
                         started = time.monotonic()
+                    if not number:
+                        register_udfs(spark, self.job)
                     offsets = sum(part.end_offset - part.start_offset for part in planned.ranges)
-                    self._tell(f"batch {number + 1}: {offsets:,} offsets ...")
+                    what = f"batch {number + 1}: {offsets:,} offsets"
+                    self._tell(f"{what} ...")
+                    refused = sum(sink.refused_records for sink in sinks)
                     try:
-                        self._do(spark, sinks, planned)
+                        sink_seconds = self._do(spark, topics, sinks, planned, what)
                     except (Py4JError, PySparkException, ConnectionError) as error:
                         raise explain(error) from error
-                    batch = token(planned.ranges)
-                    done = {
-                        name: Position(end, topic_id=planned.topic_ids[name], batch=batch)
-                        for name, _, end in planned.ranges
-                    }
-                    self._commit(store, done)
+                    refused = sum(sink.refused_records for sink in sinks) - refused
+                    self._tell(f"{what}, storing its end ...")
+                    self._commit(store, self._done(planned, offsets, time.monotonic() - started, refused))
                     number += 1
+                    seconds = time.monotonic() - started
+                    report = BatchReport(
+                        number,
+                        planned.ranges,
+                        planned.end_offsets,
+                        self.positions,
+                        seconds,
+                        refused,
+                        sink_seconds,
+                    )
+                    if metrics is not None:
+                        metrics.done(report)
+                        metrics.measured(self.positions, planned.end_offsets)
                     if on_batch is not None:
-                        seconds = time.monotonic() - started
-                        on_batch(BatchReport(number, planned.ranges, planned.end_offsets, self.positions, seconds))
-                elif self.job.trigger_interval_ms is None:
+                        on_batch(report)
+                elif ends_now:
                     break
+                if follow_s is not None and last_start == inf:
+                    last_start = time.monotonic() + follow_s
                 if self.job.trigger_interval_ms is not None:
-                    self._sleep(max(0.0, started + self.job.trigger_interval_ms / 1000 - time.monotonic()))
+                    next_start = min(started + self.job.trigger_interval_ms / 1000, last_start)
+                    self._sleep(max(0.0, next_start - time.monotonic()))
             return number
+        except (OdradekError, OSError) as error:
+            self._store_error(store, error)
+            raise
         finally:
+            if metrics is not None:
+                metrics.close()
             for sink in sinks:
                 sink.close()
             if topics is not None:
                 topics.close()
             store.close()
+
+    def _done(self, planned: _Plan, offsets: int, seconds: float, refused: int) -> dict[TopicPartition, Position]:
+        """Return the positions after a batch, with a note of it beside the first one."""
+        last = LastBatch(_now_ms(), offsets, round(seconds, 3), refused)
+        self._note = RunNote(last, self._note.error)
+        batch = token(planned.ranges)
+        done = {name: replace(planned.bounds[name].position(end), batch=batch) for name, _, end in planned.ranges}
+        first = min(done)
+        done[first] = replace(done[first], note=self._note.text())
+        return done
+
+    def _store_error(self, store: OffsetStore, error: Exception) -> None:
+        """Let the store say how the run ended, for `odradek pipeline status`."""
+        if not self.positions or isinstance(error, OffsetStoreError):
+            return
+        first = min(self.positions)
+        note = RunNote(self._note.batch, LastError(_now_ms(), str(error)))
+        # What ends the run is the error; that it cannot be stored adds nothing.
+        with suppress(OffsetStoreError):
+            store.commit({first: replace(self.positions[first], note=note.text())}, expected=self.positions)
 
     def _tell(self, step: str) -> None:
         if self._on_step is not None:
@@ -191,6 +274,18 @@ class Pipeline:
     def _sleep(self, seconds: float) -> None:
         with suppress(Empty):
             self._stops.get(timeout=seconds)
+
+    def _claim(self, store: OffsetStore) -> Positions:
+        """Claim the group; retry while the store cannot be reached."""
+        deadline = time.monotonic() + STORE_PATIENCE_S
+        while True:
+            try:
+                return store.claim()
+            except OffsetStoreUnavailableError as error:
+                if self._stopping or time.monotonic() > deadline:
+                    raise
+                self._tell(f"waiting for the offset store: {error}")
+            self._sleep(STORE_RETRY_S)
 
     def _commit(self, store: OffsetStore, positions: Mapping[TopicPartition, Position]) -> None:
         """Store positions; retry while the store cannot be reached.
@@ -217,13 +312,8 @@ class Pipeline:
     def _plan(self, topics: Topics, target: Mapping[TopicPartition, int] | None) -> _Plan:
         asked_for = find_partitions(topics, self._options, self.positions)
         bounds = topics.bounds(asked_for)
-        for name in asked_for:
-            stored = self.positions.get(name)
-            if stored is not None:
-                loss = find_loss(OffsetRange(name, stored.offset, stored.offset), bounds.get(name), stored.topic_id)
-                # Never continue with a topic created again: the sinks know offsets, and these are of other records.
-                if loss is not None and (self._options.fail_on_data_loss or loss.cause is LossCause.NEW_TOPIC):
-                    raise loss
+        stored = {name: self.positions[name] for name in asked_for if name in self.positions}
+        check_places(topics, bounds, stored, fail_on_data_loss=self._options.fail_on_data_loss)
         if target is not None:
             bounds = {name: held for name, held in bounds.items() if name in target}
         first = self._first_positions(topics, bounds)
@@ -234,8 +324,7 @@ class Pipeline:
         }
         asked = [OffsetRange(name, starts[name], max(ends[name], starts[name])) for name in sorted(bounds)]
         kept = within(asked, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
-        ids = {name: held.topic_id for name, held in bounds.items()}
-        return _Plan(limited(kept, self.job.max_offsets_per_batch), ends, first, ids)
+        return _Plan(limited(kept, self.job.max_offsets_per_batch), ends, first, bounds)
 
     def _first_positions(
         self, topics: Topics, bounds: Mapping[TopicPartition, Bounds]
@@ -246,7 +335,7 @@ class Pipeline:
             return {}
         if len(self.positions):
             # The group has begun: a new partition, or topic, is read from its start.
-            return {name: Position(held.start_offset, topic_id=held.topic_id) for name, held in new.items()}
+            return {name: held.position(held.start_offset) for name, held in new.items()}
         reset = self.job.reset
         if reset == "none":
             raise JobError(f"the group has no positions for {', '.join(map(str, new))}, and offsets.reset is none")
@@ -255,47 +344,68 @@ class Pipeline:
         else:
             spec = OffsetSpec(EARLIEST if reset == "earliest" else LATEST)
         offsets = resolve(spec, "offsets.reset", topics, new, end_for_later_times=True)
-        return {name: Position(offset, topic_id=new[name].topic_id) for name, offset in offsets.items()}
+        return {name: new[name].position(offset) for name, offset in offsets.items()}
 
-    def _do(self, spark: SparkSession, sinks: Sequence[Sink], planned: _Plan) -> None:
-        ranges, topic_ids = planned.ranges, planned.topic_ids
+    def _do(
+        self, spark: SparkSession, topics: Topics, sinks: Sequence[Sink], planned: _Plan, what: str
+    ) -> list[tuple[str, float]]:
+        """Let the sinks write a batch; return how long each took."""
+        sink_seconds: list[tuple[str, float]] = []
+        ranges = planned.ranges
+        topic_ids = {name: held.topic_id for name, held in planned.bounds.items()}
         stored = {name: self.positions[name].offset for name, _, _ in ranges}
         defined: Batch | None = None
         # One plan for all sinks: planning takes longer than reading a small batch.
         whole_partitions = any(sink.wants_whole_partitions for sink in sinks)
-        for sink in sinks:
-            held = sink.positions()
-            for name, _, _ in ranges:
-                place = held.get(name)
-                if place is None:
-                    continue
-                check_same_topic(sink.description, name, place, topic_ids[name])
-                # Records between the stored position and the range were lost, and failOnDataLoss=false skips them.
-                if place.offset < stored[name]:
-                    raise SinkError(
-                        f"{sink.description} ends at offset {place.offset} of {name}, and the offset store says that "
-                        f"everything below {stored[name]} is done: set the store back to {place.offset}, or remove "
-                        "the sink's files and start over"
-                    )
-            left = cut(ranges, {name: place.offset for name, place in held.items()})
-            # A sink that holds the whole batch already still defines views, over the ranges that the others write.
-            batch = Batch(self.job, spark, left or ranges, whole_partitions, topic_ids, stored)
-            if batch != defined:
-                batch.define_views()
-                defined = batch
-            if left:
-                sink.write(batch)
-            sink.define_views(spark)
+        with ExitStack() as views:
+            for number, sink in enumerate(sinks):
+                self._tell(f"{what}, {sink.description} ...")
+                started = time.monotonic()
+                held = sink.positions()
+                for name, _, _ in ranges:
+                    place = held.get(name)
+                    if place is None:
+                        continue
+                    check_same_topic(sink.description, name, place, topic_ids[name])
+                    if place.offset > (end := planned.bounds[name].end_offset):
+                        # Passed over, the next records would be lost.
+                        raise SinkError(
+                            f"{sink.description} says that it holds {name} up to offset {place.offset}, and the "
+                            f"partition ends at {end}: it holds records of another log of that name, or of one that "
+                            "was cut"
+                        )
+                    # Records between the stored position and the range were lost, and failOnDataLoss=false skips them.
+                    if place.offset < stored[name]:
+                        raise SinkError(
+                            f"{sink.description} ends at offset {place.offset} of {name}, and the offset store says "
+                            f"that everything below {stored[name]} is done: set the store back to {place.offset}, or "
+                            "remove the sink's files and start over"
+                        )
+                left = cut(ranges, {name: place.offset for name, place in held.items()})
+                # A sink that holds the whole batch already still defines views, over the ranges that the others write.
+                batch = Batch(self.job, spark, left or ranges, topics, whole_partitions, topic_ids, stored)
+                if batch != defined:
+                    views.close()
+                    views.enter_context(batch.views())
+                    defined = batch
+                try:
+                    if left:
+                        sink.write(batch)
+                    sink.define_views(spark)
+                except (Py4JError, PySparkException) as error:
+                    raise explain(error, f"sink[{number}]") from error
+                sink_seconds.append((sink.description, time.monotonic() - started))
+        return sink_seconds
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A planned batch: its ranges, the ends they were cut from, positions to store before it, and the topics' ids."""
+    """A planned batch: its ranges, the ends they were cut from, positions to store before it, and what there is."""
 
     ranges: list[OffsetRange]
     end_offsets: dict[TopicPartition, int]
     first: dict[TopicPartition, Position]
-    topic_ids: dict[TopicPartition, str | None]
+    bounds: dict[TopicPartition, Bounds]
 
 
 def _check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position]) -> None:
@@ -325,9 +435,19 @@ def _check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position])
         sink.replay(starts)
 
 
-def _open_sink(spec: SinkSpec, job: Job, console: Console | None) -> Sink:
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _open_sink(spec: SinkSpec, key: str, job: Job, console: Console | None) -> Sink:
     if isinstance(spec, ParquetSinkSpec):
         return ParquetSink(spec)
+    if isinstance(spec, PythonSinkSpec):
+        return PythonSink(spec, key)
+    if isinstance(spec, SparkSinkSpec):
+        return SparkSink(spec, key)
+    if isinstance(spec, TopicSinkSpec) and spec.path is not None:
+        return FolderTopicSink(spec, job.transactional_id(spec))
     if isinstance(spec, TopicSinkSpec):
         from odradek.spark.pipeline.topic import TopicSink
 

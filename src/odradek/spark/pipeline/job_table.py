@@ -31,6 +31,15 @@ class Table:
         self._taken: list[str] = []
         self._unknown = unknown
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key is left."""
+        return not self._left
+
+    def has(self, name: str) -> bool:
+        """Whether a key is left."""
+        return name in self._left
+
     def key(self, name: str) -> str:
         """Return a key with those above it, as errors name it."""
         return f"{self._name}.{name}" if self._name else name

@@ -24,8 +24,10 @@ def origin_columns(frame: DataFrame) -> frozenset[str]:
     Args:
         frame: The view.
     """
-    # The optimised plan has no aliases of views and queries, and no casts without effect.
-    plan = frame._jdf.queryExecution().optimizedPlan()
+    # The optimised plan has no aliases of views and queries, and no casts without effect. It is made here, because the
+    # query's own ends where another view is kept in memory.
+    query = frame._jdf.queryExecution()
+    plan = query.sparkSession().sessionState().optimizer().execute(query.analyzed())
     return frozenset(
         attribute.name()
         for attribute in _items(plan.output())

@@ -3,15 +3,16 @@
 Tasks stage a file for each source partition (and date) among their rows; the driver commits the files together, as
 `parquet_folder` says. A file of records is named after topic, partition and the offsets of its rows, so a repeated
 batch overwrites its files. A file of other rows, such as counts, is named after the ranges of its batch.
+
+Rows that are merged replace those of the batches before, by the same commit.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -19,7 +20,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
@@ -29,6 +30,7 @@ from odradek.spark.pipeline.lineage import origin_columns
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
 from odradek.spark.pipeline.sink import Sink
 from odradek.spark.ranges import OffsetRange
+from odradek.spark.worker import keep_modules
 from odradek.storage.names import TopicPartition
 
 _ROW_GROUP_ROWS = 1 << 20
@@ -59,15 +61,28 @@ class ParquetSink(Sink):
         """Return the positions that the files reach."""
         return self._folder.positions
 
+    def start(self, stored: Mapping[TopicPartition, Position]) -> None:
+        """Take over the positions of the store, if the folder has none of its own."""
+        self._folder.take_over(stored)
+
     def write(self, batch: Batch) -> None:
         """Write the view of a batch: stage, commit, rename."""
         staging = self._folder.stage()
         frame = batch.spark.table(self._spec.view)
+        footers = {name: (start, end) for name, start, end in batch.ranges}
+        replaced: list[Path] = []
+        if self._spec.merge is not None:
+            replaced = list(self._folder.files())
+            frame = self._merged(frame, replaced)
+            self._is_by_record = False
+            # The rows are those of all batches.
+            before = {name: (0, held.offset) for name, held in self._folder.positions.items()}
+            footers = {**before, **{name: (0, end) for name, (_, end) in footers.items()}}
         if self._is_by_record is None:
             # Rows whose topic, partition and offset are not the source's come from the batch, not from one record.
             self._is_by_record = origin_columns(frame) == set(ORIGIN_COLUMNS)
         task = _WriteTask(
-            str(staging), tuple(batch.ranges), token(batch.ranges), self._spec, by_record=self._is_by_record
+            str(staging), tuple(batch.ranges), footers, token(batch.ranges), self._spec, by_record=self._is_by_record
         )
         task.check(frame.columns)
         written = [(Path(row.staged), row.final) for row in frame.mapInArrow(task, _WRITTEN).collect() if row.rows]
@@ -76,7 +91,24 @@ class ParquetSink(Sink):
             # Several tasks wrote rows of one partition with the same first and last offset, as after a join.
             written = [(staged, f"{final[:-8]}-{number:05d}.parquet") for number, (staged, final) in enumerate(written)]
         ends = {name: Position(end, topic_id=batch.topic_ids.get(name)) for name, end in batch.end_offsets.items()}
-        self._folder.commit(staging, written, ends)
+        self._folder.commit(staging, written, ends, replaced)
+
+    def _merged(self, frame: DataFrame, files: Sequence[Path]) -> DataFrame:
+        """Return the rows that the folder is to hold: those of its files and of a view, merged."""
+        spark, name, query = frame.sparkSession, self._spec.name, self._spec.merge
+        assert name is not None
+        assert query is not None
+        columns = frame.columns
+        if files:
+            frame = spark.read.parquet(*map(str, files)).unionByName(frame)
+        frame.createOrReplaceTempView(name)
+        merged = spark.sql(query)
+        if sorted(merged.columns) != sorted(columns):
+            raise SinkError(
+                f"{self.description}: merge gives the columns {', '.join(merged.columns)}, and the view "
+                f"{self._spec.view} has {', '.join(columns)}: they must be the same, to be merged again"
+            )
+        return merged
 
     def define_views(self, spark: SparkSession) -> None:
         """Let later sinks query all that the folder holds, by the sink's name."""
@@ -109,8 +141,9 @@ class _OpenFile:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        self._file = open(path, "wb")  # noqa: SIM115, PTH123 - closed by `close`, in the same task
-        self._writer = pq.ParquetWriter(self._file, schema, compression=compression)
+        self._schema = schema
+        self._compression = compression
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, batch: pa.RecordBatch, offsets: pa.Array | None) -> None:
         self._pending.append(batch)
@@ -128,12 +161,17 @@ class _OpenFile:
 
     def _write_pending(self) -> None:
         """Write a row group. Small row groups would make a file larger and slower to read."""
+        if self._writer is None:
+            # Opened as late as this: a task may have rows of more partitions than files can be open.
+            self._file = open(self.path, "wb")  # noqa: SIM115, PTH123 - closed by `close`, in the same task
+            self._writer = pq.ParquetWriter(self._file, self._schema, compression=self._compression)
         if self._pending:
             self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=_ROW_GROUP_ROWS)
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
     def close(self, metadata: dict[bytes, bytes]) -> None:
         self._write_pending()
+        assert self._writer is not None
         self._writer.add_key_value_metadata(metadata)
         self._writer.close()
         self._file.flush()
@@ -148,6 +186,7 @@ class _WriteTask:
         self,
         staging: str,
         ranges: tuple[OffsetRange, ...],
+        footers: Mapping[TopicPartition, tuple[int, int]],
         batch_token: str,
         spec: ParquetSinkSpec,
         *,
@@ -156,6 +195,7 @@ class _WriteTask:
         self._by_record = by_record
         self._staging = staging
         self._ranges = {name: (start, end) for name, start, end in ranges}
+        self._footers = dict(footers)
         self._token = batch_token
         self._partition_by = spec.partition_by
         self._compression = spec.compression
@@ -182,6 +222,7 @@ class _WriteTask:
             results["final"].append(self._final(part, file, number))
             results["rows"].append(file.rows)
         yield pa.RecordBatch.from_pydict(results, schema=_WRITTEN_SCHEMA)
+        keep_modules()
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[_Part, pa.RecordBatch]]:
         keys: list[pa.Array] = []
@@ -195,16 +236,15 @@ class _WriteTask:
             keys.append(batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.date32()))
         else:
             keys.append(pa.nulls(batch.num_rows, pa.date32()))
-        table = pa.table(keys, names=["topic", "partition", "date"])
-        groups = table.group_by(["topic", "partition", "date"]).aggregate([]).to_pylist()
-        for group in groups:
-            date = group["date"].isoformat() if isinstance(group["date"], dt.date) else None
-            part = _Part(group["topic"], group["partition"], date)
-            if len(groups) == 1:
-                yield part, batch
-                continue
-            masks = [_equal(table.column(name).combine_chunks(), value) for name, value in group.items()]
-            yield part, batch.filter(functools.reduce(pc.and_, masks))
+        keys.append(pa.array(range(batch.num_rows), pa.int64()))
+        table = pa.table(keys, names=["topic", "partition", "date", "row"])
+        # With one thread, the rows of a group are in order.
+        groups = table.group_by(["topic", "partition", "date"], use_threads=False).aggregate([("row", "list")])
+        columns = [groups.column(name) for name in ("topic", "partition", "date", "row_list")]
+        for topic, partition, date, rows in zip(*columns, strict=True):
+            day = date.as_py()
+            part = _Part(topic.as_py(), partition.as_py(), day.isoformat() if isinstance(day, dt.date) else None)
+            yield part, batch if len(groups) == 1 else batch.take(rows.values)
 
     def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         # Readers that know Hive's layout take these columns from the folder's name.
@@ -212,7 +252,7 @@ class _WriteTask:
         return rows.drop_columns(dropped) if dropped else rows
 
     def _footer(self, part: _Part) -> bytes:
-        ranges = self._ranges
+        ranges = self._footers
         if part.topic is not None and part.partition is not None:
             name = TopicPartition(part.topic, part.partition)
             ranges = {name: ranges[name]} if name in ranges else ranges
@@ -234,7 +274,3 @@ class _WriteTask:
             ((topic, partition), (start, end)) = next(iter(self._ranges.items()))
             return f"{folders}{topic}-{partition}-{start:020d}-{end:020d}-{task:05d}.parquet"
         return f"{folders}batch-{self._token}-{task:05d}.parquet"
-
-
-def _equal(column: pa.Array, value: object) -> pa.Array:
-    return pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)

@@ -11,7 +11,8 @@
 Files are staged first. Then `commit.json` is written with the final name of each staged file, and one rename puts it in
 place: that is the commit. If the program dies after it, the next one to open the folder finishes the renames that it
 lists; before it, the staged files are deleted. The footer of a file also has the ranges of offsets that it holds
-(`odradek.ranges`), from which the positions are read if `_odradek` was removed.
+(`odradek.ranges`), from which the positions are read if `_odradek` was removed. They are only the least then: a batch
+may have left no rows.
 """
 
 from __future__ import annotations
@@ -66,6 +67,16 @@ class ParquetFolder:
         except BaseException:
             self._lock.release()
             raise
+
+    def take_over(self, stored: Mapping[TopicPartition, Position]) -> None:
+        """Take over greater positions of the offset store, if there is no commit: `_odradek` was removed.
+
+        A store takes a position only after the commit of the sink, so what it says is done is done.
+        """
+        if not self._commit.exists():
+            for name, held in self.positions.items():
+                if name in stored and stored[name].offset > held.offset:
+                    self.positions[name] = Position(stored[name].offset, topic_id=stored[name].topic_id)
 
     def files(self) -> Iterator[Path]:
         """Yield the Parquet files, in order."""

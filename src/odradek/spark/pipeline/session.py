@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from odradek.errors import JobError
@@ -26,13 +27,65 @@ def open_session(job: Job) -> SparkSession:
         raise explain(error) from error
 
 
-def explain(error: Exception) -> JobError:
-    """Return in one line why Spark failed: the error of a task of ours, or the first line of Spark's own."""
+def register_udfs(spark: SparkSession, job: Job) -> None:
+    """Let SQL use the Python functions of a job.
+
+    Raises:
+        JobError: A function is not there, or cannot be used.
+    """
+    for number, udf in enumerate(job.udfs):
+        key = f"udf[{number}]"
+        function = udf.function.load(f"{key}.function")
+        try:
+            # A function that is decorated knows what it returns.
+            spark.udf.register(udf.name, function, udf.returns)
+        except PySparkException as error:
+            raise explain(error, f"{key}.returns" if udf.returns else key) from error
+        # Spark looks for its own functions first (`spark.sql.functionResolution.sessionOrder`), and says nothing.
+        if ".catalyst." in spark.catalog.getFunction(udf.name).className:
+            raise JobError(
+                f"SQL has a function {udf.name}, and Spark would take that: give yours another name", f"{key}.name"
+            )
+
+
+def silence_error_log() -> None:
+    """Keep PySpark from logging the errors that it raises, as JSON on stderr with Java's trace."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+_TRACEBACK = re.compile(
+    r"Traceback \(most recent call last\):\n"
+    r"(?: .*\n)*?  File \"(?P<file>[^\"\n]*)\", line (?P<line>\d+), in (?P<function>.*)\n"
+    r"(?:   .*\n)*"
+    r"(?P<error>\S.*)"
+)
+"""What a Python worker prints of an error: the innermost call, and the error's first line."""
+
+
+def explain(error: Exception, key: str | None = None) -> JobError:
+    """Return in one line why Spark failed: the error of a Python function, or the first line of Spark's own.
+
+    Args:
+        error: What Spark raised.
+        key: The key of the job's file that it is about.
+    """
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return JobError(f"Spark has ended while it was at work ({error})")
     text = str(error)
     if "DATA_SOURCE_NOT_FOUND" in text and "odradek" in text:
         return JobError(workers_hint("another Python"))
     ours = re.findall(r"^(?:\S+: )*odradek\.[\w.]+Error: (.+)$", text, re.MULTILINE)
+    if ours:
+        return JobError(ours[-1], key)
+    # The last one is what came of those before it.
+    failed = next(reversed(list(_TRACEBACK.finditer(text))), None)
+    if failed is not None:
+        return JobError(f"{failed['error']} ({failed['file']}, line {failed['line']}, in {failed['function']})", key)
+    if isinstance(error, Py4JJavaError):
+        # Its first line only names the call.
+        causes = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
+        if causes:
+            return JobError(causes[-1], key)
     lines = [line for line in text.splitlines() if line.strip()]
-    return JobError(ours[-1] if ours else lines[0] if lines else type(error).__name__)
+    return JobError(lines[0] if lines else type(error).__name__, key)

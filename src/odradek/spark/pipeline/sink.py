@@ -42,11 +42,13 @@ class Sink(ABC):
         description: What it is, in a few words.
         on_held: What to do if the sink holds records of a partition for which the offset store has no position:
             `error`, `skip` what is held, or `replay` it.
+        refused_records: How many records it was given so far that its target did not take.
         wants_whole_partitions: Whether a task should have all of a source partition's rows, not a split of them.
     """
 
     description: str
     on_held = "skip"
+    refused_records = 0
     wants_whole_partitions = False
 
     @abstractmethod
@@ -57,6 +59,9 @@ class Sink(ABC):
         """Return the positions that the sink holds of these partitions; partitions without one are left out."""
         positions = self.positions()
         return {name: positions[name] for name in partitions if name in positions}
+
+    def start(self, stored: Mapping[TopicPartition, Position]) -> None:  # noqa: B027 - most sinks need nothing
+        """Learn, before the first batch, what the offset store says is done."""
 
     def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
         """Forget what is held of partitions, so that it is written again from these positions."""

@@ -1,17 +1,24 @@
 """The topic sink: forwards records to a broker exactly once, each source partition in its own transactions.
 
+All go to one topic, or each to the topic that a column names.
+
     task   for each source partition of the batch
              take over its transactional id, and read the position of the last transaction
              skip rows below that; send the others, and commit them together with the batch's end
 
 So after any crash the rows and the position of a source partition are either both there or both missing, and the tasks
 need not wait for each other. A partition without rows in the batch still gets its position.
+
+A record that the target does not take is passed over, goes to a dead letter topic in the same transaction, or is an
+error: then the transaction is aborted, and the records before that one are forwarded by another run of the tasks.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterator, Mapping
+import functools
+import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,22 +26,30 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from odradek.errors import SinkError
-from odradek.kafka.client import BrokerClient
+from odradek.kafka.client import MISSING_S, BrokerClient
 from odradek.kafka.producer import CommittedPosition, Transaction
 from odradek.kafka.settings import BrokerSettings
 from odradek.offsets.store import Position
 from odradek.records.compression import CODECS
-from odradek.records.partitioner import partition_for_key
 from odradek.spark.pipeline.batch import Batch
-from odradek.spark.pipeline.job import ORIGIN_COLUMNS, TOPIC_SINK_COLUMNS, TopicSinkSpec
-from odradek.spark.pipeline.lineage import origin_columns
+from odradek.spark.pipeline.forwarding import CONTENT_COLUMNS, by_partition, dead_letters, forwarded, source_runs
+from odradek.spark.pipeline.job import TopicSinkSpec
 from odradek.spark.pipeline.sink import Sink, check_same_topic
+from odradek.spark.pipeline.topic_routing import Router
 from odradek.spark.ranges import OffsetRange
+from odradek.spark.worker import keep_modules
 from odradek.storage.names import TopicPartition
 
-_SENT = "topic string, partition int, records bigint"
-_SENT_SCHEMA = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("records", pa.int64())])
-_NEW_TOPIC_S = 5
+_SENT = "topic string, partition int, refused bigint, invalid_offset bigint, reason string"
+_SENT_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("refused", pa.int64()),
+        ("invalid_offset", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
 
 
 class TopicSink(Sink):
@@ -56,21 +71,17 @@ class TopicSink(Sink):
         self.on_held = spec.on_held
         self._is_by_record = False
         self._settings = BrokerSettings.parse(spec.kafka)
-        self.description = f"topic {spec.topic} of {','.join(self._settings.bootstrap_servers)}"
+        named = f"topic {spec.topic}" if spec.topic is not None else f"topics by {spec.topic_column}"
+        self.description = f"{named} of {','.join(self._settings.bootstrap_servers)}"
         self._prefix = transactional_id
+        names = [name for name in (spec.topic, spec.dead_letter_topic) if name is not None]
         client = BrokerClient(self._settings)
         try:
-            found = client.attempt("looking for the target topic", lambda: client.topics([spec.topic]))
-            # A broker learns of a new topic a moment after the controller has answered.
-            deadline = time.monotonic() + _NEW_TOPIC_S
-            while spec.topic not in found and time.monotonic() < deadline:
-                time.sleep(0.2)
-                found = client.attempt("looking for the target topic", lambda: client.topics([spec.topic]))
+            for name in names:
+                if client.partition_count(name) is None:
+                    raise SinkError(f"{self.description}: there is no topic {name}")
         finally:
             client.close()
-        if spec.topic not in found:
-            raise SinkError(f"{self.description}: there is no such topic")
-        self._partitions = len(found[spec.topic].leaders)
 
     def positions(self) -> Mapping[TopicPartition, Position]:
         """Return nothing: the tasks ask the broker for the positions of their transactions."""
@@ -102,25 +113,33 @@ class TopicSink(Sink):
 
     def write(self, batch: Batch) -> None:
         """Forward the view of a batch."""
-        frame = batch.spark.table(self._spec.view)
-        missing = [name for name in TOPIC_SINK_COLUMNS if name not in frame.columns]
-        if missing:
-            raise SinkError(f"{self.description}: the view {self._spec.view} has no column {missing[0]}")
-        if not self._is_by_record:
-            made = sorted(set(ORIGIN_COLUMNS) - origin_columns(frame))
-            if made:
-                raise SinkError(
-                    f"{self.description}: the column {made[0]} of the view {self._spec.view} is not the source's, "
-                    "which the sink needs to know what it has forwarded: select the source's column, and give yours "
-                    "another name"
-                )
-            self._is_by_record = True
-        wanted = [name for name in (*ORIGIN_COLUMNS, "key", "value", "headers", "timestamp") if name in frame.columns]
-        frame = _by_partition(frame.select(*wanted))
-        task = _ForwardTask(self._settings, self._spec, self._prefix, self._partitions, batch)
-        sent = frame.mapInArrow(task, _SENT).collect()
-        done = {TopicPartition(row.topic, row.partition) for row in sent}
+        frame = forwarded(batch, self._spec, self.description, is_by_record=self._is_by_record)
+        self._is_by_record = True
+        invalid = self._forward(frame, batch)
+        if not invalid:
+            return
+        before = [
+            OffsetRange(part.topic_partition, part.start_offset, invalid[part.topic_partition][0])
+            for part in batch.ranges
+            if part.topic_partition in invalid
+        ]
+        before = [part for part in before if part.start_offset < part.end_offset]
+        if before:
+            self._forward(_within(frame, before), replace(batch, ranges=before))
+        name, (offset, reason) = min(invalid.items())
+        raise SinkError(
+            f"{self.description} does not take the record at offset {offset} of {name}: {reason}. What was before it "
+            'is forwarded. Change the topic, or say what becomes of such records: on_invalid = "skip" or "dead-letter"'
+        )
+
+    def _forward(self, frame: DataFrame, batch: Batch) -> dict[TopicPartition, tuple[int, str]]:
+        """Forward rows; return the offset of the first record of each partition that is an error, and why."""
+        task = _ForwardTask(self._settings, self._spec, self._prefix, batch)
+        sent = by_partition(frame).mapInArrow(task, _SENT).collect()
+        done = {TopicPartition(row.topic, row.partition): row for row in sent}
         task.advance([part for part in batch.ranges if part.topic_partition not in done])
+        self.refused_records += sum(row.refused for row in sent)
+        return {name: (row.invalid_offset, row.reason) for name, row in done.items() if row.reason is not None}
 
     def close(self) -> None:
         """Do nothing: the sink keeps no connection open."""
@@ -128,17 +147,16 @@ class TopicSink(Sink):
 
 def _transaction(client: BrokerClient, spec: TopicSinkSpec, prefix: str, source: TopicPartition) -> Transaction:
     """Return the transaction in which a partition of the source is forwarded."""
-    return Transaction(client, f"{prefix}-{source}", spec.topic, CODECS[spec.compression])
+    return Transaction(client, f"{prefix}-{source}", spec.topic or spec.position_topic, CODECS[spec.compression])
 
 
-def _by_partition(frame: DataFrame) -> DataFrame:
-    """Bring the rows of each source partition into one task, in order, unless they already are."""
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    moved = any(word in plan for word in ("Exchange", "Union", "Join", "CartesianProduct"))
-    if not moved and plan.count("BatchScan") == 1:
-        # There is one split for each partition, and one task for each split.
-        return frame
-    return frame.repartition("topic", "partition").sortWithinPartitions(*ORIGIN_COLUMNS)
+def _within(frame: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Return the rows whose source is in the ranges."""
+    conditions = (
+        (frame["topic"] == name.topic) & (frame["partition"] == name.partition) & (frame["offset"] < end)
+        for name, _, end in ranges
+    )
+    return frame.where(functools.reduce(operator.or_, conditions))
 
 
 class _ForwardTask:
@@ -149,35 +167,34 @@ class _ForwardTask:
         settings: BrokerSettings,
         spec: TopicSinkSpec,
         prefix: str,
-        partitions: int,
         batch: Batch,
     ) -> None:
         self._settings = settings
-        self._spec = spec
-        self.by_key = spec.partition_by == "key"
+        self.spec = spec
         self._prefix = prefix
-        self.partitions = partitions
         self._ranges = {part.topic_partition: part for part in batch.ranges}
         self._topic_ids = dict(batch.topic_ids)
         self._stored_offsets = dict(batch.stored_offsets)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        results: dict[str, list[Any]] = {"topic": [], "partition": [], "records": []}
+        results: dict[str, list[Any]] = {name: [] for name in _SENT_SCHEMA.names}
         client = BrokerClient(self._settings)
+        router = self._router(client)
         try:
             current: _Forwarding | None = None
             for batch in batches:
-                for name, rows in _runs(batch):
+                for name, rows in source_runs(batch):
                     if current is None or current.wanted.topic_partition != name:
                         if current is not None:
                             self._finish(current, results)
-                        current = self._start(client, self._ranges[name])
+                        current = self._start(client, router, self._ranges[name])
                     current.forward(rows)
             if current is not None:
                 self._finish(current, results)
         finally:
             client.close()
         yield pa.RecordBatch.from_pydict(results, schema=_SENT_SCHEMA)
+        keep_modules()
 
     def advance(self, ranges: list[OffsetRange]) -> None:
         """Commit the ends of partitions without rows to forward."""
@@ -186,16 +203,29 @@ class _ForwardTask:
         client = BrokerClient(self._settings)
         try:
             for wanted in ranges:
-                self._start(client, wanted).commit()
+                self._start(client, self._router(client), wanted).commit()
         finally:
             client.close()
 
-    def _start(self, client: BrokerClient, wanted: OffsetRange) -> _Forwarding:
+    def _router(self, client: BrokerClient) -> Router:
+        patience_s = MISSING_S
+
+        def count(topic: str) -> int | None:
+            nonlocal patience_s
+            found = client.partition_count(topic, patience_s)
+            if found is None:
+                # What other topics were made before has become known in the meantime.
+                patience_s = 0
+            return found
+
+        return Router(self.spec, count)
+
+    def _start(self, client: BrokerClient, router: Router, wanted: OffsetRange) -> _Forwarding:
         source = wanted.topic_partition
         topic_id = self._topic_ids.get(source)
-        transaction = _transaction(client, self._spec, self._prefix, source)
+        transaction = _transaction(client, self.spec, self._prefix, source)
         held = transaction.begin() or CommittedPosition(wanted.start_offset, topic_id)
-        holder = f"topic {self._spec.topic}"
+        holder = f"topic {self.spec.topic}" if self.spec.topic is not None else f"group {self._prefix}-{source}"
         check_same_topic(holder, source, Position(held.offset, topic_id=held.topic_id), topic_id)
         stored = self._stored_offsets.get(source, wanted.start_offset)
         # Records between the stored position and the range were lost, and failOnDataLoss=false skips them.
@@ -204,71 +234,92 @@ class _ForwardTask:
                 f"{holder}: {source} is forwarded up to offset {held.offset}, and the offset store "
                 f"says that everything below {stored} is done: set the store back to {held.offset}"
             )
-        return _Forwarding(transaction, wanted, max(held.offset, wanted.start_offset), topic_id, self)
+        position = max(held.offset, wanted.start_offset)
+        return _Forwarding(transaction, wanted, position, topic_id, self.spec, router)
 
     def _finish(self, current: _Forwarding, results: dict[str, list[Any]]) -> None:
         current.commit()
         results["topic"].append(current.wanted.topic_partition.topic)
         results["partition"].append(current.wanted.topic_partition.partition)
-        results["records"].append(current.records)
+        results["refused"].append(current.refused)
+        offset, reason = current.invalid or (None, None)
+        results["invalid_offset"].append(offset)
+        results["reason"].append(reason)
 
 
 class _Forwarding:
-    """One source partition while it is forwarded."""
+    """One source partition while it is forwarded.
+
+    Attributes:
+        wanted: Its range.
+        refused: How many records the target did not take, and that were passed over or went to the dead letter topic.
+        invalid: The offset of the first record that is an error, and why; the transaction is aborted then.
+    """
 
     def __init__(
-        self, transaction: Transaction, wanted: OffsetRange, position: int, topic_id: str | None, task: _ForwardTask
+        self,
+        transaction: Transaction,
+        wanted: OffsetRange,
+        position: int,
+        topic_id: str | None,
+        spec: TopicSinkSpec,
+        router: Router,
     ) -> None:
         self.wanted = wanted
-        self.records = 0
+        self.refused = 0
+        self.invalid: tuple[int, str] | None = None
         self._transaction = transaction
         self._position = position
         self._topic_id = topic_id
-        self._partitions = task.partitions
-        self._by_key = task.by_key
+        self._spec = spec
+        self._router = router
 
     def forward(self, rows: pa.RecordBatch) -> None:
         """Send the rows that were not forwarded before."""
         if self._position > self.wanted.start_offset:
             rows = rows.filter(pc.greater_equal(rows.column("offset"), self._position))
-        if not rows.num_rows:
+        if not rows.num_rows or self.invalid is not None:
             return
-        self.records += rows.num_rows
-        content = rows.select([name for name in rows.schema.names if name not in ORIGIN_COLUMNS])
-        if not self._by_key or "key" not in rows.schema.names:
-            self._transaction.send(self.wanted.topic_partition.partition % self._partitions, content)
+        refused = dict(self._send(rows))
+        if not refused:
             return
-        targets = _key_partitions(rows.column("key"), self._partitions, self.wanted.topic_partition.partition)
-        for target in pc.unique(targets).to_pylist():
-            self._transaction.send(target, content.filter(pc.equal(targets, target)))
+        offsets = rows.column("offset")
+        if self._spec.on_invalid == "error":
+            row = min(refused)
+            self._fail(offsets[row].as_py(), refused[row])
+            return
+        if self._spec.dead_letter_topic is not None:
+            numbers = sorted(refused)
+            target = self._router.same_partition(self._spec.dead_letter_topic, self.wanted.topic_partition.partition)
+            letters = dead_letters(rows.take(pa.array(numbers, pa.int64())), [refused[row] for row in numbers])
+            for row, reason in self._transaction.send(target, letters):
+                self._fail(
+                    offsets[numbers[row]].as_py(),
+                    f"{refused[numbers[row]]}; and the topic {self._spec.dead_letter_topic} does not take it: {reason}",
+                )
+                return
+        self.refused += len(refused)
+
+    def _send(self, rows: pa.RecordBatch) -> Iterator[tuple[int, str]]:
+        """Send rows; yield the numbers of those that the target does not take, and why."""
+        content = rows.select([name for name in rows.schema.names if name in CONTENT_COLUMNS])
+        source_partition = self.wanted.topic_partition.partition
+        only = self._router.only_target(source_partition, rows.schema.names)
+        if only is not None:
+            yield from self._transaction.send(only, content)
+            return
+        for target, numbers, reason in self._router.route(rows, source_partition):
+            if target is None:
+                yield from ((row, reason) for row in numbers.to_pylist())
+                continue
+            for row, refused in self._transaction.send(target, content.take(numbers)):
+                yield numbers[row].as_py(), refused
+
+    def _fail(self, offset: int, reason: str) -> None:
+        self._transaction.abort()
+        self.invalid = offset, reason
 
     def commit(self) -> None:
         """Commit the transaction, with the batch's end as the position; do nothing if that was committed before."""
-        if self._position < self.wanted.end_offset:
+        if self._position < self.wanted.end_offset and self.invalid is None:
             self._transaction.commit(CommittedPosition(self.wanted.end_offset, self._topic_id))
-
-
-def _runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-    """Cut a batch of rows wherever the source partition changes."""
-    if not batch.num_rows:
-        return
-    topics, partitions = batch.column("topic"), batch.column("partition")
-    if topics.null_count or partitions.null_count or batch.column("offset").null_count:
-        raise SinkError("a row has no topic, partition or offset of the source: an outer join made it, say")
-    start = 0
-    while start < batch.num_rows:
-        name = TopicPartition(topics[start].as_py(), partitions[start].as_py())
-        rest = batch.slice(start)
-        same = pc.and_(pc.equal(rest.column("topic"), name.topic), pc.equal(rest.column("partition"), name.partition))
-        border = pc.index(same, False).as_py()
-        length = rest.num_rows if border < 0 else border
-        yield name, batch.slice(start, length)
-        start += length
-
-
-def _key_partitions(keys: pa.Array, partitions: int, source_partition: int) -> pa.Array:
-    """Return the partitions that Kafka's default partitioner gives to keys; records without a key stay together."""
-    encoded = keys.dictionary_encode()
-    targets = [partition_for_key(key, partitions) for key in encoded.dictionary.to_pylist()]
-    found = pa.array(targets, pa.int32()).take(encoded.indices)
-    return pc.fill_null(found, source_partition % partitions)

@@ -13,14 +13,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from odradek.storage.formats.transaction_index import AbortedTransaction
-from odradek.storage.log.cleaning_turn import CleaningTurn
 from odradek.storage.names import TopicPartition
-from odradek.storage.producers.producer_state_manager import LastRecord
-from odradek.storage.segment.segment import Segment
 from odradek.storage.topic_config import TopicConfig
+
+if TYPE_CHECKING:
+    from odradek.storage.formats.transaction_index import AbortedTransaction
+    from odradek.storage.log.cleaning_turn import CleaningTurn
+    from odradek.storage.producers.producer_state_manager import LastRecord
+    from odradek.storage.segment.segment import Segment
 
 
 class CleanableLog(Protocol):
@@ -77,8 +79,7 @@ class CleanableLog(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanerConfig:
+class CleanerConfig(NamedTuple):
     """The broker configs `log.cleaner.*`, with Kafka's defaults.
 
     Attributes:
@@ -94,8 +95,7 @@ class CleanerConfig:
     backoff_ms: int = 15_000
 
 
-@dataclass(frozen=True, slots=True)
-class CleaningRange:
+class CleaningRange(NamedTuple):
     """The range of a log to clean.
 
     Attributes:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.errors import OdradekError, UnknownTopicOrPartitionError
 from odradek.records.scan import scan_batches
@@ -26,7 +26,6 @@ from odradek.storage.cleaning.cleanable import (
     Throttle,
     segments_between,
 )
-from odradek.storage.cleaning.cleaner import Cleaner
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -36,14 +35,15 @@ from odradek.storage.formats.checkpoints import (
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.log.retention import largest_timestamp
 from odradek.storage.names import TopicPartition
-from odradek.storage.segment.segment import Segment
 from odradek.storage.system_errors import is_out_of_descriptors, raise_unless_of_system
+
+if TYPE_CHECKING:
+    from odradek.storage.segment.segment import Segment
 
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LogToClean:
+class LogToClean(NamedTuple):
     """A log with dirty segments.
 
     Attributes:
@@ -230,6 +230,9 @@ class LogCleaner:
             work = None if log.cleaning.give_way() else self._examine(log, checkpoint, now_ms)
             if work is None or not work.is_due:
                 return None
+            # Most programs have nothing to clean.
+            from odradek.storage.cleaning.cleaner import Cleaner
+
             cleaner = Cleaner(
                 self._config,
                 files=self._files,

@@ -21,10 +21,9 @@ from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.partition_folders import holds_segments
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.meta_properties import META_PROPERTIES
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.metadata.cluster import MAX_PARTITIONS_PER_BATCH
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_bootstrap
-from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, parse_partition_directory
+from odradek.storage.names import BOOTSTRAP_CHECKPOINT, DELETE_DIRECTORY_SUFFIX, parse_partition_directory
 from odradek.storage.regular_files import subfolders
 from odradek.storage.system_errors import raise_unless_of_system
 

@@ -12,8 +12,9 @@ Source in Kafka: `MetaPropertiesEnsemble`, `Formatter`, `LogManager.isStrayKraft
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from odradek.errors import BrokerError, ForeignDirectoryError, LogError, OptionError
@@ -46,8 +47,7 @@ from odradek.storage.topic_config import TopicConfig
 _INTERNAL_CONFIG = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPartition:
+class FoundPartition(NamedTuple):
     """A partition's folder.
 
     Attributes:
@@ -201,6 +201,11 @@ class ClusterDirectories:
                 continue
 
     @property
+    def identity(self) -> MetaProperties:
+        """The `meta.properties` of the first folder."""
+        return self._metas[0]
+
+    @property
     def image(self) -> MetadataImage:
         """The current topics and settings."""
         return self.metadata.image
@@ -217,8 +222,14 @@ class ClusterDirectories:
             topic: The topic.
             broker_config: Settings of the broker; those in the metadata override them.
         """
-        node_id = self._metas[0].node_id
-        return TopicConfig.load(self.image.topic_config(topic), {**broker_config, **self.image.broker_config(node_id)})
+        return TopicConfig.load(self.image.topic_config(topic), self._broker_config(broker_config))
+
+    def default_topic_config(self, broker_config: Mapping[str, str]) -> TopicConfig:
+        """Return the settings of a topic that has none of its own; see `topic_config`."""
+        return TopicConfig.load({}, self._broker_config(broker_config))
+
+    def _broker_config(self, broker_config: Mapping[str, str]) -> dict[str, str]:
+        return {**broker_config, **self.image.broker_config(self._metas[0].node_id)}
 
     def partition_folders(self, path: Path) -> Iterator[FoundPartition]:
         """Yield the partitions' folders of one of the directories by name, without that of the metadata log."""

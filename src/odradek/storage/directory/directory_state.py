@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odradek.errors import LogError
 from odradek.storage.directory.lock import LogDirectoryLock
@@ -28,9 +29,11 @@ from odradek.storage.formats.checkpoints import (
     write_offset_checkpoint,
 )
 from odradek.storage.locks import Rank, create_lock
-from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
 from odradek.storage.system_errors import raise_unless_of_system
+
+if TYPE_CHECKING:
+    from odradek.storage.log.writable_log import WritableLog
 
 _MARKER = b'{"version":0,"brokerEpoch":-1}'
 
@@ -102,7 +105,7 @@ class DirectoryState:
             logs: All logs of the folder; None for one that is not open, whose entry stays.
         """
         with self._lock:
-            if kind is Checkpoint.RECOVERY_POINT and not (self.path / LOG_START_OFFSET_CHECKPOINT).exists():
+            if kind is Checkpoint.RECOVERY_POINT and not _is_written(self.path / LOG_START_OFFSET_CHECKPOINT):
                 # With this checkpoint alone in the folder, the other would be reported as lost.
                 self._write(Checkpoint.START_OFFSET, self._offsets(Checkpoint.START_OFFSET, logs))
             self._write(kind, self._offsets(kind, logs))
@@ -119,7 +122,7 @@ class DirectoryState:
 
     def _write(self, kind: Checkpoint, offsets: dict[TopicPartition, int]) -> None:
         path = self.path / kind.value
-        if offsets != self._known[kind] or not path.exists():
+        if offsets != self._known[kind] or not _is_written(path):
             write_offset_checkpoint(path, offsets, self._files)
             self._known[kind] = offsets
 
@@ -137,3 +140,8 @@ class DirectoryState:
         if is_clean:
             write_atomically(self.path / CLEAN_SHUTDOWN_MARKER, _MARKER, self._files)
         self._held.release()
+
+
+def _is_written(path: Path) -> bool:
+    """Whether a checkpoint was ever written: Kafka makes it as an empty file, and may be killed before it writes it."""
+    return path.exists() and path.stat().st_size > 0

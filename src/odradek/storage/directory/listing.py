@@ -6,18 +6,25 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.names import TopicPartition
 
 
 class Listing:
-    """Topic-partitions, sorted; it never changes. A look-up does not depend on how many topics there are.
+    """Topic-partitions; it never changes. Neither making it nor a look-up depends on how many topics there are.
 
     Args:
-        by_topic: The partitions of each topic, sorted.
+        images: Topics, which do not change either.
+        by_topic: The partitions of each further topic, sorted.
     """
 
-    def __init__(self, by_topic: Mapping[str, Sequence[TopicPartition]]) -> None:
-        self._by_topic = {name: of for name, of in sorted(by_topic.items()) if of}
+    def __init__(
+        self,
+        images: Mapping[str, TopicImage] | None = None,
+        by_topic: Mapping[str, Sequence[TopicPartition]] | None = None,
+    ) -> None:
+        self._images = images or {}
+        self._by_topic = by_topic or {}
 
     @classmethod
     def of_partitions(cls, partitions: Iterable[TopicPartition]) -> Listing:
@@ -25,7 +32,7 @@ class Listing:
         by_topic: dict[str, list[TopicPartition]] = {}
         for partition in sorted(partitions):
             by_topic.setdefault(partition.topic, []).append(partition)
-        return cls(by_topic)
+        return cls(by_topic=by_topic)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         known = self.of(partition.topic)
@@ -33,16 +40,21 @@ class Listing:
         return place < len(known) and known[place] == partition
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return chain.from_iterable(self._by_topic.values())
+        return chain.from_iterable(map(self.of, self.topics))
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_topic.values()))
+        return sum(len(self.of(topic)) for topic in self.topics)
 
     @property
     def topics(self) -> list[str]:
         """The names of the topics, sorted."""
-        return list(self._by_topic)
+        return sorted(name for name in {*self._images, *self._by_topic} if self.of(name))
 
     def of(self, topic: str) -> Sequence[TopicPartition]:
         """Return the partitions of a topic, sorted; empty if there is no such topic."""
-        return self._by_topic.get(topic, ())
+        image = self._images.get(topic)
+        return self._by_topic.get(topic, ()) if image is None else image.topic_partitions
+
+    def without(self, images: Mapping[str, TopicImage]) -> list[str]:
+        """Return the names of the topics that are not among others."""
+        return [name for names in (self._images, self._by_topic) for name in names if name not in images]

@@ -38,7 +38,7 @@ class LogDirectoryLock:
             # A log directory that nothing refers to any more may hold it.
             gc.collect()
         if not lock.acquire():
-            raise LogDirectoryLockedError(directory, is_own=lock.is_taken_here)
+            raise LogDirectoryLockedError(directory, is_own=lock.is_taken_here, holder=lock.holder())
 
     @property
     def is_held(self) -> bool:

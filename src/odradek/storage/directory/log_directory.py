@@ -26,8 +26,6 @@ from odradek.storage.directory.listing import Listing
 from odradek.storage.directory.problems import directory_problems
 from odradek.storage.directory.topic import Topic
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.log.log import Log
-from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.refused import Refused
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.metadata.metadata_log import load_metadata
@@ -42,6 +40,10 @@ from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.system_errors import raise_unless_of_system, unreadable
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.uncopied import Uncopied
+
+if TYPE_CHECKING:
+    from odradek.storage.log.log import Log
+    from odradek.storage.log.read_only_log import ReadOnlyLog
 
 
 class LogDirectory(Uncopied):
@@ -68,7 +70,7 @@ class LogDirectory(Uncopied):
         self._checkpoints = RootCheckpoints(self.path)
         self._is_closed = False
         self._logs: dict[TopicPartition, ReadOnlyLog] = {}
-        self._listing = Listing({})
+        self._listing = Listing()
         self.refresh()
 
     def __repr__(self) -> str:
@@ -192,6 +194,9 @@ class LogDirectory(Uncopied):
         topic_partition = self._named(key)
         log = self._logs.get(topic_partition)
         if log is None:
+            # As in `WritableLogDirectory`, what logs are made of is imported with the first one.
+            from odradek.storage.log.read_only_log import ReadOnlyLog
+
             log = ReadOnlyLog(
                 self.path / str(topic_partition),
                 checkpoints=self._checkpoints,

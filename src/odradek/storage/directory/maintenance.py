@@ -23,11 +23,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from odradek.errors import InvalidConfigError, LogError, OdradekError, UnknownTopicOrPartitionError
 from odradek.storage.cleaning.cleanable import CleanerConfig
@@ -35,9 +35,11 @@ from odradek.storage.cleaning.cleaner_manager import LogCleaner
 from odradek.storage.config_def import Parser, boolean, int32, int64, number
 from odradek.storage.directory.directory_state import Checkpoint
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 from odradek.storage.system_errors import raise_unless_of_system
+
+if TYPE_CHECKING:
+    from odradek.storage.log.writable_log import WritableLog
 
 _TICK_MS = 1000
 _LONGEST_WAIT_S = 1.0
@@ -46,8 +48,7 @@ _LONGEST_WAIT_S = 1.0
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceConfig:
+class MaintenanceConfig(NamedTuple):
     """The broker's maintenance settings, with Kafka's defaults; the module's docstring lists their names."""
 
     retention_check_interval_ms: int = 300_000
@@ -59,7 +60,7 @@ class MaintenanceConfig:
     producer_id_expiration_check_interval_ms: int = 600_000
     initial_task_delay_ms: int = 30_000
     cleaner_enable: bool = True
-    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
+    cleaner: CleanerConfig = CleanerConfig()
 
     @classmethod
     def parse(cls, config: Mapping[str, str]) -> MaintenanceConfig:
@@ -96,6 +97,9 @@ _SETTINGS: dict[str, tuple[str, Parser]] = {
     "log.cleaner.io.max.bytes.per.second": ("io_max_bytes_per_second", number(1, math.inf)),
     "log.cleaner.backoff.ms": ("backoff_ms", int64(0)),
 }
+MAINTENANCE_CONFIGS = frozenset(_SETTINGS)
+"""The names of the settings of the maintenance."""
+
 _OF_CLEANER = {name for name in _SETTINGS if name.startswith("log.cleaner.")} - {"log.cleaner.enable"}
 
 
@@ -212,7 +216,7 @@ class Maintenance:
         rolled = []
         while self._rolled:
             rolled.append(self._rolled.popleft())
-        self._each(dict.fromkeys(rolled), WritableLog.flush_sealed)
+        self._each(dict.fromkeys(rolled), lambda log: log.flush_sealed())
 
     def _each(self, logs: Iterable[WritableLog], action: Callable[[WritableLog], object]) -> None:
         """Apply an action to every log that is not offline; go on with the others if it fails for one."""
@@ -224,13 +228,13 @@ class Maintenance:
             raise failures[0]
 
     def _flush_due(self) -> None:
-        self._each(self._directory.open_logs, WritableLog.flush_if_due)
+        self._each(self._directory.open_logs, lambda log: log.flush_if_due())
 
     def _flush_sealed(self) -> None:
-        self._each(self._directory.open_logs, WritableLog.flush_sealed)
+        self._each(self._directory.open_logs, lambda log: log.flush_sealed())
 
     def _expire_producers(self) -> None:
-        self._each(self._directory.open_logs, WritableLog.expire_producers)
+        self._each(self._directory.open_logs, lambda log: log.expire_producers())
 
     def _delete_old_segments(self) -> None:
         failures: list[Exception] = []
@@ -246,7 +250,7 @@ class Maintenance:
             log.delete_old_segments()
 
     def _remove_deleted(self) -> None:
-        self._each(self._directory.open_logs, WritableLog.remove_deleted_files)
+        self._each(self._directory.open_logs, lambda log: log.remove_deleted_files())
         now = self._clock()
         failures: list[Exception] = []
         for _ in range(len(self._folders)):
@@ -275,6 +279,8 @@ class Maintenance:
     def _tasks(self) -> list[_Task]:
         config = self.config
         now, later = time.monotonic(), time.monotonic() + self.config.initial_task_delay_ms / 1000
+        # Apache Kafka gives a producer of old records so long as well.
+        first_expiry = now + config.producer_id_expiration_check_interval_ms / 1000
 
         def checkpoint(kind: Checkpoint) -> Callable[[], None]:
             # Not a bound method: a thread keeps this list, and must not keep the directory alive.
@@ -292,7 +298,7 @@ class Maintenance:
             _Task(config.start_offset_checkpoint_interval_ms, checkpoint(Checkpoint.START_OFFSET), later),
             _Task(config.high_watermark_checkpoint_interval_ms, checkpoint(Checkpoint.HIGH_WATERMARK), now),
             _Task(config.flush_scheduler_interval_ms, task(Maintenance._flush_due), now),
-            _Task(config.producer_id_expiration_check_interval_ms, task(Maintenance._expire_producers), later),
+            _Task(config.producer_id_expiration_check_interval_ms, task(Maintenance._expire_producers), first_expiry),
             _Task(_TICK_MS, task(Maintenance._remove_deleted), now),
         ]
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, TypeAlias, overload
 
 from odradek.arguments import checked_flag
-from odradek.errors import LogError, OptionError
+from odradek.errors import LogDirectoryLockedError, LogError, OptionError
 from odradek.records.timestamps import now_ms
 from odradek.storage.config_def import ConfigValue
+from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.file_lock import FileLock
 from odradek.storage.files import FILES, FileSystem, UnsyncedFileSystem
 
 _Path: TypeAlias = str | os.PathLike[str]
+
+_RETRY_S = 0.01
 
 
 @overload
@@ -120,3 +126,31 @@ def open_log_directory(
                 raise OptionError(f'{name} applies only to a log directory that is open for appending, not to mode="r"')
         return LogDirectory(path)
     raise LogError(f"a log directory is opened with mode 'a' or 'r', not {mode!r}")
+
+
+def open_when_unlocked(path: _Path, timeout_s: float) -> WritableLogDirectory:
+    """Open a log directory to append, and wait while another program or this one has it open for that.
+
+    Args:
+        path: The folder. It is not created.
+        timeout_s: How long to wait, in seconds.
+
+    Raises:
+        LogError: There is no such log directory.
+        LogDirectoryLockedError: It was not closed in time.
+        FormatError: As for `open_log_directory`.
+        LogOfflineError: The disk failed.
+    """
+    # Opened to append, a folder that is missing would be made.
+    LogDirectory(path).close()
+    lock = FileLock(Path(path) / LOCK_FILE_NAME)
+    deadline = time.monotonic() + timeout_s
+    while True:
+        # An attempt costs a garbage collection where another thread has the lock.
+        if not lock.is_taken_here or time.monotonic() > deadline:
+            try:
+                return WritableLogDirectory(path)
+            except LogDirectoryLockedError:
+                if time.monotonic() > deadline:
+                    raise
+        time.sleep(_RETRY_S)

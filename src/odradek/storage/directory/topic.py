@@ -22,12 +22,14 @@ from odradek.records.kernels.objects import Record
 from odradek.records.partitioner import by_partition
 from odradek.records.timestamps import Time, TimeRange, time_range_ms
 from odradek.storage.directory.consumed_record import ConsumedRecord
-from odradek.storage.log.log import Log
 from odradek.storage.log.refused import Refused
-from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 from odradek.storage.topic_config import TopicConfig
 from odradek.storage.uncopied import Uncopied
+
+if TYPE_CHECKING:
+    from odradek.storage.log.log import Log
+    from odradek.storage.log.writable_log import WritableLog
 
 
 class _Logs(Protocol):

@@ -1,7 +1,7 @@
 """Changes of topics: first the metadata, then what depends on them: folders, open logs, lists.
 
     create, grow      metadata | folders
-    alter             metadata | the settings of open logs
+    alter             metadata | the settings of open logs: of one topic, or of all if the broker's change
     delete            metadata | open logs closed | folders renamed to -delete
 
 A change has happened once it is in the metadata. If an exception interrupts a change after that, the rest is done at
@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from odradek.storage.directory.cluster_directories import ClusterDirectories
 from odradek.storage.directory.directory_state import DirectoryState
 from odradek.storage.directory.maintenance import Maintenance, collect
 from odradek.storage.directory.partition_folders import PartitionFolders
-from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.metadata.new_topic import NewTopic
 from odradek.storage.names import TopicPartition
 from odradek.storage.topic_config import TopicConfig
+
+if TYPE_CHECKING:
+    from odradek.storage.log.writable_log import WritableLog
 
 _T = TypeVar("_T")
 
@@ -73,16 +75,18 @@ class TopicChanges:
         self._list_again = list_again
         self._clock = clock
         self._deletion: _Deletion | None = None
-        self._altered: str | None = None
+        self._altered: frozenset[str] = frozenset()
 
     def settle(self) -> None:
         """Bring everything in line with the metadata, also after an exception interrupted a change."""
         altered, deletion = self._altered, self._deletion
-        if altered is not None and altered in self._cluster.image.topics:
-            for topic_partition, log in self._open_logs.items():
-                if topic_partition.topic == altered:
-                    log.config = self._config_of(altered)
-        self._altered = None
+        for name in altered & self._cluster.image.topics.keys():
+            config = self._config_of(name)
+            for topic_partition in self._cluster.image.topics[name].topic_partitions:
+                log = self._open_logs.get(topic_partition)
+                if log is not None:
+                    log.config = config
+        self._altered = frozenset()
         if deletion is not None and deletion.topic not in self._cluster.image.topics:
             # No thread may append to its logs any more.
             self._delete_logs(deletion.partitions, deletion.delay_ms)
@@ -130,13 +134,20 @@ class TopicChanges:
 
     def alter(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Change settings of a topic; see `WritableLogDirectory.alter_topic_config`."""
-        self._altered = name
+        self._altered = frozenset({name})
         self._carry_out(lambda: self._cluster.metadata.alter_topic_config(name, changes))
+
+    def alter_broker(self, changes: Mapping[str, str | None], node_id: int | None) -> None:
+        """Change settings of the broker; see `WritableLogDirectory.alter_broker_config`."""
+        self._altered = frozenset(topic_partition.topic for topic_partition in self._open_logs)
+        self._carry_out(lambda: self._cluster.metadata.alter_broker_config(changes, node_id))
 
     def delete(self, name: str) -> None:
         """Delete a topic; see `WritableLogDirectory.delete_topic`."""
-        going = [place for place in self._folders.places if place.topic == name]
-        self._deletion = _Deletion(name, going, self._config_of(name).file_delete_delay_ms)
+        delay_ms = self._config_of(name).file_delete_delay_ms
+        places = self._folders.places
+        going = [place for place in self._cluster.image.topic(name).topic_partitions if place in places]
+        self._deletion = _Deletion(name, going, delay_ms)
         self._carry_out(lambda: self._cluster.metadata.delete_topic(name))
 
     def _delete_logs(self, partitions: Sequence[TopicPartition], delay_ms: int) -> None:

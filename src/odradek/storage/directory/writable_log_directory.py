@@ -16,11 +16,10 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from odradek.arguments import (
@@ -46,17 +45,20 @@ from odradek.storage.directory.partition_folders import PartitionFolders
 from odradek.storage.directory.topic import WritableTopic
 from odradek.storage.directory.topic_changes import TopicChanges
 from odradek.storage.files import FILES, FileSystem
+from odradek.storage.formats.meta_properties import MetaProperties
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
 from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, lost_records
-from odradek.storage.log.writable_log import WritableLog
-from odradek.storage.metadata.metadata_image import TopicImage
+from odradek.storage.metadata.metadata_image import MetadataImage, TopicImage
 from odradek.storage.metadata.new_topic import NewTopic
-from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition
+from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, LOG_SUFFIX, TopicPartition
 from odradek.storage.process import WritingProcess
 from odradek.storage.system_errors import raise_unless_of_system
 from odradek.storage.topic_config import TopicConfig
+
+if TYPE_CHECKING:
+    from odradek.storage.log.writable_log import WritableLog
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -146,7 +148,6 @@ class WritableLogDirectory(LogDirectory):
         self._lock = create_lock(Rank.DIRECTORY)
         self._writers = OpenWriters(None if max_open_logs is None else checked_int("max_open_logs", max_open_logs, 1))
         self._open_logs: dict[TopicPartition, WritableLog] = {}
-        self._listed_topics: Mapping[str, TopicImage] = {}
         self._flushes_late = False
         self._is_closed = False
         self._has_let_go = False
@@ -235,17 +236,62 @@ class WritableLogDirectory(LogDirectory):
         return super()._listed()
 
     def _list(self) -> None:
-        topics, known = self._cluster.image.topics, self._listed_topics
-        by_topic: dict[str, Sequence[TopicPartition]] = {
-            # Images of topics are replaced, not changed: those that are the same have the same partitions.
-            name: self._listing.of(name) if known.get(name) is topic else topic.topic_partitions
-            for name, topic in topics.items()
-        }
-        # What is being deleted is there until its folder is gone.
-        going = [place for place in self._folders.places if place.topic not in topics]
-        for name, partitions in groupby(sorted(going), key=lambda place: place.topic):
-            by_topic[name] = list(partitions)
-        self._listing, self._listed_topics = Listing(by_topic), topics
+        topics, places = self._cluster.image.topics, self._folders.places
+        going: dict[str, list[TopicPartition]] = {}
+        for name in self._listing.without(topics):
+            # What is being deleted is there until its folder is gone.
+            kept = [place for place in self._listing.of(name) if place in places]
+            if kept:
+                going[name] = kept
+        self._listing = Listing(topics, going)
+
+    @property
+    def metadata_image(self) -> MetadataImage:
+        """The topics and settings as they are now. Read only; another one takes its place with each change."""
+        return self._cluster.image
+
+    @property
+    def identity(self) -> MetaProperties:
+        """Which cluster and which node the folder belongs to."""
+        return self._cluster.identity
+
+    @property
+    def metadata_offset(self) -> int:
+        """A number that grows with each change of the metadata: the next offset of its log, if there is one."""
+        return self._cluster.metadata.offset
+
+    @property
+    def metadata_epoch(self) -> int:
+        """The leader epoch of the metadata log; 0 before there is one."""
+        return self._cluster.metadata.leader_epoch
+
+    def places(self) -> dict[Path, set[TopicPartition]]:
+        """Return which partitions are in each folder of `log.dirs`."""
+        places: dict[Path, set[TopicPartition]] = {state.path: set() for state in self._states}
+        for topic_partition, state in list(self._folders.places.items()):
+            places[state.path].add(topic_partition)
+        return places
+
+    def sizes_bytes(self) -> dict[Path, dict[TopicPartition, int]]:
+        """Return how many bytes of records each partition has, by the folder of `log.dirs` that it is in.
+
+        A partition that is deleted meanwhile, or whose files cannot be read, is left out.
+        """
+        self._check_open()
+        sizes: dict[Path, dict[TopicPartition, int]] = {}
+        for path, held in self.places().items():
+            sizes[path] = {}
+            for place in sorted(held):
+                with suppress(OSError, LogError):
+                    sizes[path][place] = self._size_bytes(path, place)
+        return sizes
+
+    def _size_bytes(self, path: Path, place: TopicPartition) -> int:
+        log = self._open_logs.get(place)
+        if log is not None and not log.is_closed:
+            return log.size_bytes
+        # A log need not be opened for this.
+        return sum(file.stat().st_size for file in (path / str(place)).glob(f"*{LOG_SUFFIX}"))
 
     @property
     def strays(self) -> list[Path]:
@@ -289,6 +335,11 @@ class WritableLogDirectory(LogDirectory):
             raise UnknownTopicOrPartitionError(topic, path=self.path)
         return self._cluster.topic_config(topic, self._config)
 
+    def default_topic_config(self) -> TopicConfig:
+        """Return the settings of a topic that has none of its own."""
+        self._check_open()
+        return self._cluster.default_topic_config(self._config)
+
     def topic_id(self, topic: str) -> UUID | None:
         """Return the id of a topic; None in the folder of a Kafka that had no topic ids.
 
@@ -314,6 +365,9 @@ class WritableLogDirectory(LogDirectory):
 
     @_tells_of_disk
     def _open(self, topic_partition: TopicPartition) -> WritableLog:
+        # A directory opens, and a broker starts, without what logs are made of: a fifth of the time.
+        from odradek.storage.log.writable_log import WritableLog
+
         if topic_partition not in self._listing:
             raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
         topic, number = topic_partition
@@ -434,6 +488,37 @@ class WritableLogDirectory(LogDirectory):
             self._check_usable()
             self._changes.alter(name, {key: texts.get(key) for key in given})
             return self.topic_config(name)
+
+    @_tells_of_disk
+    def alter_broker_config(self, changes: Mapping[str, str | None], *, for_all: bool = False) -> None:
+        """Change the broker's settings in the metadata, which override those that were given; None removes one.
+
+        Those that are defaults of topics have an effect at once.
+
+        Args:
+            changes: The settings by Kafka's names.
+            for_all: Whether they are those of every broker, not of this one.
+
+        Raises:
+            InvalidConfigError: A setting that is a default of topics has a value that is not valid.
+        """
+        with self._changing():
+            self._check_usable()
+            self._changes.alter_broker(changes, None if for_all else self.identity.node_id)
+
+    @_tells_of_disk
+    def alter_group_config(self, group: str, changes: Mapping[str, str | None]) -> None:
+        """Change settings of a group in the metadata, which are not checked; None removes one."""
+        with self._changing():
+            self._check_usable()
+            self._cluster.metadata.alter_group_config(group, changes)
+
+    @_tells_of_disk
+    def set_feature_levels(self, levels: Mapping[str, int]) -> None:
+        """Set the levels of Kafka's features, which are not checked; 0 switches one off."""
+        with self._changing():
+            self._check_usable()
+            self._cluster.metadata.set_feature_levels(levels)
 
     @_tells_of_disk
     def take_producer_ids(self, count: int = 1) -> range:

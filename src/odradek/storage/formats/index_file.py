@@ -34,21 +34,30 @@ _SMALL_BYTES = 1 << 14
 _BLOCK_ENTRIES = 512
 """How many entries of a file that is not mapped are read at once, where a bisection has come down to them."""
 
+_HELD_BYTES = 1 << 22
+"""Up to which size such a file is read into memory when as many bytes of it have been read already."""
 
-class _FileBytes:
-    """The bytes of an open file, read when they are used; fewer than asked for if the file has been cut."""
+
+class FileBytes:
+    """The bytes of an open file, read when they are used; fewer than asked for if the file has been cut.
+
+    Attributes:
+        read_bytes: How many were read so far, apart from probes.
+    """
 
     _descriptor = -1
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._probed: dict[int, bytes] = {}
+        self.read_bytes = 0
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
     def __getitem__(self, part: slice) -> bytes:
+        self.read_bytes += part.stop - part.start
         return os.pread(self._descriptor, part.stop - part.start, part.start)
 
     def probe(self, position: int, size: int) -> bytes:
@@ -59,7 +68,7 @@ class _FileBytes:
         return known
 
 
-_Data: TypeAlias = mmap.mmap | bytes | bytearray | _FileBytes
+_Data: TypeAlias = mmap.mmap | bytes | bytearray | FileBytes
 
 
 class IndexFile:
@@ -110,7 +119,7 @@ class IndexFile:
             descriptor = open_descriptor(self.path)
         except FileNotFoundError:
             return
-        data: _Data = _FileBytes(descriptor)
+        data: _Data = FileBytes(descriptor)
         count = self._used_entries(descriptor, os.fstat(descriptor).st_size // self.ENTRY_SIZE)
         if self._is_own:
             data = mmap.mmap(descriptor, count * self.ENTRY_SIZE, access=mmap.ACCESS_READ) if count else b""
@@ -163,7 +172,10 @@ class IndexFile:
         Of a file that is not mapped these are few; `more` after them are among them, where there are any.
         """
         data, size, count = self._data, self.ENTRY_SIZE, self.count
-        if not isinstance(data, _FileBytes):
+        if isinstance(data, FileBytes) and data.read_bytes >= count * size <= _HELD_BYTES:
+            # So many look-ups are at random. What reads on from one place needs a block or two.
+            data = self._data = data[0 : count * size]
+        if not isinstance(data, FileBytes):
             return 0, data, count
         low, high = 0, count - 1
         while high - low > _BLOCK_ENTRIES:
@@ -283,7 +295,8 @@ class WritableIndexFile(Generic[Index]):
 
     def _write(self, entry: bytes) -> None:
         position = self.count * self._kind.ENTRY_SIZE
-        del self.entries[position:]
+        if len(self.entries) > position:
+            del self.entries[position:]
         self.entries += entry
         self._file.write_at(position, entry)
         self._use(self.count + 1)

@@ -13,8 +13,8 @@ Source in Kafka: `RecordsSnapshotWriter`, `BootstrapDirectory`, `BatchFileWriter
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from odradek.errors import FormatError
 from odradek.messages.metadata.control_records import (
@@ -33,14 +33,16 @@ from odradek.records.timestamps import now_ms
 from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.formats.metadata_batches import BatchFile
 
-BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 SNAPSHOT_EPOCH = 0
 MAX_BATCH_RECORDS = 1_000
 _BATCH_BYTES = 1 << 20
+_BASE_OFFSET_BYTES = 8
+
+Block: TypeAlias = tuple[bytes | None, ...]
+"""Metadata records, as bytes, that are encoded together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """What a snapshot holds.
 
     Attributes:
@@ -94,37 +96,44 @@ def read_snapshot(path: Path) -> Snapshot:
     return Snapshot(first, tuple(batches), voters)
 
 
-class EncodedBatches:
-    """The data batches of a snapshot that is written again and again, each time with more records at its end."""
+class EncodedBlocks:
+    """The data batches of a snapshot that is written again and again: a block that is as before is not made again."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[list[bytes | None], bytes]] = {}
+        self._known: dict[Block, list[tuple[int, bytes]]] = {}
 
-    def encode(self, values: list[bytes | None], offset: int) -> bytes:
-        """Return the batch of some records from an offset on; one that is as it was the last time is not made again."""
-        known = self._known.get(offset)
-        if known is None or known[0] != values:
-            now = now_ms()
-            records = [Record(None, value, timestamp=now) for value in values]
-            batch = build_batch(records, base_offset=offset, partition_leader_epoch=SNAPSHOT_EPOCH)
-            known = self._known[offset] = values, batch
-        return known[1]
+    def encode(self, blocks: Iterable[Block]) -> Iterator[tuple[int, bytes]]:
+        """Yield the batches of some blocks, with base offset 0, and the number of records in each."""
+        known, self._known = self._known, {}
+        for block in blocks:
+            made = known.get(block)
+            self._known[block] = made = list(_batches(block)) if made is None else made
+            yield from made
 
 
-def format_snapshot(
-    values: Iterable[bytes | None],
-    *,
-    voters: Sequence[Voter] = (),
-    logged_ms: int = 0,
-    encoded: EncodedBatches | None = None,
+def _batches(values: Block) -> Iterator[tuple[int, bytes]]:
+    """Yield batches of values, not too many and not too long, with the number of values in each."""
+    now = now_ms()
+    first = 0
+    while first < len(values):
+        part = values[first : first + MAX_BATCH_RECORDS]
+        while len(part) > 1 and sum(len(value or b"") for value in part) > _BATCH_BYTES:
+            part = part[: len(part) // 2]
+        records = [Record(None, value, timestamp=now) for value in part]
+        yield len(part), build_batch(records, partition_leader_epoch=SNAPSHOT_EPOCH)
+        first += len(part)
+
+
+def format_blocks(
+    blocks: Iterable[Block], encoded: EncodedBlocks, *, voters: Sequence[Voter] = (), logged_ms: int = 0
 ) -> bytes:
-    """Return a snapshot's bytes.
+    """Return a snapshot's bytes; see `format_snapshot`.
 
     Args:
-        values: The metadata records.
-        voters: The voters; if there are any, `kraft.version` is 1.
-        logged_ms: When the last record that it covers was appended, in ms; 0 for `bootstrap.checkpoint`.
-        encoded: The batches as they were the last time.
+        blocks: The metadata records, block by block.
+        encoded: The blocks as they were the last time.
+        voters: The voters.
+        logged_ms: When the last record was appended.
     """
     now = now_ms()
 
@@ -132,27 +141,27 @@ def format_snapshot(
         records = [Record(*encode_control_record(record), timestamp=now) for record in decoded]
         return build_batch(records, base_offset=offset, partition_leader_epoch=SNAPSHOT_EPOCH, is_control=True)
 
-    encoded = encoded or EncodedBatches()
     first = (SnapshotHeader(last_contained_log_timestamp=logged_ms),)
     quorum = (KRaftVersion(), KRaftVoters(voters=tuple(voters))) if voters else ()
-    blocks = [control(0, *first, *quorum)]
+    batches = [control(0, *first, *quorum)]
     offset = len(first) + len(quorum)
-    for part in _batches(list(values)):
-        blocks.append(encoded.encode(part, offset))
-        offset += len(part)
-    blocks.append(control(offset, SnapshotFooter()))
-    return b"".join(blocks)
+    for count, batch in encoded.encode(blocks):
+        # No checksum covers the base offset, so a batch may move.
+        batches += offset.to_bytes(_BASE_OFFSET_BYTES, "big"), batch[_BASE_OFFSET_BYTES:]
+        offset += count
+    batches.append(control(offset, SnapshotFooter()))
+    return b"".join(batches)
 
 
-def _batches(values: list[bytes | None]) -> Iterator[list[bytes | None]]:
-    """Yield the values of each batch: not too many, and not too long."""
-    first = 0
-    while first < len(values):
-        part = values[first : first + MAX_BATCH_RECORDS]
-        while len(part) > 1 and sum(len(value or b"") for value in part) > _BATCH_BYTES:
-            part = part[: len(part) // 2]
-        yield part
-        first += len(part)
+def format_snapshot(values: Iterable[bytes | None], *, voters: Sequence[Voter] = (), logged_ms: int = 0) -> bytes:
+    """Return a snapshot's bytes.
+
+    Args:
+        values: The metadata records.
+        voters: The voters; if there are any, `kraft.version` is 1.
+        logged_ms: When the last record that it covers was appended, in ms; 0 for `bootstrap.checkpoint`.
+    """
+    return format_blocks([tuple(values)], EncodedBlocks(), voters=voters, logged_ms=logged_ms)
 
 
 def write_snapshot(
@@ -161,8 +170,7 @@ def write_snapshot(
     *,
     voters: Sequence[Voter] = (),
     logged_ms: int = 0,
-    encoded: EncodedBatches | None = None,
     files: FileSystem = FILES,
 ) -> None:
     """Write a snapshot or `bootstrap.checkpoint` in one step."""
-    write_atomically(path, format_snapshot(values, voters=voters, logged_ms=logged_ms, encoded=encoded), files)
+    write_atomically(path, format_snapshot(values, voters=voters, logged_ms=logged_ms), files)

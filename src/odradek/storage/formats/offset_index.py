@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from odradek.errors import CorruptIndexError, LogError
 from odradek.records.kernels.lookup import surrounding_positions
-from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET, IndexFile, WritableIndexFile
+from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET, FileBytes, IndexFile, WritableIndexFile
 
 _ENTRY = struct.Struct(">ii")
 
@@ -56,15 +56,17 @@ class OffsetIndex(IndexFile):
         number = self.floor_entry_of_offset(offset)
         return OffsetPosition(self.base_offset, 0) if number < 0 else self.entry(number)
 
-    def surroundings(self, offset: int) -> tuple[int, int]:
-        """Return where the batch of an offset lies: from a position up to another, -1 for the segment's end.
+    def surroundings(self, offset: int) -> tuple[int, int, int]:
+        """Return where the batch of an offset lies: three positions, -1 for the segment's end.
 
-        These are the positions of the greatest entry at or below the offset, and of the second one after it: the batch
-        of the one between may be the batch that is looked for, and ends there.
+        These are the positions of the greatest entry at or below the offset, and of the two after it: the batch of the
+        first of them may be the batch that is looked for, and ends at the second one or before.
         """
-        key = min(max(offset - self.base_offset, 0), MAX_RELATIVE_OFFSET).to_bytes(4, "big")
-        _, data, count = self._narrowed(key, more=2)
-        return surrounding_positions(data, count, key)
+        relative_offset, data, count = offset - self.base_offset, self._data, self.count
+        if isinstance(data, FileBytes):
+            key = min(max(relative_offset, 0), MAX_RELATIVE_OFFSET).to_bytes(4, "big")
+            _, data, count = self._narrowed(key, more=2)
+        return surrounding_positions(data, count, relative_offset)
 
     def upper_bound(self, position: int) -> OffsetPosition | None:
         """Return the first entry at or after a position in the segment, or `None`."""

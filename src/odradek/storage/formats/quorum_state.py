@@ -14,9 +14,8 @@ Source in Kafka: `FileQuorumStateStore`, `QuorumStateData`, `ElectionState`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.errors import CheckpointError
@@ -35,8 +34,7 @@ _FIELDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(NamedTuple):
     """An election.
 
     Attributes:

@@ -17,21 +17,22 @@ from typing_extensions import Buffer
 
 from odradek.errors import InvalidRecordError, OffsetOutOfRangeError, RecordListTooLargeError
 from odradek.records.append.batching import BatchBuilder, headers_of, in_segments
-from odradek.records.append.validator import AppendOrigin, AppendRules, validate_append
+from odradek.records.append.validator import AppendOrigin, AppendRules, accept_plain, validate_append
 from odradek.records.compression import CODECS, Codec, Decompressor
-from odradek.records.header import BatchHeader
-from odradek.records.kernels.batches import number_batches
+from odradek.records.header import NO_PRODUCER_ID, BatchHeader
+from odradek.records.kernels.batches import BatchTable, number_batches, walk_batches
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.log.changes import Changes
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.local_log import LocalLog
 from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.producers.producer_state import read_marker
-from odradek.storage.producers.producer_state_manager import ProducerChange
 from odradek.storage.topic_config import TopicConfig
 
 _LAST_OFFSET = (1 << 63) - 2
 """The greatest offset of a record: the log end offset after it must be a valid offset as well."""
+_MOST_NUMBERED = 1 << 31
+"""An append numbers no more records than this."""
 
 
 @dataclass(slots=True)
@@ -122,24 +123,34 @@ class Appender:
         self.rules = append_rules(config)
         self.builder = BatchBuilder(self.rules)
 
-    def append_built(self, built: bytearray, leader_epoch: int) -> Appended:
+    def append_built(self, built: bytearray, leader_epoch: int) -> tuple[int, int, bool]:
         """Append batches that were built here; they may need several segments.
 
         Args:
             built: The batches, which get their offsets in place.
             leader_epoch: The leader epoch that they are written in.
+
+        Returns:
+            The offset of the first record, the log end offset after the append, and whether a segment was rolled.
         """
         local = self._local
-        first_offset = local.active.written.end.next_offset
-        headers = number_batches(built, first_offset, leader_epoch)
-        segment_bytes = local.limits.segment_bytes
-        parts = None if len(built) <= segment_bytes else list(in_segments(headers, segment_bytes))
+        first_offset = self._next_offset()
+        batches = number_batches(built, first_offset, leader_epoch)
+        parts = None
+        if not local.fits_segment(len(built)):
+            parts = list(in_segments(batches.headers(), local.limits.segment_bytes))
         local.about_to_write()
-        if leader_epoch != self._epochs.latest_epoch:
-            self._note_epochs(headers)
-        rolled = self._write(built, headers, None) if parts is None else self._write_parts(memoryview(built), parts)
-        last_offset = headers[-1].last_offset
-        return Appended(first_offset, last_offset, last_offset + 1, rolled)
+        if not self._epochs.is_latest(leader_epoch):
+            self._note_epochs(batches.headers())
+        rolled = local.append(built, batches) if parts is None else self._write_parts(memoryview(built), parts)
+        return first_offset, batches.last_offset + 1, rolled
+
+    def _next_offset(self) -> int:
+        """Return the offset that the next record gets."""
+        offset = self._local.log_end_offset
+        if offset > _LAST_OFFSET - _MOST_NUMBERED:
+            raise InvalidRecordError(f"there are too few offsets after {offset - 1}")
+        return offset
 
     def _write_parts(self, data: memoryview, parts: Sequence[Sequence[BatchHeader]]) -> bool:
         """Append to as many segments as there are parts; return whether one was rolled."""
@@ -148,7 +159,7 @@ class Appender:
         def write(part: Sequence[BatchHeader]) -> None:
             nonlocal rolled
             view = data[part[0].position : part[-1].end_position]
-            rolled |= self._write(view, part, None)
+            rolled |= self._local.append(view, _table(view, len(part)))
 
         self.in_parts.carry_out(_InParts(self._local, parts, write))
         return rolled
@@ -164,13 +175,23 @@ class Appender:
     ) -> Appended:
         """Append what is encoded already; for the arguments see `WritableLog.append_batches`."""
         append_time_ms = None
+        if origin is AppendOrigin.CLIENT:
+            table = accept_plain(
+                data,
+                self.rules,
+                base_offset=self._next_offset(),
+                partition_leader_epoch=leader_epoch,
+                now_ms=self._clock(),
+            )
+            if table is not None:
+                return self._append_accepted(data, table, leader_epoch, supports_epoch_bump=supports_epoch_bump)
         if origin is AppendOrigin.REPLICATION:
             headers = self._check_replicated(data)
         else:
             validated = validate_append(
                 data,
                 self.rules,
-                base_offset=self._local.log_end_offset,
+                base_offset=self._next_offset(),
                 partition_leader_epoch=leader_epoch,
                 now_ms=self._clock(),
                 origin=origin,
@@ -178,28 +199,72 @@ class Appender:
             )
             data, headers, append_time_ms = validated.data, [validated.header], validated.append_time_ms
         view = memoryview(data).cast("B")[: headers[-1].end_position]
-        self._check_size(len(view))
-        batches = [
-            (header, read_marker(view, header) if header.is_control else None)
-            for header in headers
-            if header.has_producer_id
-        ]
-        producers, change = self._local.producers, None
-        if batches:
-            check = producers.check(
-                batches, origin, transaction_version=transaction_version, supports_epoch_bump=supports_epoch_bump
-            )
-            if check.duplicate is not None:
-                first = check.duplicate
-                stamped = first.timestamp if append_time_ms is not None else None
-                end_offset = self._local.log_end_offset
-                return Appended(first.first_offset, first.last_offset, end_offset, False, stamped, is_duplicate=True)
-            change = producers.prepare(check, headers[-1].next_offset)
+        return self._append_numbered(
+            view,
+            headers,
+            _table(view, len(headers)),
+            origin,
+            append_time_ms=append_time_ms,
+            transaction_version=transaction_version,
+            supports_epoch_bump=supports_epoch_bump,
+        )
+
+    def _append_accepted(
+        self, data: Buffer, table: BatchTable, leader_epoch: int, *, supports_epoch_bump: bool
+    ) -> Appended:
+        """Append a producer's batch that was checked and has its offsets, if its producer's state allows it."""
+        local, view, header = self._local, memoryview(data), table.header(0)
+        change = None
+        if header.producer_id > NO_PRODUCER_ID:
+            change = local.producers.next_batch(header)
+            if change is None:
+                return self._append_numbered(
+                    view, [header], table, AppendOrigin.CLIENT, supports_epoch_bump=supports_epoch_bump
+                )
+        if not local.fits_segment(header.size_bytes):
+            self._check_size(header.size_bytes)
+        local.about_to_write()
+        if not self._epochs.is_latest(leader_epoch):
+            self._note_epochs([header])
+        rolled = local.append(view, table, change)
+        last_offset = header.last_offset
+        return Appended(header.base_offset, last_offset, last_offset + 1, rolled)
+
+    def _append_numbered(
+        self,
+        data: memoryview,
+        headers: Sequence[BatchHeader],
+        table: BatchTable,
+        origin: AppendOrigin,
+        *,
+        append_time_ms: int | None = None,
+        transaction_version: int = 0,
+        supports_epoch_bump: bool = False,
+    ) -> Appended:
+        """Append batches that were checked and have their offsets, if the producers' states allow it."""
+        self._check_size(table.size_bytes)
+        producers, first, last = self._local.producers, headers[0], headers[-1]
+        change = producers.next_batch(first) if origin is AppendOrigin.CLIENT and first.has_producer_id else None
+        if change is None:
+            batches = [
+                (header, read_marker(data, header) if header.is_control else None)
+                for header in headers
+                if header.has_producer_id
+            ]
+            if batches:
+                check = producers.check(
+                    batches, origin, transaction_version=transaction_version, supports_epoch_bump=supports_epoch_bump
+                )
+                if check.duplicate is not None:
+                    same = check.duplicate
+                    stamped = same.timestamp if append_time_ms is not None else None
+                    end_offset = self._local.log_end_offset
+                    return Appended(same.first_offset, same.last_offset, end_offset, False, stamped, is_duplicate=True)
+                change = producers.prepare(check, last.next_offset)
         self._local.about_to_write()
         self._note_epochs(headers)
-        rolled = self._write(view, headers, change)
-        last_offset = headers[-1].last_offset
-        return Appended(headers[0].base_offset, last_offset, last_offset + 1, rolled, append_time_ms)
+        rolled = self._local.append(data, table, change)
+        return Appended(first.base_offset, last.last_offset, last.next_offset, rolled, append_time_ms)
 
     def _check_size(self, size: int) -> None:
         segment_bytes = self._local.limits.segment_bytes
@@ -224,20 +289,6 @@ class Appender:
             raise InvalidRecordError(f"there is no offset after {headers[-1].last_offset}")
         return headers
 
-    def _write(
-        self, data: bytearray | memoryview, headers: Sequence[BatchHeader], change: ProducerChange | None
-    ) -> bool:
-        """Append batches that fit one segment; return whether one was rolled for them."""
-        local, first, last = self._local, headers[0], headers[-1]
-        max_timestamp = first.max_timestamp
-        if last is not first:
-            max_timestamp = max(header.max_timestamp for header in headers)
-        rolls = local.active.must_roll(len(data), max_timestamp, last.last_offset, local.limits, self._clock)
-        if rolls:
-            local.roll(first.base_offset if first.magic == 2 else 0)
-        local.append(data, headers, change)
-        return rolls
-
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
         latest = self._epochs.latest_epoch
         for header in headers:
@@ -247,6 +298,11 @@ class Appender:
             elif header.partition_leader_epoch >= 0 and header.partition_leader_epoch != latest:
                 self._epochs.assign(header.partition_leader_epoch, header.base_offset)
                 latest = self._epochs.latest_epoch
+
+
+def _table(data: Buffer, count: int) -> BatchTable:
+    """Return the headers of `count` batches that were checked before."""
+    return walk_batches(data, 0, memoryview(data).nbytes, count, False)
 
 
 class _InParts:

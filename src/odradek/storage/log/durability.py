@@ -11,8 +11,8 @@ Source in Kafka: `UnifiedLog.flush`, `LocalLog.markFlushed`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 
 from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.segment.segment import Segment
@@ -43,7 +43,8 @@ class Durability:
         Args:
             segments: All segments, in order; the last one is active.
         """
-        return [segment for segment, next_one in pairwise(segments) if next_one.base_offset > self.recovery_point]
+        after = bisect_right(segments, self.recovery_point, 1, key=lambda segment: segment.base_offset)
+        return list(segments[after - 1 : -1])
 
     def sync_sealed(self, segments: Sequence[Segment]) -> None:
         """Return when all segments but the active one are on the disk.

@@ -15,10 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
 
-from odradek.errors import OffsetOutOfRangeError
+from odradek.errors import FormatError
 from odradek.records.isolation import Isolation
 from odradek.records.kernels.objects import Record
 
@@ -72,20 +71,19 @@ class Wakeup:
 
 
 class _Log(Protocol):
-    path: Path
+    @property
+    def read(self) -> Callable[..., Iterator[Record]]: ...
 
     @property
     def log_start_offset(self) -> int: ...
 
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def read(self) -> Callable[..., Iterator[Record]]: ...
-
     def refresh(self) -> None: ...
 
+    def tail_identity(self) -> object: ...
+
     def end_offset(self, isolation: Isolation) -> int: ...
+
+    def bounds(self, start_offset: int, end_offset: None, isolation: Isolation) -> tuple[int, int]: ...
 
 
 def followed(
@@ -104,21 +102,31 @@ def followed(
     # Where a signal's handler kept an append from waking us, we look all the same.
     pauses = waits(1.0, 1.0) if is_woken else waits()
     asked_s = time.monotonic()
+    read_to, tail_then = position, log.tail_identity()
     while True:
         changes = wakeup.changes
         log.refresh()
-        end = log.end_offset(isolation)
+        end, tail = log.end_offset(isolation), log.tail_identity()
+        # Nothing that is given lies between the last record and the end of what was read. Had the end been cut
+        # meanwhile, other records may; but none that was deleted since.
+        position = max(position, read_to if tail == tail_then else min(read_to, log.log_start_offset))
         if position < end:
-            for record in log.read(position, end, isolation=isolation):
-                yield record
-                asked_s = time.monotonic()
-                if record.offset is not None:
-                    position = record.offset + 1
-            position = end
+            try:
+                for record in log.read(position, end, isolation=isolation):
+                    yield record
+                    asked_s = time.monotonic()
+                    if record.offset is not None:
+                        position = record.offset + 1
+            except FormatError:
+                log.refresh()
+                if log.tail_identity() == tail:
+                    raise
+            else:
+                read_to = end
+            tail_then = tail
             pauses = pauses if is_woken else waits()
             continue
-        if not log.log_start_offset <= position <= log.log_end_offset:
-            raise OffsetOutOfRangeError(position, log.log_start_offset, log.log_end_offset, log=str(log.path))
+        log.bounds(position, None, isolation)
         pause_s = next(pauses)
         if timeout_s is not None:
             left_s = asked_s + timeout_s - time.monotonic()

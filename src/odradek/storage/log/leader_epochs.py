@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from odradek.storage.files import FILES, FileSystem
@@ -57,6 +57,11 @@ class LeaderEpochCache:
         """The last epoch; None if there is none."""
         return self._entries[-1].epoch if self._entries else None
 
+    def is_latest(self, epoch: int) -> bool:
+        """Whether an epoch is the last one."""
+        entries = self._entries
+        return bool(entries) and entries[-1].epoch == epoch
+
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that an epoch begins at an offset; if that is new, write the file and return True.
 
@@ -95,23 +100,8 @@ class LeaderEpochCache:
         return entry.epoch < later.epoch and entry.start_offset < later.start_offset
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry | None:
-        """Return where an epoch ends, as OffsetForLeaderEpoch answers it.
-
-        Args:
-            epoch: The epoch asked for.
-            log_end_offset: The end of the latest epoch.
-
-        Returns:
-            The greatest known epoch at or below it, with its *end* offset. For an epoch before the first known one:
-            that epoch, with the start offset of the first known one. None if it is above the latest.
-        """
-        if not self._entries or epoch < 0 or epoch > self._entries[-1].epoch:
-            return None
-        if epoch == self._entries[-1].epoch:
-            return EpochEntry(epoch, log_end_offset)
-        number = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
-        found = self._entries[number - 1].epoch if number else epoch
-        return EpochEntry(found, self._entries[number].start_offset)
+        """Return where an epoch ends; see the function of this name."""
+        return end_offset_for(self._entries, epoch, log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """Return the epoch that an offset was written in; None below the first entry."""
@@ -139,3 +129,24 @@ class LeaderEpochCache:
     def _replace(self, entries: list[EpochEntry]) -> None:
         write_leader_epochs(self.path, entries, self._files)
         self._entries = entries
+
+
+def end_offset_for(entries: Sequence[EpochEntry], epoch: int, log_end_offset: int) -> EpochEntry | None:
+    """Return where an epoch ends, as OffsetForLeaderEpoch answers it.
+
+    Args:
+        entries: The epochs and where they begin, the oldest first.
+        epoch: The epoch asked for.
+        log_end_offset: The end of the latest epoch.
+
+    Returns:
+        The greatest known epoch at or below it, with its *end* offset. For an epoch before the first known one: that
+        epoch, with the start offset of the first known one. None if it is above the latest.
+    """
+    if not entries or epoch < 0 or epoch > entries[-1].epoch:
+        return None
+    if epoch == entries[-1].epoch:
+        return EpochEntry(epoch, log_end_offset)
+    number = bisect_right(entries, epoch, key=lambda entry: entry.epoch)
+    found = entries[number - 1].epoch if number else epoch
+    return EpochEntry(found, entries[number].start_offset)

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from odradek.errors import UnknownTopicOrPartitionError
@@ -59,6 +58,7 @@ class SegmentListing:
         self, path: Path, topic_partition: TopicPartition, opened: OpenSegments, stable_offset: Callable[[], int]
     ) -> None:
         self._path = path
+        self._path_text = str(path)
         self._topic_partition = topic_partition
         self._opened = opened
         self._stable_offset = stable_offset
@@ -74,15 +74,16 @@ class SegmentListing:
             UnknownTopicOrPartitionError: The folder is gone, or belongs to another topic now.
         """
         for _ in range(_LISTINGS):
-            # A file may be removed between the listing and a look at it.
-            with suppress(FileNotFoundError):
+            try:
                 return self._look()
-            self._listed = None
+            except FileNotFoundError:
+                # A file was removed between the listing and a look at it.
+                self._listed = None
         return self._look()
 
     def _look(self) -> bool:
         try:
-            status = self._path.stat()
+            status = os.stat(self._path_text)  # noqa: PTH116 - for each poll, and a path takes longer
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._unknown() from error
         identity = status.st_dev, status.st_ino
@@ -90,10 +91,12 @@ class SegmentListing:
             # The topic was deleted and created again: this is not the log that was opened.
             raise self._unknown()
         if self.segments and self._listed == version_of(status):
-            self.segments[-1].refresh()
+            # No file has another name since: the one that is open is the one of that name.
+            self.segments[-1].refresh(is_same_file=True)
             return False
         before_ns = time.time_ns()
-        self._take_stock()
+        while not self._take_stock():
+            pass
         self._identity = identity
         self._listed = settled_version(status, before_ns)
         return True
@@ -102,20 +105,22 @@ class SegmentListing:
         topic, partition = self._topic_partition
         return UnknownTopicOrPartitionError(topic, partition, path=self._path.parent)
 
-    def _take_stock(self) -> None:
+    def _take_stock(self) -> bool:
+        """List the folder; return whether no other thread did meanwhile, which may have seen less, or more."""
+        segments_then = self.segments
         offsets = self._list()
         # Files that are renamed during the listing may be missed. Such work leaves files with a mark.
         for _ in range(_LISTINGS if any(suffix.endswith(_MARKS) for suffix in offsets) else 0):
             before, offsets = offsets, self._list()
             if offsets == before:
                 break
-        known = {(segment.base_offset, segment.suffix): segment for segment in self.segments}
+        known = {(segment.base_offset, segment.suffix): segment for segment in segments_then}
         cleaned = min(
             (min(found) for suffix, found in offsets.items() if suffix.endswith(CLEANED_SUFFIX)), default=None
         )
         bases = set(offsets.get(LOG_SUFFIX, ()))
         swapped = [
-            self._segment(base_offset, SWAP_SUFFIX, known, inode)
+            self._segment(base_offset, SWAP_SUFFIX, known, inode, segments_then)
             for base_offset, inode in sorted(offsets.get(LOG_SUFFIX + SWAP_SUFFIX, {}).items())
             if cleaned is None or base_offset < cleaned
         ]
@@ -123,15 +128,19 @@ class SegmentListing:
             replaced = replaced_offsets(swapped)
             bases = {base_offset for base_offset in bases if base_offset not in replaced}
         inodes = offsets.get(LOG_SUFFIX, {})
-        segments = [*swapped, *(self._segment(base, "", known, inodes[base]) for base in bases)]
+        segments = [*swapped, *(self._segment(base, "", known, inodes[base], segments_then) for base in bases)]
         segments.sort(key=lambda segment: segment.base_offset)
         self._set_access(segments)
         if segments:
             segments[-1].refresh()
+        listed = segments_then if segments == list(segments_then) else tuple(segments)
+        # No other thread comes between this look and what follows: nothing is called.
+        if self.segments is not segments_then:
+            return False
+        self.segments = listed
         for segment in known.values():
             segment.close()
-        if segments != list(self.segments):
-            self.segments = tuple(segments)
+        return True
 
     def _set_access(self, segments: list[Segment]) -> None:
         stable_offset = self._stable_offset()
@@ -159,11 +168,18 @@ class SegmentListing:
             raise unreadable(error, self._path) from error
         return offsets
 
-    def _segment(self, base_offset: int, suffix: str, known: dict[tuple[int, str], Segment], inode: int) -> Segment:
+    def _segment(
+        self,
+        base_offset: int,
+        suffix: str,
+        known: dict[tuple[int, str], Segment],
+        inode: int,
+        segments_then: Sequence[Segment],
+    ) -> Segment:
         before = known.pop((base_offset, suffix), None)
         if before is None:
             return Segment(self._path, base_offset, self._opened, suffix=suffix, access=Access.UNSTABLE).identify()
-        if before.inode != inode or before is self.segments[-1]:
+        if before.inode != inode or before is segments_then[-1]:
             # It is another file, or the one that was the active segment and has grown since.
             before.refresh()
         return before

@@ -116,6 +116,9 @@ class LogLoader:
         self._epochs = LeaderEpochCache(directory, files)
         # The base offset of the segment with the log start offset: segments below it are left of a deleted head.
         self._head = 0
+        # As the recovery of the last segment left them. A snapshot has the last batch of each; after a crash a client
+        # may send any of its last five again.
+        self._recovered: ProducerStateManager | None = None
 
     def load(self) -> LoadedLog:
         """Put the folder in order.
@@ -139,8 +142,9 @@ class LogLoader:
         if self._segments:
             start_offset = max(start_offset, self._segments[0].base_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
-        producers = self._new_producers()
-        producers.remove_stray_snapshots([segment.base_offset for segment in self._segments])
+        producers = self._recovered or self._new_producers()
+        producers.remove_expired(self._clock())
+        producers.remove_stray_snapshots({segment.base_offset for segment in self._segments})
         self._rebuild(producers, start_offset, end_offset, is_clean=self._is_clean)
         if self._is_clean and self._segments and producers.has_transactions:
             self._check_transaction_index(self._segments)
@@ -335,6 +339,7 @@ class LogLoader:
             return 0
         # So that recovering the next segment does not read this one again.
         producers.take_snapshot()
+        self._recovered = producers
         return cut
 
     def _recover(self) -> tuple[int, int]:
@@ -388,6 +393,7 @@ class LogLoader:
 
     def _remove_segment(self, segment: Segment, reason: str, *, keeps_snapshot: bool = False) -> None:
         segment.close()
+        self._recovered = None
         for suffix in SEGMENT_SUFFIXES if keeps_snapshot else (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
             self._remove(segment_file_name(segment.base_offset, suffix), reason)
         # One by one, the last one first, so that another crash leaves no hole.

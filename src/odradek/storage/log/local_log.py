@@ -13,10 +13,11 @@ Source in Kafka: `LocalLog`, `LogSegments`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from odradek.records.header import BatchHeader
+from odradek.records.kernels.batches import BatchTable
+from odradek.records.kernels.segment_end import Written
 from odradek.storage.files import Buffer
 from odradek.storage.locks import Lock
 from odradek.storage.log.changes import Changes
@@ -27,7 +28,7 @@ from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.retention import DelayedDeletes
 from odradek.storage.names import DELETED_SUFFIX
 from odradek.storage.producers.producer_state_manager import ProducerChange, ProducerStateManager
-from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits, Written
+from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.segment_swap import SegmentSwap, rename_segment_files
@@ -48,6 +49,7 @@ class LocalLog:
         new_segments: Makes the active segments.
         writers: The register of logs with files open for appending.
         lock: The log's LOG lock.
+        clock: Returns the time in ms.
         flushes_late: Whether the owner flushes rolled segments some time later; otherwise a roll flushes them.
 
     Attributes:
@@ -73,6 +75,7 @@ class LocalLog:
         new_segments: NewSegments,
         writers: OpenWriters,
         lock: Lock,
+        clock: Callable[[], int],
         flushes_late: bool = False,
     ) -> None:
         self.path = path
@@ -86,6 +89,7 @@ class LocalLog:
         self._opened = opened
         self._new_segments = new_segments
         self._writers = writers
+        self._clock = clock
         self.changes = Changes(disk)
 
     @property
@@ -96,12 +100,16 @@ class LocalLog:
     @property
     def log_end_offset(self) -> int:
         """The offset of the next record."""
-        return self.segments[-1].end().next_offset
+        return self.active.written.next_offset
 
     @property
     def limits(self) -> SegmentLimits:
         """The topic's settings for segments."""
         return self._new_segments.limits
+
+    def fits_segment(self, size_bytes: int) -> bool:
+        """Whether a segment may have so many bytes of batches."""
+        return size_bytes <= self._new_segments.limits.segment_bytes
 
     def configure(self, config: TopicConfig) -> None:
         """Use other settings from the next append on."""
@@ -123,21 +131,32 @@ class LocalLog:
         for segment in self.segments:
             segment.close()
 
-    def append(self, data: Buffer, headers: Sequence[BatchHeader], change: ProducerChange | None) -> None:
-        """Append batches, whose offsets are assigned, to the active segment.
+    def append(self, data: Buffer, batches: BatchTable, change: ProducerChange | None = None) -> bool:
+        """Append batches, whose offsets are assigned, to the active segment, or to a new one if that cannot take them.
 
         Args:
-            data: The batches, from the first byte of the first to the last byte of the last.
-            headers: Their headers.
+            data: The batches, from the first byte of the first to the last byte of the last; at most `segment.bytes`.
+            batches: Their headers.
             change: What they change in the producers' states; None if no batch has a producer id.
+
+        Returns:
+            Whether a segment was rolled for them.
 
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
+        # Not by the property, which would cost as much as the next line.
+        active: ActiveSegment = self.segments[-1]  # type: ignore[assignment]
+        rolls = active.must_roll(batches, self._new_segments.limits, self._clock)
+        if rolls:
+            first = batches.header(0)
+            self.roll(first.base_offset if first.magic == 2 else 0)
+            active = self.active
         if change is not None and change.aborted:
             # The file of the transaction index may be new: if its name were lost, Kafka would return aborted records.
             self._disk.names_changed()
-        self.changes.carry_out(_Append(self.active, self.producers, data, headers, change))
+        self.changes.carry_out(_Append(active, self.producers, data, batches, change))
+        return rolls
 
     def roll(self, base_offset: int) -> None:
         """Make another segment the active one.
@@ -227,45 +246,46 @@ class LocalLog:
 class _Append:
     """Batches on their way into the active segment."""
 
-    __slots__ = ("_aborted", "_active", "_change", "_data", "_headers", "_producers")
+    __slots__ = ("_active", "_batches", "_change", "_data", "_producers")
 
     def __init__(
         self,
         active: ActiveSegment,
         producers: ProducerStateManager,
         data: Buffer,
-        headers: Sequence[BatchHeader],
+        batches: BatchTable,
         change: ProducerChange | None,
     ) -> None:
         self._active = active
         self._producers = producers
         self._data = data
-        self._headers = headers
+        self._batches = batches
         self._change = change
-        self._aborted = () if change is None else change.aborted
 
     def apply(self) -> None:
         """Write, and let readers see it."""
-        self._publish(self._active.write(self._data, self._headers, self._aborted))
+        aborted = () if self._change is None else self._change.aborted
+        self._publish(self._active.write(self._data, self._batches, aborted))
 
     def _publish(self, written: Written) -> None:
-        change, producers = self._change, self._producers
-        if change is not None:
+        active, change, producers = self._active, self._change, self._producers
+        if change is None:
+            active.publish(written)
+        else:
             # No reader may take a transaction for decided that has only now begun.
             producers.begin(change)
-        self._active.publish(written)
-        if change is not None:
+            active.publish(written)
             producers.install(change)
-        producers.map_end_offset = written.end.next_offset
+        producers.map_end_offset = written.next_offset
 
     def settle(self) -> None:
         """Complete it if the file holds all of the batches; undo it otherwise."""
         active, change = self._active, self._change
-        if active.end().next_offset >= self._headers[-1].next_offset:
+        if active.written.next_offset > self._batches.last_offset:
             if change is not None:
                 self._producers.install(change)
-            self._producers.map_end_offset = active.end().next_offset
-        elif (written := active.settle(self._headers, self._aborted)) is not None:
+            self._producers.map_end_offset = active.written.next_offset
+        elif (written := active.settle(self._batches, () if change is None else change.aborted)) is not None:
             self._publish(written)
         elif change is not None:
             self._producers.withdraw(change)
@@ -352,7 +372,8 @@ class _Remove:
         # The checkpoint leaves out a log start offset that is the first segment's, so it must not be written before
         # this.
         log.sync_folder()
-        log.segments = tuple(segment for segment in log.segments if segment not in self._going)
+        going = set(self._going)
+        log.segments = tuple(segment for segment in log.segments if segment not in going)
         for segment in self._going:
             segment.close()
         log.deleted.schedule(self._renamed, self._due_ms)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
@@ -64,6 +63,7 @@ class Log(Uncopied, ABC):
 
     Args:
         path: Its folder.
+        topic_partition: Whose log it is; None if the folder is named after it.
 
     Attributes:
         path: Its folder.
@@ -76,12 +76,14 @@ class Log(Uncopied, ABC):
     _is_only_writer = False
     """Whether only this object changes the log, so that it knows of each change."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], topic_partition: TopicPartition | None = None) -> None:
         self.path = checked_path("path", path)
-        named = parse_partition_directory(self.path.resolve().name)
-        if named is None:
-            raise LogError(f"{self.path} is not named after a topic and a partition")
-        self.topic_partition: TopicPartition = named.topic_partition
+        if topic_partition is None:
+            named = parse_partition_directory(self.path.resolve().name)
+            if named is None:
+                raise LogError(f"{self.path} is not named after a topic and a partition")
+            topic_partition = named.topic_partition
+        self.topic_partition = topic_partition
         self._is_closed = False
         self._wakeup = Wakeup()
         self._search = SegmentSearch()
@@ -157,6 +159,20 @@ class Log(Uncopied, ABC):
     def close(self) -> None:
         """Close the files. Records that were handed out stay valid; nothing more can be read."""
 
+    @property
+    def changes(self) -> int:
+        """A number that is another one after each change of what this process knows of the log."""
+        return self._wakeup.changes
+
+    def tail_identity(self) -> tuple[Segment, int] | None:
+        """Return what is another one once the log's end was cut, or the log goes on in another segment.
+
+        A writer that was killed cuts the end when it starts again, and a replica when its leader has other records:
+        after that, offsets that were read may have other records.
+        """
+        segments = self.segments
+        return (segments[-1], segments[-1].rewritten) if segments else None
+
     def _check_open(self) -> None:
         """Raise where it was closed."""
         if self._is_closed:
@@ -182,14 +198,17 @@ class Log(Uncopied, ABC):
     def _retried(self, action: Callable[[], _T]) -> _T:
         """Do something that opens files; do it again if a file is gone: its writer may have replaced or deleted it."""
         self._check_open()
-        for _ in range(_RETRIES):
-            with suppress(FileNotFoundError):
-                return self._opened_by(action)
+        failures = 0
+        while True:
+            try:
+                return action()
+            except FileNotFoundError as error:
+                failures += 1
+                if failures > _RETRIES:
+                    raise self._gone(error) from error
+            except OSError as error:
+                raise unreadable(error, self.path) from error
             self.refresh()
-        try:
-            return self._opened_by(action)
-        except FileNotFoundError as error:
-            raise self._gone(error) from error
 
     def _opened_by(self, action: Callable[[], _T]) -> _T:
         try:
@@ -222,10 +241,11 @@ class Log(Uncopied, ABC):
             OptionError: There is no such isolation level.
             TypeError: An offset is no int.
         """
-        limit = self.end_offset(isolation)
-        start = self.log_start_offset if start_offset is None else checked_index("start_offset", start_offset)
-        if start_offset is not None and not self.log_start_offset <= start <= self.log_end_offset:
-            raise self._out_of_range(start)
+        limit, start = self.end_offset(isolation), self.log_start_offset
+        if start_offset is not None:
+            first, start = start, checked_index("start_offset", start_offset)
+            if start < first or (start > limit and start > self.log_end_offset):
+                raise self._out_of_range(start)
         return start, limit if end_offset is None else min(checked_index("end_offset", end_offset), limit)
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
@@ -356,23 +376,29 @@ class Log(Uncopied, ABC):
 
     def _near(self, offset: int, isolation: Isolation) -> Record | None:
         """Return the record at an offset where the index leads to it straight away; None says nothing."""
+        takes_transactions = isolation == "read_uncommitted"
         try:
-            found = self._find(offset)
-            if found is None or found.header.is_control:
+            found = self._find(offset, takes_transactions)
+            if found is None or isinstance(found, Record):
+                return found
+            if found.header.is_control:
                 return None
-            if isolation == "read_committed" and found.header.is_transactional:
+            if found.header.is_transactional and not takes_transactions:
                 aborted = AbortedRanges(self.aborted_transactions(offset, offset + 1))
                 # As it is now: what it holds was in the log when it was asked what was aborted.
-                found = self._find(offset)
-                if found is None or found.header in aborted:
+                found = self._find(offset, takes_transactions)
+                if found is None or isinstance(found, Record) or found.header in aborted:
                     return None
-            return read_record(found.window.data, found.header, offset, origin=found.window.origin)
+            return read_record(found.data, found.header, offset, origin=found.origin)
         except (FileNotFoundError, FormatError):
             return None
 
-    def _find(self, offset: int) -> FoundBatch | None:
+    def _find(self, offset: int, takes_transactions: bool) -> Record | FoundBatch | None:
         segments = self.segments
-        return segments[self._search.number_of(segments, offset)].find(offset) if segments else None
+        if not segments:
+            return None
+        segment = segments[self._search.number_of(segments, offset)]
+        return segment.find_record(offset, takes_transactions)
 
     def read(
         self,
@@ -407,6 +433,8 @@ class Log(Uncopied, ABC):
         self._check_open()
         check_isolation(isolation)
         checked_flag("include_control", include_control)
+        if since is None and until is None:
+            return self._records(start_offset, end_offset, None, isolation, include_control)
         times = time_range_ms(since, until)
         return self.read_within(times, start_offset, end_offset, isolation=isolation, include_control=include_control)
 
@@ -471,7 +499,7 @@ class Log(Uncopied, ABC):
                 offset = record.offset
                 if offset is not None and start <= offset < end:
                     yield record
-        order.end(self.path, end)
+        order.end(end)
 
     def __iter__(self) -> Iterator[Record]:
         return self.read()

@@ -97,23 +97,36 @@ class LogDisk(FileSystem):
         try:
             return action(*args, **kwargs)
         except OSError as error:
-            if error.errno is None:
-                raise
-            # First of all: an exception from a signal handler may come at any point after this, and the error would be
-            # lost.
-            self.failure = error
-            if not is_disk_error(error):
-                self.failure = None
-                raise
-            if error.errno in NO_DESCRIPTORS:
-                self.failure = None
-                raise LogError(f"{self._path}: no file could be opened: {error.strerror}") from error
-            raise self._offline(error) from error
-        except BaseException as error:
-            found = _disk_error_within(error)
-            if found is not None and found.errno not in NO_DESCRIPTORS:
-                self.failure = found
+            if error.errno is not None:
+                # First of all: an exception from a signal handler may come in any call after this, and the error would
+                # be lost.
+                self.failure = error
+                self.judge(error)
             raise
+        except BaseException as error:
+            self.judge_context(error)
+            raise
+
+    def judge(self, error: OSError) -> None:
+        """Tell what an error that was just noted as `failure` means; return if it did not come from the disk.
+
+        Raises:
+            LogOfflineError: The disk failed.
+            LogError: The process has no descriptors left.
+        """
+        if not is_disk_error(error):
+            self.failure = None
+            return
+        if error.errno in NO_DESCRIPTORS:
+            self.failure = None
+            raise LogError(f"{self._path}: no file could be opened: {error.strerror}") from error
+        raise self._offline(error) from error
+
+    def judge_context(self, error: BaseException) -> None:
+        """Note the disk's error during whose handling another one was raised, if there is one."""
+        found = _disk_error_within(error)
+        if found is not None and found.errno not in NO_DESCRIPTORS:
+            self.failure = found
 
     # -- files
 
@@ -223,7 +236,20 @@ class _LogFile(WritableFile):
         return self._file.size
 
     def write_at(self, position: int, data: Buffer) -> None:
-        self._disk.run(self._file.write_at, position, data)
+        # `LogDisk.run` without its call of anything with any arguments, which would add a fourth to a small write.
+        disk = self._disk
+        if disk.failure is not None:
+            disk.check()
+        try:
+            self._file.write_at(position, data)
+        except OSError as error:
+            if error.errno is not None:
+                disk.failure = error
+                disk.judge(error)
+            raise
+        except BaseException as error:
+            disk.judge_context(error)
+            raise
 
     def truncate(self, size: int) -> None:
         self._disk.run(self._file.truncate, size)

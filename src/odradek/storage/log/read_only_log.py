@@ -68,6 +68,7 @@ class ReadOnlyLog(Log):
         self._transactions = Transactions(self.path)
         self._start_offset: int | None = None
         self._judged_end: SegmentEnd | None = None
+        self._stable: tuple[SegmentEnd | None, int] = (None, 0)
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -99,7 +100,7 @@ class ReadOnlyLog(Log):
         return self._retried(self._find_end_offset)
 
     def _find_end_offset(self) -> int:
-        start_offset, segments = self.log_start_offset, self.segments
+        start_offset, segments = self.log_start_offset, self._listing.segments
         if not segments:
             return start_offset
         last = segments[-1]
@@ -141,9 +142,20 @@ class ReadOnlyLog(Log):
         Raises:
             FormatError: The marker of a transaction is corrupt.
         """
-        stable = self._retried(lambda: self._transactions.last_stable_offset(self.segments, self.log_end_offset))
         # Records of an open transaction may have been deleted; Kafka then uses the log start offset.
-        return max(stable, self.log_start_offset)
+        return max(self._retried(self._find_stable_offset), self.log_start_offset)
+
+    def _find_stable_offset(self) -> int:
+        log_end_offset, segments = self.log_end_offset, self._listing.segments
+        if not segments:
+            return log_end_offset
+        end = segments[-1].end()
+        known_end, stable_offset = self._stable
+        if end is not known_end:
+            # Up to this end: another thread may have found it after `log_end_offset`.
+            stable_offset = self._transactions.last_stable_offset(segments, end.next_offset)
+            self._stable = end, stable_offset
+        return stable_offset
 
     def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         return self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))

@@ -29,6 +29,8 @@ _BLOCK_RECORDS = 512
 
 
 class _Log(Protocol):
+    path: Path
+
     @property
     def log_start_offset(self) -> int: ...
 
@@ -63,10 +65,16 @@ class AbortedPart:
 
 
 class BatchOrder:
-    """Checks the offsets of batches against those of the batches before them, which no checksum does."""
+    """Checks the offsets of batches against those of the batches before them, which no checksum does.
+
+    Attributes:
+        next_offset: The offset that the next batch begins with.
+        path: The file of the last slice; the log's folder before the first one.
+    """
 
     def __init__(self, start_offset: int, log: _Log) -> None:
         self.next_offset = start_offset
+        self.path = log.path
         self._is_first = True
         self._log = log
 
@@ -99,14 +107,14 @@ class BatchOrder:
         """Whether the batches so far go up to an offset, so that none can be missing before it."""
         return self.next_offset == offset and not self._is_first
 
-    def end(self, path: Path, end_offset: int) -> None:
+    def end(self, end_offset: int) -> None:
         """Note that there are no more batches before an offset.
 
         Raises:
             MissingRecordsError: Offsets are missing there, though the log was never compacted.
         """
         if self.next_offset < end_offset:
-            self._check_gap(end_offset, path)
+            self._check_gap(end_offset, self.path)
 
 
 def record_blocks(
@@ -125,6 +133,7 @@ def record_blocks(
         MissingRecordsError: Offsets are missing, though the log was never compacted.
     """
     for part in parts:
+        order.path = part.path
         scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
         takes_transactions = aborted is None or aborted.is_empty
         for table in scan.tables():

@@ -18,10 +18,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.segment.segment import Segment
 from odradek.storage.topic_config import TopicConfig
+
+if TYPE_CHECKING:
+    from odradek.storage.segment.segment import Segment
 
 
 class DeletionReason(Enum):

@@ -10,6 +10,7 @@ empty.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,12 +43,13 @@ class RootCheckpoints:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._paths = {name: root / name for name in _CHECKPOINTS}
+        self._path_texts = {name: str(path) for name, path in self._paths.items()}
         self._read: dict[str, _Read] = {}
 
     def _offsets(self, name: str) -> dict[TopicPartition, int]:
         path = self._paths[name]
         try:
-            status = path.stat()
+            status = os.stat(self._path_texts[name])  # noqa: PTH116 - for each poll, and a path takes longer
             version = status.st_mtime_ns, status.st_ino, status.st_size
         except OSError as error:
             raise_unless_of_system(error)

@@ -31,7 +31,8 @@ class SegmentSearch:
         if known_of is not segments:
             base_offsets = [segment.base_offset for segment in segments]
             self._base_offsets = segments, base_offsets
-        return max(0, bisect_right(base_offsets, offset) - 1)
+        number = bisect_right(base_offsets, offset) - 1
+        return max(0, number)
 
     def find_timestamp(
         self, segments: Sequence[Segment], timestamp: int, start: int, end: int

@@ -124,6 +124,17 @@ class Transactions:
                 break
         return found
 
+    def unread_bytes(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> int:
+        """Return how many bytes of batches `aborted` has to go through that were not looked at before."""
+        first = max(0, bisect_right(segments, start_offset, key=_BASE_OFFSET) - 1)
+        unread = 0
+        for number, segment in enumerate(segments[first:]):
+            if number and segment.base_offset >= end_offset:
+                break
+            known = self._of(segment)
+            unread += segment.end().position - (0 if known is None else known.position)
+        return unread
+
     def of_segment(self, segments: Sequence[Segment], number: int) -> SegmentTransactions:
         """Return what the batches of a segment say.
 

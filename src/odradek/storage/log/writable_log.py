@@ -53,7 +53,7 @@ from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.locks import Rank, create_lock, run_if_free
-from odradek.storage.log.appender import Appended, Appender
+from odradek.storage.log.appender import Appender
 from odradek.storage.log.cleaning_turn import CleaningTurn
 from odradek.storage.log.durability import Durability
 from odradek.storage.log.loader import LogLoader
@@ -198,6 +198,7 @@ class WritableLog(Log):
             new_segments=new_segments,
             writers=self._writers,
             lock=self._lock,
+            clock=clock,
             flushes_late=flushes_late and owner is not None,
         )
         self._head = LogHead(
@@ -217,8 +218,8 @@ class WritableLog(Log):
 
     def _check_entry(self) -> None:
         """Raise in a fork, or if this thread is in the middle of a change; to be called before a lock is taken."""
-        self._process.check()
-        if self.is_within_call:
+        if os.getpid() != self._process.pid or self._lock._is_owned() or self._flush_lock._is_owned():
+            self._process.check()
             raise LogError(f"{self.path}: a change was asked for in the middle of another one, by a signal's handler?")
 
     def _check_turn(self) -> None:
@@ -228,13 +229,12 @@ class WritableLog(Log):
 
     def _check_usable(self) -> None:
         """Raise if nothing can be changed; to be called under the LOG lock, before a change."""
-        if self._disk.failure is not None or self._is_deleted or self._is_closed:
+        if self._is_closed or self._disk.failure is not None:
             self._disk.check()
             self._check_open()
-        if self._is_unsettled:
+        if self._is_unsettled():
             self._settle()
 
-    @property
     def _is_unsettled(self) -> bool:
         """Whether a change is in progress, or was interrupted."""
         return self._local.changes.unfinished is not None or self._appender.in_parts.unfinished is not None
@@ -249,15 +249,19 @@ class WritableLog(Log):
         An exception may have interrupted the settling of the change too. If the lock is taken, the thread that holds it
         settles the change.
         """
-        if self._is_unsettled and not self._is_closed and self._process.is_this:
+        local = self._local
+        # As `_is_unsettled` says: each look at the log begins here.
+        is_unsettled = local.changes.unfinished is not None or self._appender.in_parts.unfinished is not None
+        if is_unsettled and not self._is_closed and self._process.is_this:
             # A disk that fails takes the log offline; the rest can still be read.
             with suppress(LogError):
                 run_if_free(self._lock, self._settle)
-        return self._local
+        return local
 
     def _check_open(self) -> None:
-        self._check_exists()
-        super()._check_open()
+        if self._is_deleted or self._is_closed:
+            self._check_exists()
+            super()._check_open()
 
     def _check_exists(self) -> None:
         if self._is_deleted:
@@ -357,6 +361,10 @@ class WritableLog(Log):
         if not self._is_closed and self._process.is_this:
             self._check_transaction_indexes(start_offset, end_offset)
         return found
+
+    def unread_transactions_bytes(self, start_offset: int, end_offset: int) -> int:
+        """Return how much `aborted_transactions` has to go through that was not looked at before."""
+        return self._retried(lambda: self._transactions.unread_bytes(self.segments, start_offset, end_offset))
 
     def _check_transaction_indexes(self, start_offset: int, end_offset: int) -> None:
         """Check the indexes of sealed segments against their batches, once for each, and rewrite those that are wrong.
@@ -469,7 +477,8 @@ class WritableLog(Log):
         if durable is not False:
             checked_flag("durable", durable)
         self._check_entry()
-        builder = self._appender.builder
+        appender = self._appender
+        builder = appender.builder
         given = given_records(records, key, value, headers, timestamp)
         built = None if builder.stamps else builder.build(given, self._clock())
         with self._lock:
@@ -477,9 +486,9 @@ class WritableLog(Log):
             if built is None:
                 # The append times must increase as the offsets do.
                 built = builder.build(given, self._clock())
-            appended = self._appender.append_built(built, self.leader_epoch)
-        self._after_append(appended, durable=durable)
-        return appended.first_offset
+            first_offset, end_offset, rolled = appender.append_built(built, self.leader_epoch)
+        self._after_append(end_offset, rolled, durable)
+        return first_offset
 
     def append_batches(
         self,
@@ -510,8 +519,10 @@ class WritableLog(Log):
         self._check_entry()
         if not isinstance(origin, AppendOrigin):
             raise TypeError(f"origin must be an AppendOrigin, not {given_text(origin)}")
-        checked_flag("durable", durable)
-        checked_flag("supports_epoch_bump", supports_epoch_bump)
+        if durable is not False:
+            checked_flag("durable", durable)
+        if supports_epoch_bump is not False:
+            checked_flag("supports_epoch_bump", supports_epoch_bump)
         version = checked_int("transaction_version", transaction_version)
         with self._lock:
             self._check_usable()
@@ -522,7 +533,7 @@ class WritableLog(Log):
                 transaction_version=version,
                 supports_epoch_bump=supports_epoch_bump,
             )
-        self._after_append(appended, durable=durable)
+        self._after_append(appended.end_offset, appended.rolled, durable)
         return AppendResult(appended.first_offset, appended.last_offset, appended.append_time_ms, appended.is_duplicate)
 
     def end_transaction(
@@ -555,19 +566,23 @@ class WritableLog(Log):
             batch, origin=AppendOrigin.COORDINATOR, durable=durable, transaction_version=transaction_version
         )
 
-    def _after_append(self, appended: Appended, *, durable: bool) -> None:
+    def _after_append(self, end_offset: int, rolled: bool, durable: bool) -> None:
         """Finish an append without the lock: tell the owner, and flush what the settings require."""
         self._wakeup.wake()
-        if appended.rolled:
+        if rolled:
             self._after_roll()
         config = self._config
-        is_due = appended.end_offset - self._durability.recovery_point >= config.flush_messages or (
-            config.flush_ms != MAX_INT64 and self._clock() - self._last_flush_ms >= config.flush_ms
-        )
-        if is_due:
+        if (config.flush_messages != MAX_INT64 or config.flush_ms != MAX_INT64) and self._is_flush_due(end_offset):
             self.flush()
         elif durable:
-            self._make_durable(appended.end_offset)
+            self._make_durable(end_offset)
+
+    def _is_flush_due(self, end_offset: int) -> bool:
+        config = self._config
+        return (
+            end_offset - self._durability.recovery_point >= config.flush_messages
+            or self._clock() - self._last_flush_ms >= config.flush_ms
+        )
 
     # -- rolling
 
@@ -674,6 +689,7 @@ class WritableLog(Log):
         with self._lock:
             self._check_usable()
             self._head.delete_records(before_offset)
+        self._wakeup.wake()
         if self._owner is not None:
             self._owner.start_moved(self)
         return self.log_start_offset
@@ -691,6 +707,7 @@ class WritableLog(Log):
             found = self._head.retire(self._config, self._clock())
         if not found:
             return []
+        self._wakeup.wake()
         if self._owner is not None:
             # Only some of the renames may reach the disk: the rest of the deleted head must not reappear.
             self._owner.start_moved(self)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from odradek.errors import (
@@ -28,6 +28,7 @@ from odradek.errors import (
 )
 from odradek.messages.metadata.metadata_records import (
     ConfigRecord,
+    FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -36,15 +37,22 @@ from odradek.messages.metadata.metadata_records import (
     encode_metadata_record,
 )
 from odradek.messages.uuids import random_uuid
-from odradek.storage.config_def import ConfigValue, as_texts
-from odradek.storage.files import FILES, FileSystem
+from odradek.storage.config_def import MAX_INT64, ConfigValue, as_texts
+from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, EncodedBatches, write_snapshot
+from odradek.storage.formats.metadata_snapshot import EncodedBlocks, format_blocks
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport
 from odradek.storage.metadata.bootstrap import BootstrapRecords
 from odradek.storage.metadata.folders import missing_bootstrap
-from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage, TopicImage
+from odradek.storage.metadata.metadata_image import (
+    BROKER_RESOURCE,
+    EVERY_BROKER,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+    MetadataImage,
+    TopicImage,
+)
 from odradek.storage.metadata.metadata_log import (
     MetadataTail,
     append_metadata,
@@ -54,11 +62,10 @@ from odradek.storage.metadata.metadata_log import (
     sync_segment,
 )
 from odradek.storage.metadata.new_topic import NewTopic
-from odradek.storage.names import CLUSTER_METADATA_TOPIC, invalid_topic_name_reason
+from odradek.storage.names import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA_TOPIC, invalid_topic_name_reason
 from odradek.storage.topic_config import TOPIC_CONFIGS, TopicConfig
 
 UNKNOWN_BROKER_EPOCH = -1
-MAX_INT64 = (1 << 63) - 1
 MAX_PARTITIONS_PER_BATCH = 10_000
 """How many partitions can be created at a time."""
 
@@ -76,8 +83,7 @@ def check_partition_count(count: int) -> None:
         raise PolicyViolationError(f"{count} partitions are more than {MAX_PARTITIONS_PER_BATCH}, the most at a time")
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(NamedTuple):
     """The state that was last read from the disk, or written to it.
 
     Attributes:
@@ -86,6 +92,7 @@ class _State:
         bootstrap: The records of `bootstrap.checkpoint`, if changes are made there.
         is_recorded: Whether topics are recorded at all.
         stamps: The sizes and times of the files before they were read.
+        offset: A number that grows with each record: the next offset of the metadata log, if there is one.
     """
 
     image: MetadataImage
@@ -93,6 +100,7 @@ class _State:
     bootstrap: BootstrapRecords | None
     is_recorded: bool
     stamps: Mapping[str, tuple[int, ...]]
+    offset: int
 
 
 class ClusterMetadata:
@@ -132,7 +140,7 @@ class ClusterMetadata:
         self.report = RecoveryReport() if report is None else report
         self.meta = MetaProperties.read(directory / META_PROPERTIES)
         self._files = files
-        self._encoded = EncodedBatches()
+        self._encoded = EncodedBlocks()
         self._changing = create_lock(Rank.METADATA)
         self._interrupted: MetadataTail | None = None
         self._state = self._load(may_be_torn=not is_clean)
@@ -165,7 +173,8 @@ class ClusterMetadata:
             _logger.warning("%s", self.report.actions[-1])
             stamps = metadata_stamps(self.directory)
         bootstrap = None if loaded.bootstrap is None else BootstrapRecords(loaded.bootstrap)
-        return _State(loaded.image, tail, bootstrap, loaded.is_recorded, stamps)
+        offset = len(loaded.bootstrap or ()) if tail is None else tail.next_offset
+        return _State(loaded.image, tail, bootstrap, loaded.is_recorded, stamps, offset)
 
     def _current(self) -> _State:
         if self._is_in_doubt:
@@ -213,6 +222,17 @@ class ClusterMetadata:
         return self._current().image
 
     @property
+    def offset(self) -> int:
+        """A number that grows with each record: the next offset of the metadata log, if there is one."""
+        return self._current().offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the metadata log; 0 before there is one."""
+        tail = self._current().tail
+        return 0 if tail is None else tail.epoch
+
+    @property
     def is_recorded(self) -> bool:
         """Whether topics are recorded at all; else `image` was made up from the names of folders."""
         return self._current().is_recorded
@@ -251,7 +271,7 @@ class ClusterMetadata:
         records: list[MetadataRecord] = []
         places = None if directory_ids is None else iter(directory_ids)
         for topic in topics:
-            own = None if places is None else list(islice(places, topic.partitions))
+            own = None if places is None else list(islice(places, max(topic.partitions, 0)))
             made = self._records_of(topic, image, own)
             image.apply_all(made)
             records += made
@@ -314,8 +334,18 @@ class ClusterMetadata:
         """
         TopicConfig.load({}, {key: value for key, value in changes.items() if value is not None})
         self.refresh()
-        broker = "" if node_id is None else str(node_id)
+        broker = EVERY_BROKER if node_id is None else str(node_id)
         self._write([ConfigRecord(BROKER_RESOURCE, broker, key, value) for key, value in changes.items()])
+
+    def alter_group_config(self, group: str, changes: Mapping[str, str | None]) -> None:
+        """Change settings of a group, which are not checked; a value of None removes one."""
+        self.refresh()
+        self._write([ConfigRecord(GROUP_RESOURCE, group, key, value) for key, value in changes.items()])
+
+    def set_feature_levels(self, levels: Mapping[str, int]) -> None:
+        """Set the levels of features, which are not checked; 0 switches one off."""
+        self.refresh()
+        self._write([FeatureLevelRecord(name, level) for name, level in levels.items()])
 
     def delete_topic(self, name: str) -> TopicImage:
         """Delete a topic, its partitions and settings.
@@ -423,9 +453,9 @@ class ClusterMetadata:
         if state.bootstrap is not None:
             path = self.directory / BOOTSTRAP_CHECKPOINT
             bootstrap = state.bootstrap.changed(values)
-            after = replace(state, image=image, bootstrap=bootstrap)
+            after = state._replace(image=image, bootstrap=bootstrap)
             self._is_in_doubt = True
-            write_snapshot(path, bootstrap.values, encoded=self._encoded, files=self._files)
+            write_atomically(path, format_blocks(bootstrap.blocks, self._encoded), self._files)
         elif state.tail is None or not state.is_recorded:
             raise LogError(f"{self.directory} has no metadata to change: neither a metadata log nor a bootstrap file")
         elif state.image.open_transaction:
@@ -434,9 +464,9 @@ class ClusterMetadata:
             path = state.tail.path
             self._interrupted = state.tail
             self._is_in_doubt = True
-            after = replace(state, image=image, tail=append_metadata(state.tail, values, files=self._files))
+            after = state._replace(image=image, tail=append_metadata(state.tail, values, files=self._files))
         stamps = metadata_stamps(self.directory)
-        self._state = replace(after, stamps=stamps)
+        self._state = after._replace(stamps=stamps, offset=state.offset + len(values))
         others = {name for name in {*stamps, *state.stamps} if stamps.get(name) != state.stamps.get(name)}
         # What another program has written at the same time is read before the metadata are used again.
         self._is_in_doubt = not others <= {path.name}

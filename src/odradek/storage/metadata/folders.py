@@ -14,10 +14,14 @@ from pathlib import Path
 from odradek.errors import FormatError
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from odradek.storage.formats.meta_properties import MetaProperties
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.metadata.metadata_image import MetadataImage, PartitionImage, TopicImage
-from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition, parse_partition_directory
+from odradek.storage.names import (
+    BOOTSTRAP_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    TopicPartition,
+    parse_partition_directory,
+)
 from odradek.storage.regular_files import subfolders
 
 

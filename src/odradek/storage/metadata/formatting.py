@@ -19,10 +19,10 @@ from odradek.messages.uuids import format_uuid, random_uuid
 from odradek.records.timestamps import now_ms
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, write_snapshot
+from odradek.storage.formats.metadata_snapshot import write_snapshot
 from odradek.storage.metadata.metadata_image import METADATA_VERSION
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
-from odradek.storage.names import raft_snapshot_file_name
+from odradek.storage.names import BOOTSTRAP_CHECKPOINT, raft_snapshot_file_name
 
 DEFAULT_NODE_ID = 1
 KAFKA_4_3_FEATURES: Mapping[str, int] = {

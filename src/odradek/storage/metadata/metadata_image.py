@@ -39,6 +39,7 @@ from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition, invali
 METADATA_VERSION = "metadata.version"
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 EVERY_BROKER = ""
 
 _DIRECTORIES_SINCE = 17
@@ -46,14 +47,13 @@ _ELIGIBLE_LEADER_REPLICAS_SINCE = 23
 
 
 class ConfigResource(NamedTuple):
-    """What a setting applies to: a topic (2) or a broker (4); the broker named "" is every broker."""
+    """What a setting applies to: a topic (2), a broker (4) or a group (32); the broker named "" is every broker."""
 
     type: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionImage:
+class PartitionImage(NamedTuple):
     """A partition: its replicas and its leader. `directories` goes with `replicas`."""
 
     replicas: tuple[int, ...] = ()
@@ -92,11 +92,15 @@ class TopicImage:
     name: str
     topic_id: UUID | None
     partitions: dict[int, PartitionImage] = field(default_factory=dict)
+    _sorted: tuple[TopicPartition, ...] = field(default=(), init=False, repr=False, compare=False)
 
     @property
-    def topic_partitions(self) -> list[TopicPartition]:
+    def topic_partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions by name, sorted."""
-        return [TopicPartition(self.name, number) for number in sorted(self.partitions)]
+        # Partitions are added, never removed.
+        if len(self._sorted) != len(self.partitions):
+            self._sorted = tuple(TopicPartition(self.name, number) for number in sorted(self.partitions))
+        return self._sorted
 
     def copy(self) -> TopicImage:
         """Return a topic that changes apart from this one."""

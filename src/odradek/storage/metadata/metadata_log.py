@@ -17,9 +17,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from odradek.errors import CheckpointError, FormatError, LogError, PolicyViolationError
 from odradek.messages.metadata.control_records import KRaftVoters, LeaderChange, control_records
@@ -30,11 +31,12 @@ from odradek.records.timestamps import now_ms
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
 from odradek.storage.formats.metadata_batches import MAX_BATCH_BYTES, BatchFile
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, Snapshot, read_snapshot
+from odradek.storage.formats.metadata_snapshot import Snapshot, read_snapshot
 from odradek.storage.formats.quorum_state import QUORUM_STATE
 from odradek.storage.metadata.folders import image_of_folders, unknown_partitions
 from odradek.storage.metadata.metadata_image import METADATA_VERSION, MetadataImage
 from odradek.storage.names import (
+    BOOTSTRAP_CHECKPOINT,
     CHECKPOINT_SUFFIX,
     CLUSTER_METADATA_TOPIC,
     LOG_SUFFIX,
@@ -51,8 +53,7 @@ from odradek.storage.system_errors import suppress_system_errors, unreadable
 METADATA_DIRECTORY = partition_directory_name(TopicPartition(CLUSTER_METADATA_TOPIC, 0))
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataTail:
+class MetadataTail(NamedTuple):
     """Where the metadata log ends.
 
     Attributes:
@@ -194,7 +195,7 @@ def _load_log(folder: Path) -> LoadedMetadata:
         raise FormatError(reason, path=tail.path, position=tail.position)
     if tail is not None:
         begun = [entry.epoch for entry in load.epochs if entry.start_offset <= tail.next_offset]
-        tail = replace(tail, epoch=max([tail.epoch, snapshot.epoch, *begun]))
+        tail = tail._replace(epoch=max([tail.epoch, snapshot.epoch, *begun]))
     # Kafka records the epoch before it writes the first record of it.
     return LoadedMetadata(load.image, tail, was_led=bool(load.epochs) or QUORUM_STATE in names)
 
@@ -304,7 +305,7 @@ def cut_tail(tail: MetadataTail, files: FileSystem = FILES) -> MetadataTail:
         file.sync()
     finally:
         file.close()
-    return replace(tail, damage=None)
+    return tail._replace(damage=None)
 
 
 def sync_segment(path: Path, files: FileSystem = FILES) -> None:
@@ -365,6 +366,6 @@ def append_metadata(
                 file.truncate(tail.position)
                 file.sync()
             raise
-        return replace(tail, position=tail.position + len(batch), next_offset=tail.next_offset + len(records))
+        return tail._replace(position=tail.position + len(batch), next_offset=tail.next_offset + len(records))
     finally:
         file.close()

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from odradek.errors import FormatError
 from odradek.messages.uuids import METADATA_TOPIC_ID
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT, read_snapshot
+from odradek.storage.formats.metadata_snapshot import read_snapshot
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.formats.quorum_state import QUORUM_STATE, read_quorum_state
 from odradek.storage.metadata.folders import is_known, partition_folders
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, LoadedMetadata, load_bootstrap, load_metadata
-from odradek.storage.names import CHECKPOINT_SUFFIX, TopicPartition
+from odradek.storage.names import BOOTSTRAP_CHECKPOINT, CHECKPOINT_SUFFIX, TopicPartition
 from odradek.storage.system_errors import raise_unless_of_system
 
 _LOOKS = 3

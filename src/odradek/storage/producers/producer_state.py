@@ -27,7 +27,7 @@ from odradek.errors import (
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.batch import read_records
 from odradek.records.control import ControlRecordType, EndTransactionMarker, parse_end_transaction_marker
-from odradek.records.header import NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
+from odradek.records.header import MAX_SEQUENCE, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
 from odradek.storage.formats.producer_snapshot import NONE, ProducerSnapshotEntry
 
 BATCHES_RETAINED = 5
@@ -35,7 +35,6 @@ BATCHES_RETAINED = 5
 
 NO_PRODUCER_EPOCH = -1
 MAX_PRODUCER_EPOCH = 0x7FFF
-MAX_SEQUENCE = 0x7FFFFFFF
 
 _logger = logging.getLogger(__name__)
 
@@ -124,6 +123,19 @@ class ProducerState:
         self._enter(producer_epoch)
         self.batches.append(batch)
         self.last_timestamp = batch.timestamp
+
+    def followed_by(self, batch: BatchMetadata) -> ProducerState:
+        """Return the state after another batch of the same epoch; this one stays as it is."""
+        batches = self.batches.copy()
+        batches.append(batch)
+        return ProducerState(
+            self.producer_id,
+            self.producer_epoch,
+            self.coordinator_epoch,
+            batch.timestamp,
+            self.current_transaction_first_offset,
+            batches,
+        )
 
     def copy(self) -> ProducerState:
         """Return an independent copy."""

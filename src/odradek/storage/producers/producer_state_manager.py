@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,6 +152,30 @@ class ProducerStateManager:
 
     # -- appending
 
+    def next_batch(self, header: BatchHeader) -> ProducerChange | None:
+        """Return what a client's batch changes that simply follows its producer's last one.
+
+        Args:
+            header: The batch, whose offsets are assigned; the only one of its append, and no control batch.
+
+        Returns:
+            None if anything else changes: the epoch, a transaction that begins; or if it does not follow. Then `check`
+            and `prepare` find out what it does.
+        """
+        state = self._producers.get(header.producer_id)
+        if (
+            state is None
+            or not state.batches
+            or header.producer_epoch != state.producer_epoch
+            or header.base_sequence != state.batches[-1].last_sequence + 1
+            or header.is_transactional != (state.current_transaction_first_offset is not None)
+        ):
+            return None
+        last_offset = header.last_offset
+        batch = BatchMetadata(header.last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
+        states = {header.producer_id: state.followed_by(batch)}
+        return ProducerChange(states, self._open, self._open, self._open, (), last_offset + 1)
+
     def check(
         self,
         batches: Iterable[CheckedBatch],
@@ -283,9 +308,9 @@ class ProducerStateManager:
             return None
         path = self.snapshot_path(self.map_end_offset)
         write_snapshot(path, (state.to_snapshot() for state in self._in_kafkas_order()), self._files)
-        if self.map_end_offset not in self._snapshots:
-            self._snapshots.append(self.map_end_offset)
-            self._snapshots.sort()
+        place = bisect_left(self._snapshots, self.map_end_offset)
+        if self._snapshots[place : place + 1] != [self.map_end_offset]:
+            self._snapshots.insert(place, self.map_end_offset)
         self._last_snapshot_offset = self.map_end_offset
         return path
 

@@ -17,10 +17,13 @@ Source in Kafka: `LogSegment`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.records.header import NO_TIMESTAMP, BatchHeader
+from odradek.records.header import NO_TIMESTAMP
+from odradek.records.kernels.batches import BatchTable
+from odradek.records.kernels.lookup import surrounding_positions
+from odradek.records.kernels.segment_end import Room, Written
 from odradek.records.scan import scan_batches
 from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
@@ -60,34 +63,6 @@ class SegmentLimits:
     preallocate: bool = False
 
 
-@dataclass(slots=True)
-class Written:
-    """What the files of an active segment hold, up to its last completed append; another takes its place.
-
-    Attributes:
-        end: Where its batches end.
-        largest: The greatest timestamp, and the last offset of the first batch that has it.
-        first_timestamp: The greatest timestamp of the first batch; None if it was not looked at.
-        bytes_since_index_entry: How many bytes of batches there are from the last indexed one on.
-        offset_entries: How many entries of the offset index are in use.
-        time_entries: How many of the time index.
-        transactions: The entries of the transaction index.
-    """
-
-    end: SegmentEnd
-    largest: TimestampOffset
-    first_timestamp: int | None = None
-    bytes_since_index_entry: int = 0
-    offset_entries: int = 0
-    time_entries: int = 0
-    transactions: tuple[AbortedTransaction, ...] = ()
-
-    @property
-    def position(self) -> int:
-        """Where the next batch goes."""
-        return self.end.position
-
-
 class _SegmentFiles:
     """The open files of an active segment.
 
@@ -112,8 +87,22 @@ class _SegmentFiles:
         self.offset_index.go_back(written.offset_entries)
         self.time_index.go_back(written.time_entries)
         self.transaction_index.go_back(len(written.transactions))
-        self.builder.go_back(written.end.position, written.largest, written.bytes_since_index_entry)
+        largest = TimestampOffset(written.max_timestamp, written.offset_of_max_timestamp)
+        self.builder.go_back(written.position, largest, written.bytes_since_index_entry)
         self.indexed = written
+
+    def written(self, next_offset: int, transactions: tuple[AbortedTransaction, ...]) -> Written:
+        """Return what the indexes and their builder stand at."""
+        builder = self.builder
+        return Written(
+            builder.position,
+            next_offset,
+            *builder.largest,
+            builder.bytes_since_entry,
+            self.offset_index.count,
+            self.time_index.count,
+            transactions,
+        )
 
     def abandon(self) -> None:
         self.log.close()
@@ -151,6 +140,10 @@ class ActiveSegment(Segment):
         self._limits = limits
         self._files = files
         self._jitter_ms = jitter_ms
+        # The greatest timestamp of the first batch; None if it was not looked at.
+        self._first_timestamp: int | None = None
+        # What it takes before it is rolled, under which settings; None if `must_roll` has to find out.
+        self._room: tuple[SegmentLimits, Room] | None = None
         self._opened_files: _SegmentFiles | None = None
 
     @classmethod
@@ -180,7 +173,7 @@ class ActiveSegment(Segment):
         # Preallocated with the first append: an empty segment must be found as it was left.
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             files.open(directory / segment_file_name(base_offset, suffix)).close()
-        written = Written(SegmentEnd(0, base_offset, None), TimestampOffset(NO_TIMESTAMP, base_offset))
+        written = Written(0, base_offset, NO_TIMESTAMP, base_offset)
         return cls(
             directory, base_offset, opened, limits, written, created_ms=created_ms, jitter_ms=jitter_ms, files=files
         )
@@ -205,8 +198,9 @@ class ActiveSegment(Segment):
         """Go on with a segment whose end is in order; for the arguments see `create`."""
         end = segment.end()
         written = Written(
-            SegmentEnd(end.position, end.next_offset, None),
-            segment.largest(),
+            end.position,
+            end.next_offset,
+            *segment.largest(),
             offset_entries=segment.offset_index.count,
             time_entries=segment.time_index.count,
             transactions=tuple(segment.transaction_index().transactions),
@@ -235,51 +229,52 @@ class ActiveSegment(Segment):
             self._offset_index = self._time_index = None
         return opened
 
-    def must_roll(
-        self, size: int, max_timestamp: int, last_offset: int, limits: SegmentLimits, clock: Callable[[], int]
-    ) -> bool:
+    def must_roll(self, batches: BatchTable, limits: SegmentLimits, clock: Callable[[], int]) -> bool:
         """Whether batches are to go into a new segment.
 
         Args:
-            size: How many bytes they have.
-            max_timestamp: Their greatest timestamp.
-            last_offset: Their last offset.
+            batches: Their headers.
             limits: The settings as they are now.
             clock: The time, in ms; it counts where the segment holds no timestamp.
         """
-        written = self.written
-        position = written.end.position
-        if position > limits.segment_bytes - size:
+        room = self._room
+        if room is not None and room[0] is limits and self.written.fits(batches, room[1]):
+            return False
+        return self._must_roll(batches, limits, clock)
+
+    def _must_roll(self, batches: BatchTable, limits: SegmentLimits, clock: Callable[[], int]) -> bool:
+        position = self.written.position
+        if position > limits.segment_bytes - batches.size_bytes:
             return True
+        room = None
         if position:
-            first_timestamp = written.first_timestamp
-            if first_timestamp is None:
-                first_timestamp = self._find_first_timestamp()
-            waited_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else clock() - self.created_ms
-            if waited_ms > limits.segment_ms - self._jitter_ms:
+            if self._first_timestamp is None:
+                first = self.batch_at(0)
+                self._first_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
+            allowed_ms = limits.segment_ms - self._jitter_ms
+            first_timestamp = self._first_timestamp
+            if first_timestamp >= 0:
+                if batches.max_timestamp - first_timestamp > allowed_ms:
+                    return True
+                room = Room(limits.segment_bytes, first_timestamp, allowed_ms, self.base_offset)
+            elif clock() - self.created_ms > allowed_ms:
                 return True
         opened = self._opened_files or self._writable()
-        return (
+        if (
             opened.offset_index.is_full
             or opened.time_index.is_full
-            or not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-        )
+            or not 0 <= batches.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+        ):
+            return True
+        self._room = None if room is None else (limits, room)
+        return False
 
-    def _find_first_timestamp(self) -> int:
-        first = self.batch_at(0)
-        if first is None:
-            return NO_TIMESTAMP
-        self.written = replace(self.written, first_timestamp=first.max_timestamp)
-        return first.max_timestamp
-
-    def write(
-        self, data: Buffer, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction] = ()
-    ) -> Written:
+    def write(self, data: Buffer, batches: BatchTable, aborted: Sequence[AbortedTransaction] = ()) -> Written:
         """Write batches with a single write, and index them. No reader sees them before `publish`.
 
         Args:
             data: The batches, from the first byte of the first to the last byte of the last.
-            headers: Their headers.
+            batches: Their headers.
             aborted: The transactions that end with ABORT markers among them.
 
         Returns:
@@ -289,59 +284,55 @@ class ActiveSegment(Segment):
             LogOfflineError: The disk failed. What of the batches is in the file is unknown.
         """
         opened = self._opened_files or self._writable()
-        position = self.written.end.position
-        if position == 0 and self._limits.preallocate:
-            opened.log.truncate(self._limits.segment_bytes)
-        opened.log.write_at(position, data)
-        return self._index(opened, headers, aborted)
-
-    def _index(
-        self, opened: _SegmentFiles, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]
-    ) -> Written:
         before = self.written
+        position = before.position
+        if position == 0:
+            self._first_timestamp = batches.header(0).max_timestamp
+            if self._limits.preallocate:
+                opened.log.truncate(self._limits.segment_bytes)
+        opened.log.write_at(position, data)
+        written = None if aborted else before.after(batches, opened.builder.interval_bytes)
+        return self._index(opened, batches, aborted) if written is None else written
+
+    def _index(self, opened: _SegmentFiles, batches: BatchTable, aborted: Sequence[AbortedTransaction]) -> Written:
+        before = self.written
+        # An index may be full after this, also if an exception ends it.
+        room, self._room = self._room, None
         if opened.indexed is not before:
             opened.go_back(before)
         opened.indexed = None
-        builder = opened.builder
-        builder.add(headers)
+        opened.builder.add(batches.headers())
         for transaction in aborted:
             opened.transaction_index.append(transaction)
-        first_timestamp = before.first_timestamp
-        if first_timestamp is None and before.end.position == 0:
-            first_timestamp = headers[0].max_timestamp
-        written = Written(
-            SegmentEnd(builder.position, headers[-1].next_offset, None),
-            builder.largest,
-            first_timestamp,
-            builder.bytes_since_entry,
-            opened.offset_index.count,
-            opened.time_index.count,
-            (*before.transactions, *aborted) if aborted else before.transactions,
+        written = opened.written(
+            batches.last_offset + 1, (*before.transactions, *aborted) if aborted else before.transactions
         )
         opened.indexed = written
+        if not (opened.offset_index.is_full or opened.time_index.is_full):
+            self._room = room
         return written
 
     def publish(self, written: Written) -> None:
         """Let readers see what was written."""
         self.written = written
 
-    def settle(self, headers: Sequence[BatchHeader], aborted: Sequence[AbortedTransaction]) -> Written | None:
+    def settle(self, batches: BatchTable, aborted: Sequence[AbortedTransaction]) -> Written | None:
         """Find out how far an interrupted `write` came; if the file does not hold all of its batches, undo it.
 
         Args:
-            headers: The headers of its batches.
+            batches: The headers of its batches.
             aborted: As given to it.
 
         Returns:
             What to publish if the file holds all of the batches; otherwise None, and the file ends as before.
         """
         opened, position = self._writable(), self.written.position
-        end = position + sum(header.size_bytes for header in headers)
+        end = position + batches.size_bytes
         window = self.contents.window(position, end - position)
         stop = min(end, window.end)
         found = scan_batches(window.data, position, max(position, stop), origin=window.origin)
-        if stop == end and [header[1:] for header in found] == [header[1:] for header in headers]:
-            return self._index(opened, headers, aborted)
+        if stop == end and [header[1:] for header in found] == [header[1:] for header in batches.headers()]:
+            return self._index(opened, batches, aborted)
         if self._limits.preallocate:
             opened.log.write_at(position, bytes(max(0, min(end, opened.log.size) - position)))
         else:
@@ -372,10 +363,11 @@ class ActiveSegment(Segment):
             The same segment, as one that is only read.
         """
         opened, written = self._writable(), self.written
+        self._room = None
         opened.go_back(written)
         opened.indexed = None
         opened.builder.finish()
-        written = replace(written, time_entries=opened.time_index.count)
+        written = opened.written(written.next_offset, written.transactions)
         if opened.log.size != written.position:
             opened.log.truncate(written.position)
         self.written = written
@@ -385,7 +377,7 @@ class ActiveSegment(Segment):
         opened.transaction_index.close()
         opened.log.close()
         sealed = Segment(self.directory, self.base_offset, self._opened).identify()
-        sealed.assume_end(written.end, written.largest)
+        sealed.assume_end(self.end(), self.largest())
         return sealed
 
     # -- reading
@@ -393,10 +385,10 @@ class ActiveSegment(Segment):
     @property
     def size_bytes(self) -> int:
         """How many bytes of batches there are."""
-        return self.written.end.position
+        return self.written.position
 
     def _size_of(self, contents: Contents) -> int:
-        return self.written.end.position
+        return self.written.position
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -409,6 +401,13 @@ class ActiveSegment(Segment):
         index = super().offset_index
         index.count = min(index.count, count)
         return index
+
+    def _surroundings(self, offset: int) -> tuple[int, int, int]:
+        opened = self._opened_files
+        if opened is None:
+            return super()._surroundings(offset)
+        count = self.written.offset_entries
+        return surrounding_positions(opened.offset_index.entries, count, offset - self.base_offset)
 
     @property
     def time_index(self) -> TimeIndex:
@@ -427,12 +426,14 @@ class ActiveSegment(Segment):
 
     def end(self) -> SegmentEnd:
         """Return the published end."""
-        return self.written.end
+        written = self.written
+        return SegmentEnd(written.position, written.next_offset, None)
 
     def largest(self) -> TimestampOffset:
         """Return the published greatest timestamp."""
-        return self.written.largest
+        written = self.written
+        return TimestampOffset(written.max_timestamp, written.offset_of_max_timestamp)
 
-    def refresh(self) -> bool:
+    def refresh(self, *, is_same_file: bool = False) -> bool:
         """Do nothing: who writes the file knows it."""
         return False

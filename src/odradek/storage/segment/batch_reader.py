@@ -19,6 +19,7 @@ from typing import NamedTuple
 from odradek.errors import FormatError, TruncatedBatchError
 from odradek.records import BatchHeader, scan_batches
 from odradek.records.header import LOG_OVERHEAD
+from odradek.records.kernels.batches import BatchTable, walk_batches
 from odradek.records.resync import find_batch
 from odradek.storage.readable_bytes import ReadableBytes
 from odradek.storage.regular_files import open_file
@@ -139,6 +140,12 @@ class BatchReader:
         self._next_offset = 0
 
     def __iter__(self) -> Iterator[BatchHeader]:
+        for table, _ in self.tables():
+            for index in range(len(table)):
+                yield table.header(index)
+
+    def tables(self) -> Iterator[tuple[BatchTable, bool]]:
+        """Yield the headers of consecutive batches, and whether their checksums hold."""
         data, position, size = self._data, self._position, len(self._data)
         end = position
         while position < size:
@@ -148,14 +155,12 @@ class BatchReader:
                 end = position = self._step_over(position, position, UNREADABLE)
                 continue
             scan = scan_batches(data, position, end, path=self._path)
-            for header in scan:
-                # One that does not go on where the one before it ends may have a wrong base offset, which no checksum
-                # covers: after damage, batches would be looked for beyond it in vain.
-                if header.base_offset == self._last_end:
-                    self._next_offset = header.next_offset
-                self._last_end = header.next_offset
-                yield header
-                self._release(header.end_position)
+            for table in scan.tables():
+                # A batch that does not go on where the one before it ends may have a wrong base offset, which no
+                # checksum covers: after damage, batches would be looked for beyond it in vain.
+                self._last_end, self._next_offset = table.trusted_end(self._last_end, self._next_offset)
+                yield table, True
+                self._release(table.stop_position)
             position = scan.position
             if scan.damage is None:
                 continue
@@ -168,11 +173,11 @@ class BatchReader:
                 continue
             kept = None
             if self._keep_bad_checksums:
-                kept = next(iter(scan_batches(data, position, end, check_crc=False)), None)
-            if kept is not None:
+                kept = walk_batches(data, position, end, 1, check_crc=False)
+            if kept:
                 self._report(Damage(self._path, position, kept.size_bytes, scan.damage.reason))
-                yield kept
-                position = kept.end_position
+                yield kept, False
+                position = kept.stop_position
             else:
                 is_truncation = isinstance(scan.damage, TruncatedBatchError)
                 position = self._step_over(position, position + 1, scan.damage.reason, is_truncation=is_truncation)

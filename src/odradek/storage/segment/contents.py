@@ -12,8 +12,10 @@ Source in Kafka: `FileRecords`.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import threading
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -30,6 +32,9 @@ WINDOW_BYTES = 1 << 20
 """How much of an unstable file is read at a time, unless a batch is larger."""
 
 _PROBE_BYTES = 1 << 16
+
+# Two threads that open a mapped file again at a time would leave one descriptor open.
+_opening = threading.Lock()
 
 
 class Window(NamedTuple):
@@ -58,6 +63,7 @@ class Contents:
 
     Attributes:
         identity: The device and inode.
+        mapped: The whole file, where it is stable.
 
     Raises:
         FileNotFoundError: The file is gone: its writer deleted or replaced it.
@@ -71,10 +77,11 @@ class Contents:
         self._descriptor = open_descriptor(path)
         status = os.fstat(self._descriptor)
         self.identity = status.st_dev, status.st_ino
-        self._mapped: Mapped | None = None
+        self.mapped: Mapped | None = None
         if is_stable:
             size = status.st_size
-            self._mapped = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ) if size else b""
+            self.mapped = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ) if size else b""
+            self._whole = Window(self.mapped, 0)
             self._close()
 
     def _close(self) -> None:
@@ -85,15 +92,31 @@ class Contents:
     def __del__(self) -> None:
         self._close()
 
-    @property
-    def mapped(self) -> Mapped | None:
-        """The whole file, where it is stable."""
-        return self._mapped
+    def fileno(self) -> int:
+        """Return the descriptor of the file; a mapped file is opened again, and stays open.
+
+        Raises:
+            FileNotFoundError: It is gone, or another file has its name.
+        """
+        if self._descriptor < 0:
+            with _opening:
+                if self._descriptor < 0:
+                    descriptor = open_descriptor(self._path)
+                    status = os.fstat(descriptor)
+                    if (status.st_dev, status.st_ino) != self.identity:
+                        os.close(descriptor)
+                        raise FileNotFoundError(errno.ENOENT, "another file has its name", str(self._path))
+                    self._descriptor = descriptor
+        return self._descriptor
 
     @property
     def size(self) -> int:
         """The size of the file: as it is now, or as it was mapped."""
-        return os.fstat(self._descriptor).st_size if self._mapped is None else len(self._mapped)
+        return os.fstat(self._descriptor).st_size if self.mapped is None else len(self.mapped)
+
+    def status(self) -> os.stat_result | None:
+        """Return what the system tells of the file; None if it is mapped, and so no longer open."""
+        return os.fstat(self._descriptor) if self.mapped is None else None
 
     def window(self, position: int, size_bytes: int) -> Window:
         """Return the bytes from a position on, as many as are asked for if the file has them.
@@ -101,8 +124,10 @@ class Contents:
         Raises:
             LogError: The disk cannot read them.
         """
-        if self._mapped is not None:
-            return Window(self._mapped, 0)
+        return Window(self.read(position, size_bytes), position) if self.mapped is None else self._whole
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Read the bytes from a position on, of a file that is not mapped; for the rest see `window`."""
         try:
             data = os.pread(self._descriptor, size_bytes, position)
             # A signal, or a limit of the kernel, may have made it shorter.
@@ -114,7 +139,7 @@ class Contents:
         except OSError as error:
             raise_unless_of_system(error)
             raise LogError(f"{self._path} cannot be read at position {position}: {error.strerror}") from error
-        return Window(data, position)
+        return data
 
     def batch_at(self, position: int, end: int) -> BatchHeader | None:
         """Return the header of the batch that starts at a position; `None` if no valid batch does.

@@ -1,4 +1,4 @@
-"""Decides which batches of a segment get entries in its indexes; the only place with this rule.
+"""Decides which batches of a segment get entries in its indexes.
 
     .log         | batch | batch | batch | batch | batch |            position: where a batch begins
                  |<- more than index.interval.bytes ->|
@@ -6,8 +6,9 @@
     .timeindex                                   the greatest timestamp so far  if it is above that of the last entry
                                                                                 and once more at the segment's end
 
-Appends, recovery (after a split as well) and salvage add their entries by it. Compaction has a compiled copy,
-`odradek.records.kernels.segment_output`; `tests/property/test_index_builder.py` holds the two together.
+Appends, recovery (after a split as well) and salvage add their entries by it. Compiled code has copies: compaction,
+`odradek.records.kernels.segment_output`, and appends of which no batch gets an entry,
+`odradek.records.kernels.segment_end`. `tests/property/test_index_builder.py` holds them together.
 
 Source in Kafka: `LogSegment.append`, `LogSegment.recover`, `LogSegment.onBecomeInactiveSegment`.
 """
@@ -30,6 +31,7 @@ class IndexBuilder:
         interval_bytes: `index.interval.bytes`.
 
     Attributes:
+        interval_bytes: As given.
         position: Where the next batch begins.
         largest: The greatest timestamp so far, and the last offset of the first batch that has it.
         bytes_since_entry: How many bytes of batches there are from the last one that got an entry on.
@@ -38,7 +40,7 @@ class IndexBuilder:
     def __init__(self, offset_index: WritableOffsetIndex, time_index: WritableTimeIndex, interval_bytes: int) -> None:
         self._offset_index = offset_index
         self._time_index = time_index
-        self._interval_bytes = interval_bytes
+        self.interval_bytes = interval_bytes
         self.go_back(0, TimestampOffset(NO_TIMESTAMP, offset_index.base_offset), 0)
 
     def go_back(self, position: int, largest: TimestampOffset, bytes_since_entry: int) -> None:
@@ -53,7 +55,7 @@ class IndexBuilder:
         Raises:
             LogError: An index would have to go back, which it cannot.
         """
-        interval_bytes = self._interval_bytes
+        interval_bytes = self.interval_bytes
         position, largest, since = self.position, self.largest, self.bytes_since_entry
         for header in headers:
             if header.max_timestamp > largest.timestamp:

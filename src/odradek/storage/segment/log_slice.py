@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from odradek.errors import TruncatedBatchError
 from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.segment.contents import Contents, Mapped, Window
 from odradek.storage.segment.segment_scan import SegmentScan
@@ -64,12 +65,20 @@ class LogSlice:
     def _window(self) -> Window:
         # No `cached_property`: in Python 3.11 all slices would share one lock, and threads read many at once.
         if self._read is None:
-            self._read = self._contents.window(self.position, self.size_bytes)
+            read = self._contents.window(self.position, self.size_bytes)
+            if read.end < self.end_position:
+                reason = "the file was cut here while it was read"
+                raise TruncatedBatchError(reason, path=self.path, position=read.end)
+            self._read = read
         return self._read
 
     @property
     def data(self) -> Mapped:
-        """The bytes: of the whole file if it is mapped, otherwise of the slice."""
+        """The bytes: of the whole file if it is mapped, otherwise of the slice.
+
+        Raises:
+            TruncatedBatchError: Its writer has cut the file.
+        """
         return self._window.data
 
     @property

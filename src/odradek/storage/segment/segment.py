@@ -18,7 +18,7 @@ import os
 import time
 from collections.abc import Iterator
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from odradek.storage.segment.contents import WINDOW_BYTES, Contents, Mapped, Window
+from odradek.storage.segment.contents import WINDOW_BYTES, Contents, Mapped
 from odradek.storage.segment.log_slice import LogSlice, cut_slice
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment_scan import SegmentScan
@@ -48,6 +48,9 @@ _FIND_BYTES = 1 << 16
 """How much of a file that is not mapped is read at a time for one batch, unless the batch is larger."""
 
 _FIND_LEAST_BYTES = 1 << 12
+
+_FIND_DIRECT_BYTES = 1 << 13
+"""How far apart two index entries are if a batch of the one is probably not followed by more before the other."""
 
 
 class Access(Enum):
@@ -82,11 +85,13 @@ class FoundBatch(NamedTuple):
 
     Attributes:
         header: Its header.
-        window: The part of the file that holds it.
+        data: The part of the file that holds it.
+        origin: The position that `data` starts at.
     """
 
     header: BatchHeader
-    window: Window
+    data: Mapped
+    origin: int
 
 
 class SegmentEnd(NamedTuple):
@@ -123,6 +128,7 @@ class Segment(Uncopied):
         base_offset: As given.
         suffix: As given.
         access: As given; it may be changed.
+        rewritten: How often it was found that what was read of it was cut, or another file took its name.
     """
 
     def __init__(
@@ -147,7 +153,8 @@ class Segment(Uncopied):
         self._largest: TimestampOffset | None = None
         self._last_batch: _LastBatch | None = None
         self._settled: tuple[FileVersion | None, SegmentEnd | None] = (None, None)
-        self._rewritten = 0
+        self.rewritten = 0
+        self._looks = 0
         self._arrivals = -1
 
     def __repr__(self) -> str:
@@ -178,7 +185,7 @@ class Segment(Uncopied):
         Raises:
             FileNotFoundError: The file is gone.
         """
-        return *self.contents.identity, self._rewritten
+        return *self.contents.identity, self.rewritten
 
     def identify(self) -> Segment:
         """Use only the `.log` file that has the name now, not one that replaces it when the log is compacted.
@@ -205,13 +212,18 @@ class Segment(Uncopied):
             FormatError: It is not a regular file.
         """
         contents = self._contents
-        if contents is None:
-            contents = self._opened.open(lambda: Contents(self.path, is_stable=self.access is not Access.UNSTABLE))
+        while contents is None:
+            access = self.access
+            contents = self._opened.open(partial(Contents, self.path, is_stable=access is not Access.UNSTABLE))
             if self._identity not in (None, contents.identity):
                 # Positions in one file mean nothing in the other, which may also hold the records of the next segment.
                 raise FileNotFoundError(errno.ENOENT, "another file has its name", str(self.path))
-            self._contents, self._identity = contents, contents.identity
-            self._arrivals = -1
+            if self.access is access:
+                self._contents, self._identity = contents, contents.identity
+                self._arrivals = -1
+            else:
+                # Another thread came between.
+                contents = self._contents
         if self._arrivals != self._opened.arrivals:
             self._opened.touch(self)
             self._arrivals = self._opened.arrivals
@@ -317,26 +329,56 @@ class Segment(Uncopied):
         Nothing but the bytes from an index entry to the batch is looked at. None says nothing: there may be a gap, or
         damage, or an index that is missing or wrong; `batch_for` is not misled.
         """
-        contents = self.contents
-        size = self._size_of(contents)
-        position, end = self.offset_index.surroundings(offset)
-        asked_bytes = max(min((end if end >= 0 else size) - position, _FIND_BYTES), _FIND_LEAST_BYTES)
+        found = self.find_record(offset, takes_transactions=False, decodes=False)
+        return None if isinstance(found, Record) else found
+
+    def find_record(
+        self, offset: int, takes_transactions: bool, decodes: bool = True, verifies: bool = True
+    ) -> Record | FoundBatch | None:
+        """Return the record that has an offset; or what `find` returns, where it takes more than the bytes of a batch.
+
+        Args:
+            offset: The offset.
+            takes_transactions: Whether a record of a transaction may be returned, however that ended.
+            decodes: Whether a record may be returned at all.
+            verifies: Whether the batch is verified; otherwise only its header is read.
+        """
+        contents, end = self.contents, self._end
+        size = self._size_of(contents) if end is None else end.position
+        position, following, stop = self._surroundings(offset)
+        before = -1
+        if 0 < position < following - _FIND_DIRECT_BYTES:
+            # A batch that is longer than the index interval has an entry: the one before it need not be read.
+            before, position = position, following
+        asked_bytes = max(min((stop if stop >= 0 else size) - position, _FIND_BYTES), _FIND_LEAST_BYTES)
+        if not verifies:
+            asked_bytes = _FIND_LEAST_BYTES
         while 0 <= position < size:
-            window = contents.window(position, min(asked_bytes, size - position))
-            found = find_batch(window.data, window.origin, position, size, offset)
-            if found is None:
-                return None
-            if not isinstance(found, int):
-                return FoundBatch(found, window) if self.base_offset <= found.base_offset <= offset else None
-            # More bytes are needed: the rest of a batch, or those after the window.
-            at = found - window.origin
-            needed_bytes = LOG_OVERHEAD + int.from_bytes(window.data[at + 8 : at + LOG_OVERHEAD], "big")
-            if found == position and needed_bytes <= asked_bytes:
-                # The file was cut.
-                return None
-            asked_bytes = max(needed_bytes, min(2 * asked_bytes, WINDOW_BYTES))
-            position = found
+            data, origin = contents.mapped, 0
+            if data is None:
+                data, origin = contents.read(position, min(asked_bytes, size - position)), position
+            found = find_batch(
+                data, origin, position, size, self.base_offset, offset, decodes, takes_transactions, verifies
+            )
+            if isinstance(found, int):
+                # More bytes are needed: the rest of a batch, or those after the window.
+                at = found - origin
+                needed_bytes = LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big")
+                if not verifies:
+                    needed_bytes = min(needed_bytes, V2_HEADER_BYTES)
+                if found == position and needed_bytes <= asked_bytes:
+                    # The file was cut.
+                    return None
+                asked_bytes = max(needed_bytes, min(2 * asked_bytes, WINDOW_BYTES))
+                position = found
+            elif found is None and before >= 0:
+                position, before, asked_bytes = before, -1, _FIND_BYTES
+            else:
+                return FoundBatch(found, data, origin) if isinstance(found, BatchHeader) else found
         return None
+
+    def _surroundings(self, offset: int) -> tuple[int, int, int]:
+        return self.offset_index.surroundings(offset)
 
     def _locate(self, offset: int) -> tuple[BatchHeader | None, int]:
         near = self.find(offset)
@@ -362,6 +404,14 @@ class Segment(Uncopied):
                         return header, header.position
                 position = scan.position
         return None, position
+
+    def locate(self, offset: int) -> tuple[BatchHeader | None, int]:
+        """Return what `batch_for` and `position_for` return, by one look-up that reads headers only.
+
+        The batch is not verified: what is sent to clients is verified by them.
+        """
+        near = self.find_record(offset, takes_transactions=False, decodes=False, verifies=False)
+        return (near.header, near.header.position) if isinstance(near, FoundBatch) else self._locate(offset)
 
     def batch_for(self, offset: int) -> BatchHeader | None:
         """Return the first batch whose last offset is at or above an offset; `None` if none is.
@@ -403,9 +453,14 @@ class Segment(Uncopied):
     def end(self) -> SegmentEnd:
         """Return where the whole batches end: the last indexed batch is looked up and the rest verified."""
         end = self._end
-        if end is None:
-            position, next_offset = self._last_indexed()
-            end = self._end = self._scan_end(position, next_offset)
+        while end is None:
+            looks = self._looks
+            end, last_batch = self._scan_end(*self._last_indexed())
+            # No other thread comes between these looks and what follows: nothing is called.
+            if self._end is None and self._looks == looks:
+                self._end, self._last_batch = end, last_batch
+            else:
+                end = self._end
         return end
 
     def _last_indexed(self) -> tuple[int, int]:
@@ -418,14 +473,14 @@ class Segment(Uncopied):
                 return entry.position, header.next_offset
         return 0, self.base_offset
 
-    def _scan_end(self, position: int, next_offset: int) -> SegmentEnd:
+    def _scan_end(self, position: int, next_offset: int) -> tuple[SegmentEnd, _LastBatch | None]:
         scan = self.scan(position, check_crc=True)
-        header = None
+        header = last_batch = None
         for header in scan:
             next_offset = header.next_offset
         if header is not None:
-            self._last_batch = _LastBatch(header.position, self._head_at(header.position)[: header.size_bytes])
-        return SegmentEnd(scan.position, next_offset, scan.damage)
+            last_batch = _LastBatch(header.position, self._head_at(header.position)[: header.size_bytes])
+        return SegmentEnd(scan.position, next_offset, scan.damage), last_batch
 
     def _head_at(self, position: int) -> bytes:
         """Return the first bytes of a batch, its offset and its checksum among them."""
@@ -532,50 +587,73 @@ class Segment(Uncopied):
 
     # -- following another process
 
-    def refresh(self) -> bool:
+    def refresh(self, *, is_same_file: bool = False) -> bool:
         """Look whether the file has grown or is another one; what was handed out stays valid.
+
+        Args:
+            is_same_file: Whether it is known that no other file has taken the name.
 
         Raises:
             FileNotFoundError: The file is gone.
         """
-        before_ns = time.time_ns()
-        known, status = self._end, self.path.stat()
+        while True:
+            known = self._end
+            has_changed = self._look(known, is_same_file=is_same_file)
+            if has_changed is not None:
+                return has_changed
+
+    def _look(self, known: SegmentEnd | None, *, is_same_file: bool) -> bool | None:
+        """Do what `refresh` does; None where another thread did meanwhile, and may have seen more, or less.
+
+        What one thread has seen is never replaced by what another one saw before: the end would go back. There is no
+        lock, for a child process might find it taken. Instead each looks whether it is still the first one.
+        """
+        before_ns, contents = time.time_ns(), self._contents
+        status = contents.status() if is_same_file and contents is not None else None
+        if status is None:
+            status = self.path.stat()
         identity = status.st_dev, status.st_ino
-        if self._contents is None and known is None:
+        if contents is None and known is None:
             # What is known of the old file does not apply to it.
             self._identity = identity
             return False
         if identity != self._identity or known is None or status.st_size < known.position:
             self._identity = identity
-            return self._forget(is_rewritten=True)
+            return self._forget(known, is_rewritten=True)
         if self.access is not Access.UNSTABLE:
-            return self._forget() if status.st_size != known.position else False
+            return self._forget(known) if status.st_size != known.position else False
         version, end_then = self._settled
         if version is not None and version == version_of(status) and known is end_then:
             return False
         if self._is_rewritten():
-            return self._forget(is_rewritten=True)
+            return self._forget(known, is_rewritten=True)
         # What was verified stays. After it there may be more, also in a file of the same size: a preallocated one.
         if status.st_size == known.position or not any(self.contents.window(known.position, LOG_OVERHEAD).data):
             self._settled = settled_version(status, before_ns), known
             return False
         self._offset_index = self._time_index = None
-        self._end = end = self._scan_end(known.position, known.next_offset)
-        if end.position == known.position:
+        end, last_batch = self._scan_end(known.position, known.next_offset)
+        if self._end is not known:
+            return None
+        self._end = end
+        if last_batch is None:
             return False
-        self._largest = None
+        self._last_batch, self._largest = last_batch, None
         return True
 
-    def _forget(self, *, is_rewritten: bool = False) -> bool:
-        if is_rewritten:
-            self._rewritten += 1
-            self._last_batch = None
+    def _forget(self, known: SegmentEnd | None, *, is_rewritten: bool = False) -> bool | None:
         if self.access is Access.STABLE:
             # Its writer appends to it, so it may cut it again.
             self.access = Access.UNSTABLE
         self.close()
-        self._end = None
-        self._largest = None
+        if self._end is not known:
+            return None
+        # Whoever is looking for the end looks again: it may have opened the file before.
+        self._looks += 1
+        self._end = self._largest = None
+        if is_rewritten:
+            self.rewritten += 1
+            self._last_batch = None
         return True
 
     def close(self) -> None:

@@ -15,6 +15,9 @@ from odradek.messages.coordinators.coordinator_records import (
 )
 from odradek.messages.coordinators.group_records import TYPES as GROUP_TYPES
 from odradek.messages.coordinators.group_records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
+    ConsumerGroupMemberMetadataValue,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
@@ -201,3 +204,28 @@ def test_partition_of_a_group(name: str, of_50: int, of_4: int) -> None:
 def test_the_one_hash_without_a_positive_counterpart() -> None:
     # "polygenelubricants" is the well-known string whose Java hash is -2^31.
     assert partition_for("polygenelubricants", 50) == 0
+
+
+@pytest.mark.parametrize(
+    ("classic", "tagged"),
+    [
+        (None, "01 00 01 00"),
+        (
+            ClassicMemberMetadata(45_000, (ClassicProtocol("range", b"\1"),)),
+            "01 00 10 01 0000afc8 02 06 72616e6765 02 01 00 00",
+        ),
+    ],
+)
+def test_a_member_of_the_consumer_protocol_as_kafka_writes_it(
+    classic: ClassicMemberMetadata | None, tagged: str
+) -> None:
+    """The first is of Kafka 4.3.1; the second follows its generated code."""
+    key = bytes.fromhex("0005 0005 776f726473 0001 6d")
+    value = bytes.fromhex(
+        "0000 00 00 08 636f756e746572 0b 2f3132372e302e302e31 02 07 6576656e7473 01 000493e0 00" + tagged
+    )
+    record = decode_group_record(key, value)
+    assert record.value == ConsumerGroupMemberMetadataValue(
+        None, None, "counter", "/127.0.0.1", ("events",), "", 300_000, None, classic
+    )
+    assert encode(GROUP_TYPES, record) == (key, value)

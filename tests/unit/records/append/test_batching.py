@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.errors import InvalidRecordError, InvalidTimestampError, RecordRefusedError
-from odradek.records import Record
+from odradek.errors import InvalidRecordError, InvalidTimestampError, RecordRefusedError, RecordTooLargeError
+from odradek.records import Record, scan_batches
 from odradek.records.append.batching import BatchBuilder
 from odradek.records.append.validator import AppendRules, validate_append
 from odradek.records.builder import build_batch
@@ -67,3 +67,36 @@ def test_a_timestamp_that_no_batch_can_hold_is_out_of_bounds(timestamp: int) -> 
 def test_a_leader_that_stamps_looks_at_no_timestamp() -> None:
     rules = AppendRules(timestamp_type="LogAppendTime")
     assert BatchBuilder(rules).build([Record(b"k", timestamp=NOW + 9 * HOUR)], NOW)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(b"k", b"v")],
+        [(None, None)],
+        [(b"", b"")],
+        [(None, bytes(64)), (bytes(64), None)],
+        [(b"k", bytes(8192))] * 3,
+        [(None, b"%d" % number) for number in range(9000)],
+    ],
+)
+def test_records_of_keys_and_values_become_the_batch_that_any_records_do(
+    parts: list[tuple[bytes | None, bytes | None]],
+) -> None:
+    plain = [Record(key, value) for key, value in parts]
+    expected = build_batch([Record(key, value, timestamp=NOW) for key, value in parts])
+    assert BatchBuilder(AppendRules()).build(plain, NOW) == expected
+    # Whatever takes more than that: a time, headers, a key that is required, a second batch.
+    timed = [*plain[:-1], Record(*parts[-1], timestamp=NOW)]
+    assert BatchBuilder(AppendRules()).build(timed, NOW) == expected
+    named = [*plain[:-1], Record(*parts[-1], [("name", b"")])]
+    assert BatchBuilder(AppendRules()).build(named, NOW) == build_batch(
+        [Record(one.key, one.value, one.headers, NOW) for one in named]
+    )
+    assert BatchBuilder(AppendRules(max_message_bytes=len(expected))).build(plain, NOW) == expected
+    if len(parts) > 1:
+        split = BatchBuilder(AppendRules(max_message_bytes=len(expected) - 1)).build(plain, NOW)
+        assert [header.records_count for header in scan_batches(split)] == [len(parts) - 1, 1]
+    else:
+        with pytest.raises(RecordTooLargeError, match=f"{len(expected)} bytes"):
+            BatchBuilder(AppendRules(max_message_bytes=len(expected) - 1)).build(plain, NOW)

@@ -17,7 +17,13 @@ from odradek.errors import (
     RecordTooLargeError,
 )
 from odradek.records import Record, read_records, scan_batches
-from odradek.records.append.validator import AppendOrigin, AppendRules, ValidatedAppend, validate_append
+from odradek.records.append.validator import (
+    AppendOrigin,
+    AppendRules,
+    ValidatedAppend,
+    accept_plain,
+    validate_append,
+)
 from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.compression import Codec, compress
 from odradek.records.control import ControlRecordType, EndTransactionMarker
@@ -34,12 +40,28 @@ OLD_CODECS = CODECS[:4]
 
 def _validate(data: bytes | bytearray, rules: AppendRules | None = None, **options: Any) -> ValidatedAppend:
     arguments: dict[str, Any] = {"base_offset": 1234, "partition_leader_epoch": 7, "now_ms": NOW, **options}
-    validated = validate_append(data, rules or AppendRules(), **arguments)
+    validated = _judge(data, rules or AppendRules(), arguments)
     scan = scan_batches(validated.data)
     assert list(scan) == [validated.header]
     assert scan.damage is None
     assert (validated.header.magic, validated.header.partition_leader_epoch) == (2, 7)
     assert [record.offset for record in _records(validated)] == list(range(1234, 1234 + validated.header.records_count))
+    return validated
+
+
+def _judge(data: bytes | bytearray, rules: AppendRules, arguments: dict[str, Any]) -> ValidatedAppend:
+    """Validate, and see that a batch which is accepted as it is becomes the same, and that no other one is touched."""
+    memory, accepted = bytearray(data), None
+    if arguments.get("origin", AppendOrigin.CLIENT) is AppendOrigin.CLIENT:
+        given = {name: arguments[name] for name in ("base_offset", "partition_leader_epoch", "now_ms")}
+        accepted = accept_plain(memory, rules, **given)
+    if accepted is None:
+        assert memory == data
+        return validate_append(data, rules, **arguments)
+    validated = validate_append(data, rules, **arguments)
+    assert bytes(validated.data) == memory
+    assert accepted.headers() == [validated.header]
+    assert (validated.append_time_ms, validated.is_rebuilt) == (None, False)
     return validated
 
 
@@ -77,6 +99,35 @@ def test_a_fitting_batch_is_changed_in_place(codec: Codec) -> None:
     assert memory[:8] == (1234).to_bytes(8, "big")
     assert memory[12:16] == (7).to_bytes(4, "big")
     assert memory[8:12] + memory[16:] == batch[8:12] + batch[16:]
+
+
+def test_what_is_accepted_as_it_is() -> None:
+    def is_accepted(batch: bytes | bytearray, rules: AppendRules | None = None) -> bool:
+        memory = bytearray(batch)
+        where = {"base_offset": 1234, "partition_leader_epoch": 7, "now_ms": NOW}
+        return accept_plain(memory, rules or AppendRules(), **where) is not None
+
+    batch = build_batch(RECORDS, producer_id=5, producer_epoch=1, base_sequence=9)
+    assert is_accepted(batch)
+    assert is_accepted(batch, AppendRules(codec=Codec.NONE, compacted=True))
+    assert is_accepted(build_batch(RECORDS))
+    damaged = bytearray(batch)
+    damaged[-1] ^= 1
+    assert not is_accepted(damaged)
+    assert not is_accepted(batch + b"\0")
+    assert not is_accepted(batch[:-1])
+    assert not is_accepted(batch[:61])
+    assert not is_accepted(b"")
+    assert not is_accepted(build_batch(RECORDS, base_offset=1))
+    assert not is_accepted(build_batch(RECORDS, codec=Codec.GZIP))
+    assert not is_accepted(batch, AppendRules(codec=Codec.GZIP))
+    assert not is_accepted(batch, AppendRules(timestamp_type="LogAppendTime"))
+    assert not is_accepted(batch, AppendRules(max_message_bytes=len(batch) - 1))
+    assert not is_accepted(batch, AppendRules(timestamp_before_max_ms=3))
+    assert not is_accepted(build_batch([Record(None, b"")]), AppendRules(compacted=True))
+    for layout, position, value in ((">h", 21, 0x20), (">h", 21, 0x08), (">i", 23, 3), (">q", 35, NOW + 1)):
+        assert not is_accepted(_patched(batch, layout, position, value))
+    assert not is_accepted(_patched(batch, ">i", 53, -1))
 
 
 def test_read_only_memory_is_copied() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from cProfile import Profile
 from pathlib import Path
 from uuid import UUID
 
@@ -45,7 +47,9 @@ def test_an_empty_partition_waits_for_no_sync(tmp_path: Path) -> None:
             assert read_partition_metadata(tmp_path / f"many-{number}" / PARTITION_METADATA) == topic_id
 
 
-def test_topics_made_in_one_call_outlive_a_power_cut(tmp_path: Path) -> None:
+@pytest.mark.sampled
+@pytest.mark.parametrize("seeds", [range(0, 12, 4), range(12)])
+def test_topics_made_in_one_call_outlive_a_power_cut(tmp_path: Path, seeds: range) -> None:
     live = tmp_path / "live"
     live.mkdir()
     files = FaultyFileSystem(live)
@@ -56,7 +60,7 @@ def test_topics_made_in_one_call_outlive_a_power_cut(tmp_path: Path) -> None:
     logs["a", 3].append(value=b"kept", durable=True)
     partitions = logs.topic_partitions()
     assert len(partitions) == 8
-    for seed in range(12):
+    for seed in seeds:
         # In the middle of the call it has happened or it has not; afterwards it has.
         for moment in (before + seed * (after - before) // 12, after, len(files.history)):
             found = tmp_path / f"{seed}-{moment}"
@@ -117,6 +121,31 @@ def test_each_look_up_of_what_there_is_tells_of_every_change(tmp_path: Path) -> 
         assert logs.topics() == ["a"]
         assert logs.topic_partitions("a") == [("a", 0), ("a", 1)]
         assert TopicPartition("b", 0) not in logs
+
+
+def test_a_change_of_one_topic_takes_no_more_steps_beside_more_topics(tmp_path: Path) -> None:
+    calls: dict[int, list[int]] = {}
+    # Both leave as many topics in the block of the metadata that is not full.
+    for count in (300, 300 + 256):
+        with odradek.open(tmp_path / str(count), sync="off") as logs:
+            logs.create_topics(NewTopic(f"t{number}") for number in range(count))
+            calls[count] = [
+                calls_of(lambda: logs.create_topic("one")),
+                calls_of(lambda: logs["one", 0].append(value=b"")),
+                calls_of(lambda: logs.create_partitions("one", 2)),
+                calls_of(lambda: logs.alter_topic_config("one", {"retention.ms": 1})),
+                calls_of(lambda: logs.delete_topic("one")),
+            ]
+    fewer, more = calls.values()
+    # One more block of the metadata takes a few.
+    assert all(many < few + 30 for few, many in zip(fewer, more, strict=True)), calls
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """Return how many functions an action calls."""
+    profile = Profile()
+    profile.runcall(action)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 @pytest.mark.parametrize("name", ["sync", "sync_directory"])

@@ -10,8 +10,8 @@ import pytest
 import odradek
 from odradek.errors import FormatError
 from odradek.inspection import verify
-from odradek.storage.formats.metadata_snapshot import BOOTSTRAP_CHECKPOINT
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
+from odradek.storage.names import BOOTSTRAP_CHECKPOINT
 from peers.kafka_fixture import KafkaFixture
 
 MISSING = r"bootstrap\.checkpoint: it is missing, .*there are 2 partitions, kept-0 among them"

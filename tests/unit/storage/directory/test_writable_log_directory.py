@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 
 import odradek
+from descriptors import descriptors
 from odradek.errors import (
     CheckpointError,
     InvalidConfigError,
@@ -25,11 +26,14 @@ from odradek.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.records import Record
+from odradek.records.builder import build_batch
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import FileSystem
 from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
@@ -333,6 +337,22 @@ def test_a_log_that_cannot_be_opened_does_not_keep_the_others_from_being_shorten
             logs.maintain()
 
 
+def test_producers_of_old_records_are_forgotten_no_sooner_than_by_kafka(tmp_path: Path) -> None:
+    batch = build_batch([Record(b"k", b"v", timestamp=1000)], producer_id=1, producer_epoch=0, base_sequence=0)
+    config = {"log.initial.task.delay.ms": "0"}
+    with odradek.open(tmp_path, config=config) as logs:
+        logs.create_topic("t", config={"retention.ms": "-1"})
+        log = logs["t", 0]
+        log.append_batches(batch)
+        maintenance = logs._maintenance
+        for task in maintenance._tasks():
+            if task.due <= time.monotonic():
+                task.run()
+        assert 1 in log.producers.producers
+        logs.maintain()
+        assert 1 not in log.producers.producers
+
+
 def test_an_index_that_has_room_for_no_entry(tmp_path: Path) -> None:
     with odradek.open(tmp_path) as logs:
         logs.create_topic("t", config={"segment.index.bytes": "4", "index.interval.bytes": "0"})
@@ -365,13 +385,28 @@ def test_what_is_no_folder_and_what_is_no_log(tmp_path: Path) -> None:
                     logs[key]
 
 
+def test_checkpoints_that_kafka_had_no_time_to_write_are_written(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+    # Kafka makes them when it starts, and was killed.
+    (tmp_path / CLEAN_SHUTDOWN_MARKER).unlink()
+    for checkpoint in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT):
+        (tmp_path / checkpoint).write_bytes(b"")
+    for value in (b"0", b"1"):
+        with odradek.open(tmp_path) as logs:
+            logs["t", 0].append(value=value)
+    with odradek.open(tmp_path, mode="r") as reader:
+        assert [record.value for record in reader["t", 0]] == [b"0", b"1"]
+        assert reader.problems == []
+
+
 def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
     with WritableLogDirectory(tmp_path, max_open_logs=2) as logs:
         logs.create_topic("t", partitions=20, config={"index.interval.bytes": "10"})
         for turn in range(3):
             for log in logs:
                 log.append([Record(None, b"%d" % turn, timestamp=0)] * 5)
-        opened = [path for path in Path("/proc/self/fd").iterdir() if str(tmp_path) in str(path.resolve())]
+        opened = [target for _, target in descriptors() if str(tmp_path) in target]
         assert len(opened) < 20
         for log in logs:
             assert values(log) == [b"0"] * 5 + [b"1"] * 5 + [b"2"] * 5

@@ -206,6 +206,26 @@ def test_a_reader_follows_a_writer(tmp_path: Path) -> None:
     assert reader.lookup(1 << 20) == OffsetPosition(1500, 150000)
 
 
+def test_an_index_that_is_looked_up_at_random_is_held_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x.index"
+    entries = [(7 * number, 100 * number) for number in range(1, 20_000)]
+    path.write_bytes(b"".join(struct.pack(">ii", *entry) for entry in entries))
+    index = OffsetIndex(path, 0, is_own=False)
+    rng = random.Random(1)
+
+    def look_up(times: int) -> None:
+        for _ in range(times):
+            offset = rng.randrange(7 * 20_001)
+            number = min(offset // 7, len(entries))
+            positions = [100 * after if after < 20_000 else -1 for after in (number + 1, number + 2)]
+            assert index.surroundings(offset) == (100 * number, *positions)
+
+    look_up(200)
+    # Its writer starts again, and makes it again: what was read of it serves until the reader is refreshed.
+    path.write_bytes(b"")
+    look_up(200)
+
+
 def test_a_record_at_time_zero_is_not_padding(tmp_path: Path) -> None:
     index = WritableTimeIndex(tmp_path / "x", 0, 120)
     index.maybe_append(0, 0)

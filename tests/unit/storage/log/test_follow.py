@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -225,8 +226,9 @@ def test_a_change_before_the_wait_is_not_slept_through() -> None:
     started = time.monotonic()
     wakeup.wait(before, 60)
     assert time.monotonic() - started < 10
+    before = wakeup.changes
     waking = Later(wakeup.wake)
-    wakeup.wait(wakeup.changes, 60)
+    wakeup.wait(before, 60)
     assert time.monotonic() - started < 20
     waking.join()
 
@@ -236,3 +238,59 @@ def test_the_waits_grow_up_to_a_limit() -> None:
     found = [next(pauses) for _ in range(10)]
     assert found[:3] == [0.001, 0.002, 0.004]
     assert found[-1] == max(found) == 0.05
+
+
+@pytest.mark.parametrize("may_have_gaps", [True, False])
+@pytest.mark.parametrize("is_looked_at", [True, False])
+@pytest.mark.parametrize("taken", [0, 1, 45, 60])
+def test_a_log_that_is_cut_and_appended_to_within_one_read(
+    taken: int, is_looked_at: bool, may_have_gaps: bool, tmp_path: Path
+) -> None:
+    """A writer that was killed cuts what it left of an append. No offset is left out, and none comes twice."""
+
+    def batches(start: int, end: int, size: int) -> bytes:
+        return b"".join(build_batch([Record(None, b"v" * size)], base_offset=at) for at in range(start, end))
+
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    (folder / f"{0:020}.log").write_bytes(batches(0, 50, 1000))
+    path = folder / f"{50:020}.log"
+    path.write_bytes(batches(50, 200, 1000))
+    with ReadOnlyLog(folder, may_have_gaps=lambda: may_have_gaps) as log:
+        records = log.follow(0, timeout_ms=0)
+        found = [next(records).offset for _ in range(taken)]
+        os.truncate(path, len(batches(50, 180, 1000)))
+        if is_looked_at:
+            # By someone else who reads the same log.
+            log.refresh()
+        for record in records:
+            found.append(record.offset)
+            if record.offset == 179:
+                with path.open("ab") as file:
+                    file.write(batches(180, 230, 1500))
+        assert found == list(range(230))
+
+
+def test_what_was_read_to_its_end_may_be_deleted_at_once(
+    logs: WritableLogDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that the reader gets was deleted: aborted records, whose segment goes when they have been read."""
+    log = logs["t", 0]
+    log.append([Record(b"k", b"0")])
+    aborted = [Record(b"k", b"aborted", timestamp=1_700_000_000_000)] * 3
+    log.append_batches(
+        bytearray(build_batch(aborted, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
+    )
+    log.end_transaction(1, 0, commit=False)
+    read, deletions = log.read, iter([5])
+
+    def reading(*arguments: Any, **options: Any) -> Iterator[Record]:
+        yield from read(*arguments, **options)
+        for offset in deletions:
+            log.roll()
+            log.append([Record(b"k", b"5"), Record(b"k", b"6")])
+            log.delete_records(offset)
+
+    monkeypatch.setattr(log, "read", reading)
+    found = [record.offset for record in log.follow(0, isolation="read_committed", timeout_ms=0)]
+    assert found == [0, 5, 6]

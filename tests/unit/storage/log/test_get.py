@@ -137,11 +137,12 @@ def test_transactions(logs: WritableLogDirectory) -> None:
             assert caught.value.log_end_offset == 7
 
 
-def test_indexes_that_are_gone_or_wrong_mislead_nobody(logs: WritableLogDirectory, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [20, 3000])
+def test_indexes_that_are_gone_or_wrong_mislead_nobody(size: int, logs: WritableLogDirectory, tmp_path: Path) -> None:
     logs.create_topic("t", config={"index.interval.bytes": "100"})
     log = logs["t", 0]
     for _ in range(50):
-        log.append(rows(log.log_end_offset, 4))
+        log.append(rows(log.log_end_offset, 4, size))
     expected = list(log.read())
     logs.close()
     folder = tmp_path / "t-0"
@@ -150,7 +151,11 @@ def test_indexes_that_are_gone_or_wrong_mislead_nobody(logs: WritableLogDirector
     assert len(entries) > 80
     shifted = b"".join(entries[at : at + 4] + (at + 1).to_bytes(4, "big") for at in range(0, len(entries), 8))
     far = b"".join(entries[at : at + 4] + b"\x7f\xff\xff\xff" for at in range(0, len(entries), 8))
-    for content in (None, b"", entries[:8], shifted, far, entries[8:] + entries[:8], b"\xff" * len(entries)):
+    # Between two entries there are several batches, or each entry leads to the batch after its own.
+    sparse = b"".join(entries[at : at + 8] for at in range(0, len(entries), 24))
+    late = b"".join(entries[at : at + 4] + entries[at + 12 : at + 16] for at in range(0, len(entries) - 8, 8))
+    turned = entries[8:] + entries[:8]
+    for content in (None, b"", entries[:8], shifted, far, sparse, late, turned, b"\xff" * len(entries)):
         copy = tmp_path / "copy" / "t-0"
         shutil.copytree(folder, copy)
         if content is None:

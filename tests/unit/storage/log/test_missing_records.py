@@ -92,6 +92,25 @@ def test_a_segment_that_is_gone_is_missed(folder: Path, read: Read) -> None:
     assert (str(again), again.end_offset) == (str(raised.value), end)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_end_that_is_missing_is_told_of_the_same_file_by_all(folder: Path, threads: int) -> None:
+    first, gone, _ = (path.with_suffix("") for path in sorted((folder / "t-0").glob("*.log"))[:3])
+    gone.with_suffix(".log").unlink()
+    missing, end = int(gone.stem), int(gone.stem) + 3
+    for start, path in ((0, first.with_suffix(".log")), (missing + 1, None)):
+        told = []
+        with odradek.open(folder, mode="r") as logs:
+            with pytest.raises(MissingRecordsError) as raised:
+                list(logs["t", 0].read(start, end))
+            told.append(raised.value)
+        with pytest.raises(MissingRecordsError) as raised:
+            odradek.scan(folder, topics="t", start_offset=start, end_offset=end, threads=threads).read_all()
+        told.append(raised.value)
+        assert [str(error) for error in told] == [str(told[0])] * 2
+        if path is not None:
+            assert told[0].path == str(path)
+
+
 def test_reading_goes_on_after_what_is_missing(folder: Path) -> None:
     paths = sorted((folder / "t-0").glob("*.log"))
     paths[1].unlink()

@@ -138,6 +138,17 @@ def test_a_replica_takes_no_offsets_that_cannot_be_kept(folder: Path, offsets: l
         assert logs["t", 0].append([Record(b"k", b"v")]) == 50
 
 
+def test_offsets_do_not_begin_again_after_the_last_one(folder: Path) -> None:
+    last = build_batch([Record(b"k", b"v")], base_offset=(1 << 63) - 4)
+    with odradek.open(folder) as logs:
+        log = logs["t", 0]
+        log.append_batches(last, origin=AppendOrigin.REPLICATION)
+        for append in (log.append, lambda records: log.append_batches(bytearray(build_batch(records)))):
+            with pytest.raises(InvalidRecordError, match="too few offsets"):
+                append([Record(b"k", b"v", timestamp=1_700_000_000_000)] * 5)
+        assert log.log_end_offset == (1 << 63) - 3
+
+
 @pytest.mark.parametrize("count", [0, -3, 1 << 63])
 def test_producer_ids_are_given_once(folder: Path, count: int) -> None:
     with odradek.open(folder) as logs:
@@ -165,12 +176,13 @@ def test_settings_that_change_meanwhile_do_not_reach_an_append(tmp_path: Path) -
         written: list[Path] = []
         original = type(log._local).append
 
-        def append(*args: object) -> None:
-            original(*args)  # type: ignore[arg-type]
+        def append(*args: object) -> bool:
+            rolled = original(*args)  # type: ignore[arg-type]
             if not written:
                 written.append(log.path)
                 with pytest.raises(LogError, match="in the middle of"):
                     log.config = log.config
+            return rolled
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(log._local), "append", append)

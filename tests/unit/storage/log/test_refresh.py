@@ -39,6 +39,7 @@ def check(kept: ReadOnlyLog) -> None:
         assert known(kept) == known(fresh)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(6))
 def test_beside_a_writer(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
@@ -238,3 +239,63 @@ def test_a_file_that_was_copied_with_its_time(tmp_path: Path) -> None:
                 os.utime(path, ns=(past_ns, past_ns))
             check(kept)
             assert kept.log_end_offset == 4
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_was_seen_is_not_replaced_by_what_was_seen_before(
+    is_known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread looks for the end; while it does, there is an append, and another thread looks too."""
+
+    def batches(start: int, end: int) -> bytes:
+        return b"".join(build_batch([Record(b"k", b"v")], base_offset=at) for at in range(start, end))
+
+    (tmp_path / "t-0").mkdir()
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    path.write_bytes(batches(0, 10))
+    with ReadOnlyLog(tmp_path / "t-0") as log:
+        segment = log.segments[-1]
+        if is_known:
+            assert log.log_end_offset == 10
+        with path.open("ab") as file:
+            file.write(batches(10, 20))
+        scan_end = segment._scan_end
+        others = iter([1])
+
+        def interrupted(position: int, next_offset: int) -> object:
+            found = scan_end(position, next_offset)
+            for _ in others:
+                with path.open("ab") as file:
+                    file.write(batches(20, 30))
+                log.refresh()
+                assert log.log_end_offset == 30
+            return found
+
+        monkeypatch.setattr(segment, "_scan_end", interrupted)
+        log.refresh()
+        assert log.log_end_offset == 30
+        assert [record.offset for record in log.read()] == list(range(30))
+
+
+def test_the_stable_offset_belongs_to_the_end_that_it_was_found_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread looks for it; while it does, there is an append, and another thread refreshes the log."""
+    (tmp_path / "t-0").mkdir()
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    path.write_bytes(build_batch([Record(b"k", b"v")], base_offset=0))
+    with ReadOnlyLog(tmp_path / "t-0") as log:
+        find_end_offset, others = log._find_end_offset, iter([1])
+
+        def interrupted() -> int:
+            found = find_end_offset()
+            for _ in others:
+                with path.open("ab") as file:
+                    file.write(build_batch([Record(b"k", b"v")], base_offset=1))
+                log.refresh()
+                assert log.log_end_offset == 2
+            return found
+
+        monkeypatch.setattr(log, "_find_end_offset", interrupted)
+        assert log.last_stable_offset
+        assert log.last_stable_offset == log.log_end_offset == 2

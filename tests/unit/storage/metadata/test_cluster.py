@@ -145,6 +145,28 @@ def test_bootstrap_is_no_longer_than_what_it_says(tmp_path: Path) -> None:
     assert unknown in before
 
 
+def test_changes_among_many_topics_are_there_when_the_folder_is_opened_again(tmp_path: Path) -> None:
+    format_log_directory(tmp_path, new_meta_properties(node_id=1))
+    metadata = ClusterMetadata(tmp_path)
+    first = [
+        NewTopic(f"t{number}", 1 + number % 3, {"retention.ms": number} if number % 2 else {}) for number in range(600)
+    ]
+    metadata.create_topics(first)
+    for number in (0, 129, 299, 300, 599):
+        metadata.delete_topic(f"t{number}")
+        metadata.create_topic(f"new{number}", 2)
+        changed = f"t{number // 2 + 2}"
+        metadata.create_partitions(changed, 5)
+        metadata.alter_topic_config(changed, {"retention.ms": None, "retention.bytes": "1"})
+        assert _content(ClusterMetadata(tmp_path).image) == _content(metadata.image)
+    metadata = ClusterMetadata(tmp_path)
+    for number in range(2, 40):
+        metadata.delete_topic(f"t{number}")
+    assert _content(ClusterMetadata(tmp_path).image) == _content(metadata.image)
+    metadata.create_topic("t3")
+    assert ClusterMetadata(tmp_path).image.topic_config("t3") == {}
+
+
 @pytest.mark.parametrize(
     ("name", "error"),
     [

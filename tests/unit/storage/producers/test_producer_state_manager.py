@@ -84,6 +84,7 @@ class Partition:
         self.manager = ProducerStateManager(directory, producer_id_expiration_ms=FOREVER)
         self.end = 0
         self.aborted: list[AbortedTransaction] = []
+        self.followed = 0
 
     def append(self, step: Data | Marker) -> object:
         marker = None
@@ -97,7 +98,12 @@ class Partition:
                 transactional=step.transactional,
                 timestamp=step.timestamp,
             )
+            follows = self.manager.next_batch(batch) if step.origin is CLIENT else None
             check = self.manager.check([(batch, None)], step.origin, supports_epoch_bump=step.bump)
+            if follows is not None:
+                self.followed += 1
+                assert check.duplicate is None
+                assert follows == self.manager.prepare(check, batch.next_offset)
         else:
             batch = header(self.end, -1, pid=step.pid, epoch=step.epoch, transactional=True, control=True)
             kind = ControlRecordType.COMMIT if step.commit else ControlRecordType.ABORT
@@ -222,6 +228,24 @@ def test_several_batches_of_one_append_are_checked_together(tmp_path: Path) -> N
     apply(manager, manager.check([(batch, None) for batch in batches[:3]], CLIENT), 4)
     assert {pid: state.last_sequence for pid, state in manager.producers.items()} == {7: 2, 8: 0}
     assert manager.check([(header(4, 1), None)], CLIENT).duplicate == (1, 1, 0, 1000)
+
+
+def test_a_batch_that_follows_its_producers_last_one(tmp_path: Path) -> None:
+    partition = Partition(tmp_path)
+    for step, follows in (
+        (Data(0, 3), False),
+        (Data(3), True),
+        (Data(4, 2), True),
+        (Data(6, transactional=True), False),
+        (Data(7, transactional=True), True),
+        (Marker(), False),
+        (Data(8), True),
+        (Data(0, epoch=1), False),
+        (Data(1, epoch=1), True),
+    ):
+        before = partition.followed
+        assert partition.append(step) == OK
+        assert partition.followed == before + follows
 
 
 def test_batches_without_a_producer_leave_no_trace(tmp_path: Path) -> None:

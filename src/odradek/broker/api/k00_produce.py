@@ -1,0 +1,330 @@
+"""Produce: appends batches to partitions.
+
+A batch is checked and numbered where it was received, and written as it is; no record becomes an object. With `acks=0`
+there is no answer: if something is wrong, the connection is closed, as Apache Kafka does. `acks=1` and `acks=all` mean
+the same here, as there are no replicas: the batch is in the log, and on the disk if `flush.messages` says so.
+
+v5 (KIP-112) tells the log start offset, v8 (KIP-467) which records are wrong; v12 (KIP-890) adds partitions to the
+transaction by producing to them; v13 (KIP-516) names topics by their ids. Versions 0 to 2 are advertised for old
+clients of librdkafka, and refused, as Apache Kafka does (KIP-896).
+
+Source in Kafka: `KafkaApis.handleProduceRequest`, `ReplicaManager.handleProduceAppend`, `ProduceRequest`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.api import Request, api
+from odradek.broker.data_responses import encode_produce
+from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
+from odradek.broker.partitions import Partition
+from odradek.broker.protocol import Message, RequestHeader
+from odradek.broker.transactions.rules import ProducerIdAndEpoch
+from odradek.broker.transactions.verification import ClientLevel, is_verified, verify_batches
+from odradek.errors import BrokerError, OdradekError, ProtocolError, RecordRefusedError
+from odradek.records.append.batching import AppendResult
+from odradek.records.kernels.frames import WireReader
+from odradek.storage.names import is_internal
+
+_FIRST_FLEXIBLE = 9
+_FIRST_WITH_IDS = 13
+_FIRST_WITH_ZSTD = 7
+_ZSTD = 4
+_TRANSACTIONAL = 0x10
+_CODEC = 0x07
+_SIZE_AT = 8
+_SIZE = struct.Struct(">i")
+_MAGIC_AT = 16
+_ATTRIBUTES_AT = 22
+_PRODUCER_AT = 43
+_PRODUCER = struct.Struct(">qh")
+_SMALLEST_BATCH = 61
+_ADMIN_CLIENT = "__admin_client"
+_WITHOUT_START = (
+    ErrorCode.corrupt_message,
+    ErrorCode.kafka_storage_error,
+    ErrorCode.message_too_large,
+    ErrorCode.record_list_too_large,
+)
+"""The errors of an append which Kafka answers without the log's first offset."""
+
+
+class _Batch(NamedTuple):
+    """A batch, and where it goes."""
+
+    partition: Partition
+    number: int
+    records: memoryview
+
+
+class ProduceBody(NamedTuple):
+    """The body of a request; the records are the memory that they were received into.
+
+    `topics` has them by topic, a name and an id or None, and by partition; `is_transactional` says whether there is a
+    batch of a transaction.
+    """
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: dict[tuple[str, UUID | None], dict[int, memoryview | None]]
+    is_transactional: bool
+
+
+def decode(frame: bytearray, header: RequestHeader) -> ProduceBody:
+    """Read the body of a request without copying the records.
+
+    Raises:
+        ProtocolError: It does not follow its schema.
+    """
+    reader = WireReader(frame, header.body_position, is_flexible=header.version >= _FIRST_FLEXIBLE)
+    transactional_id = reader.nullable_text()
+    acks, timeout_ms = reader.int16(), reader.int32()
+    topics, is_transactional = reader.produced(header.version >= _FIRST_WITH_IDS)
+    reader.tags()
+    return ProduceBody(transactional_id, acks, timeout_ms, topics, is_transactional)
+
+
+def _failed(request: Request, code: int, text: str) -> Message:
+    if request.body.acks == 0:
+        # The client would take an answer for that to its next request.
+        raise ProtocolError(f"a Produce request that wants no answer failed: {text}")
+    responses = [
+        _topic(topic, [_partition(number, code, text) for number in partitions])
+        for topic, partitions in request.body.topics.items()
+    ]
+    return {"responses": responses}
+
+
+def _topic(topic: tuple[str, UUID | None], partitions: Sequence[Message]) -> Message:
+    return {"name": topic[0], "topic_id": topic[1], "partition_responses": partitions}
+
+
+def _partition(number: int, code: int = NO_ERROR, text: str | None = None, **fields: Any) -> Message:
+    return {
+        "index": number,
+        "error_code": code,
+        "base_offset": -1,
+        "log_append_time_ms": -1,
+        "record_errors": [],
+        "error_message": text,
+        **fields,
+    }
+
+
+@api(
+    0,
+    "Produce",
+    range(3, 14),
+    decode=decode,
+    encode=encode_produce,
+    failed=_failed,
+    overlaps=True,
+    counts_errors=True,
+)
+def produce(request: Request) -> Message | Awaitable[Message | None] | None:
+    """Append batches."""
+    body: ProduceBody = request.body
+    if body.is_transactional and body.transactional_id is None:
+        raise ApiError(ErrorCode.transactional_id_authorization_failed)
+    partitions = request.broker.partitions
+    named = ((*topic, number) for topic, numbers in body.topics.items() for number in numbers)
+    closed = list(partitions.closed(named))
+    if not closed:
+        return _produce(request)
+    # The producer's next batches must not overtake these while logs are opened.
+    request.connection.hold_others()
+    return partitions.when_open(closed, lambda: _produce(request))
+
+
+def _produce(request: Request) -> Message | Awaitable[Message | None] | None:
+    body: ProduceBody = request.body
+    wanted = [
+        [_checked(request, *topic, number, records) for number, records in partitions.items()]
+        for topic, partitions in body.topics.items()
+    ]
+    producer = _transactional_producer(wanted) if body.is_transactional else None
+    if producer is None:
+        return _append_all(request, wanted, {})
+    # The producer's next batches must not overtake these while the coordinator is asked.
+    request.connection.hold_others()
+    return _verify_and_append(request, producer, wanted)
+
+
+async def _verify_and_append(
+    request: Request, producer: ProducerIdAndEpoch, wanted: list[list[_Batch | Message]]
+) -> Message | None:
+    level = ClientLevel.of_produce(request.version)
+    partitions = [
+        one.partition
+        for topic in wanted
+        for one in topic
+        if isinstance(one, _Batch) and _is_transactional(one.records) and not is_verified(one.partition, producer)
+    ]
+    refused = await verify_batches(request.broker, request.body.transactional_id, producer, partitions, level)
+    results: dict[Partition, Exception | bool] = {
+        partition: refused.get(partition.topic_partition, level is ClientLevel.ADDS_PARTITIONS)
+        for partition in partitions
+    }
+    answer = _append_all(request, wanted, results)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _transactional_producer(wanted: list[list[_Batch | Message]]) -> ProducerIdAndEpoch | None:
+    """Return the producer of a transaction that is not open yet in each of the partitions.
+
+    Raises:
+        ApiError: There is more than one producer.
+    """
+    batches = [one for topic in wanted for one in topic if isinstance(one, _Batch) and _is_transactional(one.records)]
+    producers = [ProducerIdAndEpoch(*_PRODUCER.unpack_from(one.records, _PRODUCER_AT)) for one in batches]
+    if len(set(producers)) > 1:
+        raise ApiError(
+            ErrorCode.invalid_producer_id_mapping, "Transactional records contained more than one producer ID"
+        )
+    unverified = any(not is_verified(one.partition, producers[0]) for one in batches)
+    return producers[0] if unverified else None
+
+
+def _append_all(
+    request: Request, wanted: list[list[_Batch | Message]], verified: Mapping[Partition, Exception | bool]
+) -> Message | Awaitable[Message | None] | None:
+    """Append what is not refused yet.
+
+    Args:
+        request: The request.
+        wanted: The batches, or why one is refused.
+        verified: For the partitions that were verified, why not to append, or whether the epochs increase.
+    """
+    appended, waits = [], False
+    for topic in wanted:
+        answers = [_append(one, verified) if isinstance(one, _Batch) else one for one in topic]
+        for answer in answers:
+            waits = waits or not isinstance(answer, dict)
+        appended.append(answers)
+    return _answer_later(request, appended) if waits else _answer(request, appended)
+
+
+async def _answer_later(request: Request, appended: list[list[Any]]) -> Message | None:
+    begun = [[one if isinstance(one, dict) else asyncio.ensure_future(one) for one in topic] for topic in appended]
+    results = [[one if isinstance(one, dict) else await one for one in topic] for topic in begun]
+    return _answer(request, results)
+
+
+def _answer(request: Request, appended: list[list[Any]]) -> Message | None:
+    failed = [partition for topic in appended for partition in topic if partition["error_code"]]
+    for partition in failed:
+        request.broker.metrics.failed("Produce", partition["error_code"])
+        if partition["error_code"] == ErrorCode.kafka_storage_error:
+            request.broker.disk_failed(partition["error_message"])
+    if request.body.acks == 0:
+        if failed:
+            request.connection.close()
+        return None
+    return {
+        "responses": [
+            _topic(topic, partitions) for topic, partitions in zip(request.body.topics, appended, strict=True)
+        ]
+    }
+
+
+def _is_transactional(records: memoryview) -> bool:
+    """Return whether a batch that was checked belongs to a transaction."""
+    return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+
+
+def _checked(
+    request: Request, name: str, topic_id: UUID | None, number: int, records: memoryview | None
+) -> _Batch | Message:
+    """Return a batch to be appended, or what is answered if it is refused."""
+    try:
+        partition = request.broker.partitions.named(name, topic_id, number)
+        _check(request, partition.topic_partition.topic, records)
+    except OdradekError as error:
+        return _refused(None, number, error)
+    assert records is not None
+    return _Batch(partition, number, records)
+
+
+def _append(batch: _Batch, verified: Mapping[Partition, Exception | bool]) -> Message | Awaitable[Message]:
+    """Append a batch to its partition; return what is answered, at once or later."""
+    partition, number, data = batch
+    bumps = verified.get(partition, False)
+    if isinstance(bumps, Exception):
+        return _refused(None, number, bumps)
+    if not partition.is_quick(data):
+        appended = partition.in_order(partial(partition.log.append_batches, data, supports_epoch_bump=bumps))
+        return _append_later(partition, number, appended)
+    try:
+        return _appended(partition, number, partition.append(data, supports_epoch_bump=bumps))
+    except (OdradekError, OSError) as error:
+        return _refused(partition, number, error)
+
+
+async def _append_later(partition: Partition, number: int, appended: Awaitable[AppendResult]) -> Message:
+    try:
+        return _appended(partition, number, await appended)
+    except (OdradekError, OSError) as error:
+        return _refused(partition, number, error)
+
+
+def _check(request: Request, topic: str, records: memoryview | None) -> None:
+    version = request.version
+    if records is None or len(records) < _SMALLEST_BATCH:
+        raise ApiError(
+            ErrorCode.invalid_record, f"Produce requests with version {version} must have at least one record batch"
+        )
+    if records[_MAGIC_AT] != 2:
+        raise ApiError(
+            ErrorCode.invalid_record,
+            f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
+        )
+    (size,) = _SIZE.unpack_from(records, _SIZE_AT)
+    if 0 < size + 12 < len(records):
+        raise ApiError(
+            ErrorCode.invalid_record,
+            f"Produce requests with version {version} are only allowed to contain exactly one record batch",
+        )
+    if version < _FIRST_WITH_ZSTD and records[_ATTRIBUTES_AT] & _CODEC == _ZSTD:
+        raise ApiError(
+            ErrorCode.unsupported_compression_type,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    if request.body.acks not in (-1, 0, 1):
+        raise ApiError(ErrorCode.invalid_required_acks)
+    if is_internal(topic) and request.client_id != _ADMIN_CLIENT:
+        raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {topic}")
+
+
+def _appended(partition: Partition, number: int, result: AppendResult) -> Message:
+    return {
+        "index": number,
+        "error_code": NO_ERROR,
+        "base_offset": result.first_offset,
+        "log_append_time_ms": -1 if result.append_time_ms is None else result.append_time_ms,
+        "log_start_offset": partition.log.log_start_offset,
+        "record_errors": [],
+        "error_message": None,
+    }
+
+
+def _refused(partition: Partition | None, number: int, error: Exception) -> Message:
+    wrong = error.record_errors if isinstance(error, RecordRefusedError) else ()
+    answered = _partition(number, code_of(error), message_of(error))
+    if wrong:
+        answered = {
+            **answered,
+            "record_errors": [{"batch_index": index, "batch_index_error_message": reason} for index, reason in wrong],
+        }
+    has_start = isinstance(error, BrokerError) and error.error_code not in _WITHOUT_START
+    if partition is not None and has_start and not partition.log.is_closed:
+        answered = {**answered, "log_start_offset": partition.log.log_start_offset}
+    return answered

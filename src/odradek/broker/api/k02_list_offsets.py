@@ -1,0 +1,115 @@
+"""ListOffsets: the offset at a time, and the special ones.
+
+    -1   latest (the last stable offset for `read_committed`)
+    -2   earliest
+    -3   that of the greatest timestamp (KIP-734)
+    -4   earliest that is local (KIP-405): the earliest
+    -5   latest that is tiered (KIP-1005), and -6 earliest that waits for upload (KIP-1023): there are none
+
+The time is looked for within the batch too; without a record at or after it the offset is -1, and no error. v4 adds the
+leader epoch, v7 -3, v8 -4, v9 -5, v10 a time-out for remote logs, v11 -6.
+
+Source in Kafka: `KafkaApis.handleListOffsetRequest`, `ReplicaManager.fetchOffset`, `UnifiedLog.fetchOffsetByTimestamp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.api import Request, api
+from odradek.broker.errors import NO_ERROR, ApiError, code_of
+from odradek.broker.partitions import Partition
+from odradek.broker.protocol import Message, given
+from odradek.errors import OdradekError
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+_SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
+_READ_COMMITTED = 1
+_CONSUMER = -1
+
+
+@api(2, "ListOffsets", range(1, 12))
+def list_offsets(request: Request) -> Message | Awaitable[Message]:
+    """Answer the offsets."""
+    named = [(topic.name, one.partition_index) for topic in request.body.topics for one in topic.partitions]
+    return request.broker.partitions.when_open(named, lambda: _list_offsets(request, named))
+
+
+def _list_offsets(request: Request, named: list[tuple[str, int]]) -> Message | Awaitable[Message]:
+    body = request.body
+    twice = {one for one in named if named.count(one) > 1} if len(set(named)) < len(named) else set()
+    takes_long = any(one.timestamp >= 0 or one.timestamp == _MAX_TIMESTAMP for t in body.topics for one in t.partitions)
+    partitions: dict[tuple[str, int], Partition | Message] = {}
+    for topic in body.topics:
+        for one in topic.partitions:
+            key = topic.name, one.partition_index
+            try:
+                if key in twice:
+                    raise ApiError(ErrorCode.invalid_request)
+                if one.timestamp < _EARLIEST_PENDING_UPLOAD or request.version < _SINCE.get(one.timestamp, 0):
+                    raise ApiError(ErrorCode.unsupported_version)
+                partition = request.broker.partitions.get(*key)
+                partition.check_leader_epoch(given(one, "current_leader_epoch", -1))
+                partitions[key] = partition
+            except OdradekError as error:
+                partitions[key] = _answer(one.partition_index, code_of(error))
+
+    def answer() -> Message:
+        return {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        _look_up(request, one, partitions[topic.name, one.partition_index])
+                        for one in {one.partition_index: one for one in topic.partitions}.values()
+                    ],
+                }
+                for topic in body.topics
+            ]
+        }
+
+    # To look for a time reads batches.
+    return request.broker.run(answer) if takes_long else answer()
+
+
+def _answer(
+    number: int, code: int = NO_ERROR, timestamp: int = -1, offset: int = -1, leader_epoch: int = -1
+) -> Message:
+    return {
+        "partition_index": number,
+        "error_code": code,
+        "timestamp": timestamp,
+        "offset": offset,
+        "leader_epoch": leader_epoch,
+    }
+
+
+def _look_up(request: Request, one: Any, partition: Partition | Message) -> Message:
+    number, timestamp = one.partition_index, one.timestamp
+    if not isinstance(partition, Partition):
+        return partition
+    is_consumer = request.body.replica_id == _CONSUMER
+    is_committed = is_consumer and given(request.body, "isolation_level", 0) == _READ_COMMITTED
+    log = partition.log
+    try:
+        end = log.last_stable_offset if is_committed else log.log_end_offset
+        match timestamp:
+            case -1:
+                return _answer(number, offset=end, leader_epoch=partition.leader_epoch)
+            case -2 | -4:
+                start = log.log_start_offset
+                return _answer(number, offset=start, leader_epoch=partition.epoch_of(start))
+            case -5 | -6:
+                return _answer(number)
+            case -3:
+                found = log.find_max_timestamp()
+            case _:
+                found = log.find_timestamp(timestamp, end)
+        if found is None or found.offset >= end:
+            return _answer(number)
+        return _answer(number, NO_ERROR, found.timestamp, found.offset, partition.epoch_of(found.offset))
+    except (OdradekError, OSError) as error:
+        return _answer(number, code_of(error))

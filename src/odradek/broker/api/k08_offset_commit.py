@@ -1,0 +1,122 @@
+"""OffsetCommit: a group's offsets are written, of a member of it or of a consumer that assigns partitions to itself.
+
+The answer comes when they are in the log. v2 to v4 may say how long an offset is kept: so long that it is a time before
+now in an int64, as in Kafka, if that is what they say. v6 (KIP-320) adds the leader
+epoch, v7 (KIP-345) static members; v9 (KIP-848) answers GROUP_ID_NOT_FOUND for a group that there is not; v10 (KIP-848)
+names topics by their ids.
+
+Source in Kafka: `KafkaApis.handleOffsetCommitRequest`, `OffsetMetadataManager.commitOffset`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.api import Request, api
+from odradek.broker.errors import code_of
+from odradek.broker.groups.answers import AskedPartition, PartitionAnswers
+from odradek.broker.protocol import Message, RequestHeader, given
+from odradek.broker.request_body import decode_request
+from odradek.errors import BrokerError
+from odradek.messages.coordinators.group_records import NO_EXPIRY, NO_LEADER_EPOCH, OffsetCommitValue
+from odradek.messages.uuids import ZERO_UUID
+from odradek.records.kernels.frames import WireReader
+from odradek.storage.names import TopicPartition
+
+_FIRST_WITH_GROUP_ID_NOT_FOUND = 9
+_WITH_RETENTION = range(2, 5)
+_NOT_GIVEN = -1
+_RETENTION = struct.Struct(">q")
+
+
+class OffsetCommitBody(NamedTuple):
+    """The body of a request.
+
+    Attributes:
+        asked: The object of kio's class, but for the retention time: it cannot hold all that there are.
+        retention_ms: How long the offsets are kept; -1 if it does not say.
+    """
+
+    asked: Any
+    retention_ms: int
+
+
+def decode(frame: bytearray, header: RequestHeader) -> OffsetCommitBody:
+    """Read the body of a request.
+
+    Raises:
+        ProtocolError: It does not follow its schema.
+    """
+    retention_ms = _NOT_GIVEN
+    if header.version in _WITH_RETENTION:
+        reader = WireReader(frame, header.body_position, is_flexible=False)
+        reader.skip_text()
+        reader.int32()
+        reader.skip_text()
+        position, retention_ms = reader.position, reader.int64()
+        _RETENTION.pack_into(frame, position, _NOT_GIVEN)
+    return OffsetCommitBody(decode_request(frame, header), retention_ms)
+
+
+def _failed(request: Request, code: int, text: str) -> Message:
+    answers = PartitionAnswers(request.broker.logs.metadata_image, request.body.asked.topics)
+    answers.answer_all(code)
+    return {"topics": answers.topics()}
+
+
+@api(8, "OffsetCommit", range(2, 11), failed=_failed, decode=decode)
+def offset_commit(request: Request) -> Message:
+    """Write offsets."""
+    body, broker = request.body.asked, request.broker
+    answers = PartitionAnswers(broker.logs.metadata_image, body.topics)
+    if answers.found:
+        is_late = request.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND
+        try:
+            shard = broker.groups.shard(body.group_id)
+            shard.check_commit(
+                body.group_id,
+                body.member_id,
+                given(body, "group_instance_id"),
+                body.generation_id_or_member_epoch,
+                is_transactional=False,
+                unknown=ErrorCode.group_id_not_found if is_late else ErrorCode.illegal_generation,
+            )
+            now_ms = broker.clock.now_ms()
+            kept_ms = request.body.retention_ms
+            expiry = NO_EXPIRY if kept_ms == _NOT_GIVEN else _as_int64(now_ms + kept_ms)
+            kept, too_large = committed_values(request, answers.found, now_ms, expiry, with_ids=True)
+            shard.commit(body.group_id, kept)
+        except BrokerError as error:
+            answers.answer_all(code_of(error))
+        else:
+            for place, one in enumerate(answers.found):
+                is_large = place in too_large
+                answers.answer(one, int(ErrorCode.offset_metadata_too_large if is_large else ErrorCode.none))
+    return {"topics": answers.topics()}
+
+
+def _as_int64(value: int) -> int:
+    """Return what Java makes of a sum that an int64 does not hold."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def committed_values(
+    request: Request, found: list[AskedPartition], now_ms: int, expiry: int = NO_EXPIRY, *, with_ids: bool
+) -> tuple[list[tuple[TopicPartition, OffsetCommitValue]], set[int]]:
+    """Return the offsets to be written, and the places of those whose metadata is too large."""
+    limit = request.broker.config["offset.metadata.max.bytes"]
+    kept, too_large = [], set()
+    for place, one in enumerate(found):
+        metadata = one.asked.committed_metadata or ""
+        # Kafka counts what Java calls characters.
+        if len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit:
+            too_large.add(place)
+            continue
+        epoch = given(one.asked, "committed_leader_epoch", NO_LEADER_EPOCH)
+        topic_id = one.topic_id if with_ids else ZERO_UUID
+        value = OffsetCommitValue(one.asked.committed_offset, metadata, now_ms, epoch, expiry, topic_id)
+        kept.append((one.topic_partition, value))
+    return kept, too_large

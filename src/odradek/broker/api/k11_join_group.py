@@ -1,0 +1,66 @@
+"""JoinGroup: a member joins a group, and learns of its generation when all others have joined.
+
+v1 adds the time-out of the rebalance, which is that of the session before; v4 (KIP-394) makes a new member ask again
+with the id that it was given; v5 (KIP-345) adds static members, v7 (KIP-559) the protocol's type, v8 (KIP-800) the
+reason, v9 (KIP-814) whether a static leader may leave the assignment as it is.
+
+Source in Kafka: `KafkaApis.handleJoinGroupRequest`, `GroupCoordinatorService.joinGroup`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.api import Request, api
+from odradek.broker.groups.group import join_answer
+from odradek.broker.groups.membership import JoinRequest
+from odradek.broker.protocol import Message, given, milliseconds
+
+_FIRST_WITHOUT_PROTOCOL = 7
+
+
+def _in_form(request: Request, message: Message) -> Message:
+    """Return an answer with the protocol's name as this version has it: null and empty mean the same."""
+    name = message["protocol_name"] or None
+    return {**message, "protocol_name": name if request.version >= _FIRST_WITHOUT_PROTOCOL else name or ""}
+
+
+def _failed(request: Request, code: int, text: str) -> Message:
+    return _in_form(request, join_answer(code))
+
+
+@api(11, "JoinGroup", range(10), failed=_failed)
+def join_group(request: Request) -> Message | Awaitable[Message]:
+    """Let a member join."""
+    body, config = request.body, request.broker.config
+    if not body.group_id:
+        return _in_form(request, join_answer(int(ErrorCode.invalid_group_id), body.member_id))
+    session_timeout_ms = milliseconds(body.session_timeout)
+    rebalance_timeout = given(body, "rebalance_timeout")
+    shortest, longest = config["group.min.session.timeout.ms"], config["group.max.session.timeout.ms"]
+    if not shortest <= session_timeout_ms <= longest:
+        return _in_form(request, join_answer(int(ErrorCode.invalid_session_timeout), body.member_id))
+    joining = JoinRequest(
+        version=request.version,
+        group_id=body.group_id,
+        member_id=body.member_id,
+        instance_id=given(body, "group_instance_id"),
+        client_id=request.client_id,
+        client_host=f"/{request.connection.peer}",
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=session_timeout_ms if rebalance_timeout is None else milliseconds(rebalance_timeout),
+        protocol_type=body.protocol_type,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
+        reason=given(body, "reason") or "not provided",
+    )
+    answer = request.broker.groups.shard(body.group_id).members.join(joining)
+    if not isinstance(answer, Awaitable):
+        return _in_form(request, answer)
+    waited_for = answer
+
+    async def later() -> Message:
+        return _in_form(request, await waited_for)
+
+    return later()

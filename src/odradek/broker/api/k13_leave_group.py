@@ -1,0 +1,40 @@
+"""LeaveGroup: members leave a group, or are removed from it.
+
+v3 (KIP-345) takes several members, and static ones by their instance id; v5 (KIP-800) adds the reason.
+
+Source in Kafka: `KafkaApis.handleLeaveGroupRequest`, `GroupCoordinatorService.leaveGroup`.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.api import Request, api
+from odradek.broker.errors import NO_ERROR, ApiError
+from odradek.broker.groups.membership import LeavingMember
+from odradek.broker.protocol import Message, given
+
+_FIRST_WITH_SEVERAL = 3
+
+
+def _failed(request: Request, code: int, text: str) -> Message:
+    return {"error_code": code, "members": []}
+
+
+@api(13, "LeaveGroup", range(6), failed=_failed)
+def leave_group(request: Request) -> Message:
+    """Let members leave."""
+    body = request.body
+    if not body.group_id:
+        raise ApiError(ErrorCode.invalid_group_id)
+    if request.version < _FIRST_WITH_SEVERAL:
+        leaving = [LeavingMember(body.member_id, None, "not provided")]
+    else:
+        leaving = [
+            LeavingMember(one.member_id, one.group_instance_id, given(one, "reason") or "not provided")
+            for one in body.members
+        ]
+    members = request.broker.groups.shard(body.group_id).members.leave(body.group_id, leaving)
+    if request.version < _FIRST_WITH_SEVERAL:
+        return {"error_code": members[0]["error_code"]}
+    return {"error_code": NO_ERROR, "members": members}

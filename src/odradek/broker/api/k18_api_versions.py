@@ -1,0 +1,68 @@
+"""ApiVersions: which APIs the broker has, and in which versions; the first request of nearly every client.
+
+A version that the broker does not know is answered too, in the form of version 0 and with an error (KIP-511), so that a
+newer client can ask again. v3 (KIP-511) adds the client's software, and features (KIP-584); v4 (KIP-848) lets feature
+levels begin at 0.
+
+Source in Kafka: `ApiVersionManager`, `ApiVersionsResponse`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.api import ADVERTISED, Request, api
+from odradek.broker.errors import NO_ERROR
+from odradek.broker.protocol import API_VERSIONS_KEY, Constant, Message, given
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
+
+
+@cache
+def _advertised() -> Constant:
+    return Constant(
+        {"api_key": key, "min_version": versions.start, "max_version": versions.stop - 1}
+        for key, (_, versions) in ADVERTISED.items()
+    )
+
+
+def unsupported_version() -> Message:
+    """Return the answer to a request of a version that the broker does not know."""
+    own = [entry for entry in _advertised() if entry["api_key"] == API_VERSIONS_KEY]
+    return {"error_code": int(ErrorCode.unsupported_version), "api_keys": own}
+
+
+@api(API_VERSIONS_KEY, "ApiVersions", range(5), before_authentication=True, counts_errors=True)
+def api_versions(request: Request) -> Message:
+    """Answer what the broker has."""
+    if request.version >= 3:
+        name = given(request.body, "client_software_name", "")
+        version = given(request.body, "client_software_version", "")
+        if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+            request.broker.metrics.failed("ApiVersions", int(ErrorCode.invalid_request))
+            return {"error_code": int(ErrorCode.invalid_request), "api_keys": []}
+        request.connection.state["software"] = name, version
+    image = request.broker.logs.metadata_image
+    # A level of 0 cannot be told before v4.
+    supported = [
+        {"name": name, "min_version": low, "max_version": high}
+        for name, (low, high) in request.broker.features.items()
+        if low > 0 or request.version >= 4
+    ]
+    # Of a feature that the folder has and the broker does not, such as a kind of groups, clients are not told.
+    finalized = [
+        {"name": name, "min_version_level": level, "max_version_level": level}
+        for name, (_, high) in request.broker.features.items()
+        if (level := min(image.features.get(name, 0), high)) > 0
+    ]
+    return {
+        "error_code": NO_ERROR,
+        "api_keys": _advertised(),
+        "supported_features": supported,
+        "finalized_features_epoch": request.broker.logs.metadata_offset,
+        "finalized_features": finalized,
+        "zk_migration_ready": False,
+    }

@@ -1,0 +1,87 @@
+"""AlterConfigs: settings that take the place of all that a topic, a broker or a group had before.
+
+Source in Kafka: `ConfigAdminManager`, `ConfigurationControlManager.legacyAlterConfigs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.api import Request, api
+from odradek.broker.configs.resource_configs import check_resources
+from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
+from odradek.broker.protocol import Message
+from odradek.errors import OdradekError
+from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+
+
+def all_failed(request: Request, code: int, text: str) -> Message:
+    """Return the answer to a request of which every resource failed."""
+    return {"responses": [_answer(resource, code, text) for resource in request.body.resources]}
+
+
+def _answer(resource: Any, code: int = NO_ERROR, text: str | None = None) -> Message:
+    return {
+        "error_code": code,
+        "error_message": text,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
+
+
+@api(33, "AlterConfigs", range(3), failed=all_failed)
+async def alter_configs(request: Request) -> Message:
+    """Replace settings."""
+
+    def prepare(resource: Any) -> Callable[[], None] | None:
+        after = {config.name: config.value for config in resource.configs}
+        return request.broker.configs.replace(
+            resource.resource_type, resource.resource_name, after, validate_only=request.body.validate_only
+        )
+
+    return await alter_resources(request, prepare, lambda config: config.value is None)
+
+
+async def alter_resources(
+    request: Request,
+    prepare: Callable[[Any], Callable[[], None] | None],
+    lacks_value: Callable[[Any], bool],
+) -> Message:
+    """Alter the settings of each resource of a request, or not.
+
+    Args:
+        request: The request.
+        prepare: Checks what is asked of a resource; returns what carries it out.
+        lacks_value: Whether what is asked of a setting needs a value, and has none.
+    """
+    broker, resources = request.broker, request.body.resources
+    errors = check_resources(resources)
+    answers = []
+    for number, resource in enumerate(resources):
+        try:
+            if number in errors:
+                raise errors[number]
+            _check(resource, lacks_value)
+            action = prepare(resource)
+            if action is not None:
+                await broker.topics.change(action, partitions=1)
+                if resource.resource_type == BROKER_RESOURCE:
+                    broker.configs.altered()
+            answers.append(_answer(resource))
+        except OdradekError as error:
+            answers.append(_answer(resource, code_of(error), message_of(error)))
+    return {"responses": answers}
+
+
+def _check(resource: Any, lacks_value: Callable[[Any], bool]) -> None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise ApiError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+    without = [config.name for config in resource.configs if lacks_value(config)]
+    if without:
+        raise ApiError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(without)}")
+    if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE):
+        raise ApiError(ErrorCode.invalid_request, f"Unknown resource type {resource.resource_type}")

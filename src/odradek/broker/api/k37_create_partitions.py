@@ -1,0 +1,71 @@
+"""CreatePartitions: more partitions for topics, up to a total for each.
+
+The replicas may be assigned; they are all this broker. v2 and later are encoded anew, v3 (KIP-599) may be throttled,
+which does not happen here.
+
+Source in Kafka: `ControllerApis.createPartitions`, `ReplicationControlManager.createPartitions`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.api import Request, api
+from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
+from odradek.broker.protocol import Message
+from odradek.errors import OdradekError
+
+
+def _all_failed(request: Request, code: int, text: str) -> Message:
+    return {"results": [_answer(topic.name, code, text) for topic in request.body.topics]}
+
+
+def _answer(name: str, code: int = NO_ERROR, text: str | None = None) -> Message:
+    return {"name": name, "error_code": code, "error_message": text}
+
+
+@api(37, "CreatePartitions", range(4), failed=_all_failed)
+async def create_partitions(request: Request) -> Message:
+    """Create partitions."""
+    broker, body = request.broker, request.body
+    times = Counter(topic.name for topic in body.topics)
+    answers: dict[str, Message] = {}
+    for topic in body.topics:
+        try:
+            if times[topic.name] > 1:
+                raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")
+            if topic.name not in broker.logs.metadata_image.topics:
+                answers[topic.name] = _answer(topic.name, int(ErrorCode.unknown_topic_or_partition))
+                continue
+            more = _more(request, topic)
+            if not body.validate_only:
+                grow = partial(broker.logs.create_partitions, topic.name, topic.count)
+                await broker.topics.change(grow, partitions=more)
+            answers[topic.name] = _answer(topic.name)
+        except OdradekError as error:
+            answers[topic.name] = _answer(topic.name, code_of(error), message_of(error))
+    return {"results": list(answers.values())}
+
+
+def _more(request: Request, topic: Any) -> int:
+    present = len(request.broker.logs.metadata_image.topics[topic.name].partitions)
+    if topic.count == present:
+        raise ApiError(ErrorCode.invalid_partitions, f"Topic already has {present} partition(s).")
+    if topic.count < present:
+        reason = f"The topic {topic.name} currently has {present} partition(s); {topic.count} would not be an increase."
+        raise ApiError(ErrorCode.invalid_partitions, reason)
+    more = int(topic.count - present)
+    if topic.assignments is not None:
+        if len(topic.assignments) != more:
+            reason = (
+                f"Attempted to add {more} additional partition(s), but only {len(topic.assignments)} assignment(s) "
+                "were specified."
+            )
+            raise ApiError(ErrorCode.invalid_replica_assignment, reason)
+        for one in topic.assignments:
+            request.broker.topics.check_assignment(one.broker_ids, 1)
+    return more

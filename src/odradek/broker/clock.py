@@ -1,0 +1,126 @@
+"""The time that a broker goes by, and what is due at a time. Tests move it.
+
+Every time-out of the broker is a timer of this clock, so `advance` makes a session time out, a transaction abort or a
+segment expire at once.
+
+Source in Kafka: `Time`, `SystemTimer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Callable
+
+_logger = logging.getLogger(__name__)
+
+
+class Timer:
+    """Something that is done when its time has come, unless it is cancelled."""
+
+    __slots__ = ("_action", "deadline_ms")
+
+    def __init__(self, deadline_ms: float, action: Callable[[], None]) -> None:
+        self.deadline_ms = deadline_ms
+        self._action: Callable[[], None] | None = action
+
+    def __lt__(self, other: Timer) -> bool:
+        return self.deadline_ms < other.deadline_ms
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is still to be done."""
+        return self._action is not None
+
+    def cancel(self) -> None:
+        """Do nothing when the time comes."""
+        self._action = None
+
+    def fire(self) -> None:
+        """Do it now, unless it was cancelled or done."""
+        action, self._action = self._action, None
+        if action is not None:
+            action()
+
+
+class Clock:
+    """The time of one broker.
+
+    Any thread may ask for the time. Timers belong to the thread of the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._advanced_ms = 0.0
+        self._timers: list[Timer] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.TimerHandle | None = None
+
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the timers be fired by an event loop."""
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        """Return the time of day in ms since 1970, which timestamps are taken from."""
+        return time.time_ns() // 1_000_000 + int(self._advanced_ms)
+
+    def elapsed_ms(self) -> float:
+        """Return a time in ms that never goes back, from an arbitrary moment on; time-outs are counted in it."""
+        return time.monotonic() * 1000 + self._advanced_ms
+
+    def after(self, delay_ms: float, action: Callable[[], None]) -> Timer:
+        """Do something in the event loop's thread some time from now."""
+        timer = Timer(self.elapsed_ms() + max(0.0, delay_ms), action)
+        heapq.heappush(self._timers, timer)
+        if self._timers[0] is timer:
+            self._schedule()
+        return timer
+
+    async def sleep(self, delay_ms: float) -> None:
+        """Wait some time."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self.after(delay_ms, lambda: None if done.done() else done.set_result(None))
+        try:
+            await done
+        finally:
+            timer.cancel()
+
+    def _schedule(self) -> None:
+        while self._timers and not self._timers[0].is_pending:
+            heapq.heappop(self._timers)
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if self._timers and self._loop is not None:
+            delay_s = max(0.0, (self._timers[0].deadline_ms - self.elapsed_ms()) / 1000)
+            self._wake = self._loop.call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        now = self.elapsed_ms()
+        due = []
+        while self._timers and self._timers[0].deadline_ms <= now:
+            due.append(heapq.heappop(self._timers))
+        for timer in due:
+            try:
+                timer.fire()
+            except Exception:
+                # The others are due nevertheless.
+                _logger.exception("what was due at a time failed")
+        self._schedule()
+
+    def close(self) -> None:
+        """Fire no more timers."""
+        self._timers.clear()
+        self._loop = None
+        self._schedule()
+
+    def advance(self, seconds: float) -> None:
+        """Move the time forward; in the event loop's thread. What falls due is done in the order of its time."""
+        target = self.elapsed_ms() + seconds * 1000
+        while self._timers and self._timers[0].deadline_ms <= target:
+            timer = heapq.heappop(self._timers)
+            self._advanced_ms += max(0.0, timer.deadline_ms - self.elapsed_ms())
+            timer.fire()
+        self._advanced_ms += max(0.0, target - self.elapsed_ms())
+        self._schedule()

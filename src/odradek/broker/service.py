@@ -1,0 +1,143 @@
+"""A broker as a service: it runs until a signal ends it.
+
+    SIGTERM, SIGINT, SIGHUP   what was begun is finished and answered, the log directory is closed
+    a second one              ends at once: the next start recovers the logs
+
+Source in Kafka: `Kafka.main`, `KafkaRaftServer`, `LoggingSignalHandler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.broker.config import BrokerConfig, address_text
+from odradek.broker.monitoring import Monitoring
+from odradek.broker.running import serving
+from odradek.broker.server import Server
+from odradek.broker.systemd import inherited_sockets, notify
+from odradek.errors import InvalidConfigError, LogError
+from odradek.storage.formats.meta_properties import parse_properties
+from odradek.storage.regular_files import read_file
+
+_logger = logging.getLogger(__name__)
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_MOST_BYTES = 1 << 24
+
+
+class HostPort(NamedTuple):
+    """An address to listen at."""
+
+    host: str
+    port: int
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Return the settings of a `server.properties`.
+
+    Raises:
+        OSError: It cannot be read.
+        LogError: It is not UTF-8.
+    """
+    try:
+        return dict(parse_properties(read_file(path, _MOST_BYTES).decode()))
+    except UnicodeDecodeError as error:
+        raise LogError(f"{path} is not UTF-8: {error.reason} at position {error.start}") from None
+
+
+def log_dirs(config: Mapping[str, str]) -> list[str]:
+    """Return the folders that `log.dirs`, or else `log.dir`, names."""
+    text = config.get("log.dirs") or config.get("log.dir") or ""
+    return [folder.strip() for folder in text.split(",") if folder.strip()]
+
+
+async def serve(
+    paths: Sequence[str],
+    config: Mapping[str, str],
+    *,
+    metrics: HostPort | None = None,
+    companion: Callable[[Server], AbstractContextManager[object]] | None = None,
+    leave: Callable[[int], None] = os._exit,
+) -> None:
+    """Run a broker until SIGTERM, SIGINT or SIGHUP.
+
+    Args:
+        paths: The log directories.
+        config: The broker's settings.
+        metrics: Where `/metrics` and `/healthz` are.
+        companion: Makes something that lives as long as the broker, before the first client comes.
+        leave: Ends the process, at a second signal.
+
+    Raises:
+        OdradekError: A directory or a listener cannot be opened, or a setting is not valid.
+    """
+    begun = time.perf_counter()
+    if metrics is not None:
+        import prometheus_client  # noqa: F401 - so that a missing package is told of before anything is opened
+    sockets = inherited_sockets(os.environ, BrokerConfig(config)["listeners"])
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    # `nohup` has it ignored.
+    signals = _SIGNALS if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*_SIGNALS, signal.SIGHUP)
+
+    def end(number: signal.Signals) -> None:
+        if stop.is_set():
+            _logger.warning("%s again: ends without closing the log directory", number.name)
+            leave(128 + number)
+            return
+        _logger.info("%s: stopping", number.name)
+        notify(os.environ, "STOPPING=1")
+        stop.set()
+
+    async with serving(paths if len(paths) > 1 else paths[0], config, sockets=sockets) as server:
+        # Before the loop goes on, and so before the first client is served.
+        with nullcontext() if companion is None else companion(server):
+            for number in signals:
+                loop.add_signal_handler(number, end, number)
+            monitoring = None if metrics is None else Monitoring(server)
+            try:
+                if monitoring is not None and metrics is not None:
+                    port = await monitoring.listen(*metrics)
+                    _logger.info("metrics at http://%s/metrics", address_text(metrics.host, port))
+                _tell_ready(server, paths, time.perf_counter() - begun)
+                notify(os.environ, "READY=1")
+                await stop.wait()
+            finally:
+                if monitoring is not None:
+                    await monitoring.close()
+    for number in signals:
+        loop.remove_signal_handler(number)
+    _logger.info("stopped")
+
+
+def _tell_ready(server: Server, paths: Sequence[str], seconds: float) -> None:
+    broker = server.broker
+    endpoints = ", ".join(f"{one.name}://{one.address}" for one in broker.endpoints.values())
+    _logger.info(
+        "ready after %d ms: %s serves %s, %d topics (cluster %s, node %d)",
+        round(seconds * 1000),
+        endpoints,
+        ", ".join(paths),
+        len(broker.logs.metadata_image.topics),
+        broker.cluster_id,
+        broker.node_id,
+    )
+
+
+def address(text: str, name: str) -> HostPort:
+    """Parse `HOST:PORT`; the host may be empty. The name is for the error.
+
+    Raises:
+        InvalidConfigError: It is of another form.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise InvalidConfigError(name, f"{text!r} is not HOST:PORT")
+    return HostPort(host.removeprefix("[").removesuffix("]"), int(port))

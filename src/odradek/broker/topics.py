@@ -1,0 +1,205 @@
+"""The topics as the broker makes and changes them.
+
+What clients ask for is checked here, in Kafka's order and with Kafka's words; the log directory makes the changes. A
+change of few partitions is made at once, any other in another thread.
+
+Source in Kafka: `AutoTopicCreationManager`, `ControllerApis`, `ReplicationControlManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.config import BrokerConfig
+from odradek.broker.errors import ApiError
+from odradek.broker.topic_names import check_topic_name
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.metadata.cluster import MAX_PARTITIONS_PER_BATCH
+from odradek.storage.metadata.metadata_image import TopicImage
+from odradek.storage.metadata.new_topic import NewTopic
+from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+
+_T = TypeVar("_T")
+
+_QUICK_PARTITIONS = 16
+"""So many partitions are created in a time that a request may keep the others waiting."""
+
+
+class Topics:
+    """Creates topics.
+
+    Args:
+        logs: The log directory.
+        config: The broker's settings.
+        executor: Runs what takes long.
+    """
+
+    def __init__(self, logs: WritableLogDirectory, config: BrokerConfig, executor: ThreadPoolExecutor) -> None:
+        self._logs = logs
+        self._config = config
+        self._executor = executor
+        self._changing = 0
+
+    async def change(self, action: Callable[[], _T], *, partitions: int = MAX_PARTITIONS_PER_BATCH) -> _T:
+        """Change topics, in this thread if that is quick.
+
+        Args:
+            action: Makes the change.
+            partitions: How many partitions it creates.
+        """
+        if partitions <= _QUICK_PARTITIONS and not self._changing:
+            return action()
+        # A change in this thread would have to wait for those in others.
+        self._changing += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, action)
+        finally:
+            self._changing -= 1
+
+    # -- creating
+
+    def automatic(self, name: str) -> NewTopic:
+        """Return a topic as it is created where a client has only asked for its name."""
+        partitions, config = self._config["num.partitions"], dict[str, str]()
+        if name == CONSUMER_OFFSETS_TOPIC:
+            partitions, config = self._config["offsets.topic.num.partitions"], self._offsets_config()
+        elif name == TRANSACTION_STATE_TOPIC:
+            partitions, config = self._config["transaction.state.log.num.partitions"], self._transactions_config()
+        return NewTopic(name, partitions, config)
+
+    def internal(self, name: str) -> TopicImage:
+        """Return an internal topic, which is created if it is missing.
+
+        Raises:
+            LogError: The disk failed.
+        """
+        return self._logs.metadata_image.topics.get(name) or self._logs.create_topics([self.automatic(name)])[0]
+
+    def check_new_name(self, name: str) -> None:
+        """Check the name of a topic that is to be created.
+
+        Raises:
+            ApiError: There is a topic of that name, or of one that is too much like it; or no topic can have the name.
+        """
+        image = self._logs.metadata_image
+        if name in image.topics:
+            raise ApiError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+        check_topic_name(name)
+        like = image.topic_like(name)
+        if like is not None:
+            raise ApiError(ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {like}")
+
+    def partitions_of(
+        self, partitions: int, replication_factor: int, assignments: Mapping[int, Sequence[int]] | None
+    ) -> int:
+        """Return how many partitions a topic gets.
+
+        Args:
+            partitions: How many its creator asks for; -1 for the broker's default.
+            replication_factor: How many replicas of each; -1 for the broker's default.
+            assignments: The brokers that hold each partition, instead of both numbers.
+
+        Raises:
+            ApiError: One broker cannot hold such a topic.
+        """
+        if assignments is not None:
+            if replication_factor != -1:
+                what = "replication factor was not set to -1."
+                raise ApiError(ErrorCode.invalid_request, f"A manual partition assignment was specified, but {what}")
+            if partitions != -1:
+                what = "numPartitions was not set to -1."
+                raise ApiError(ErrorCode.invalid_request, f"A manual partition assignment was specified, but {what}")
+            self._check_assignments(assignments)
+            return len(assignments)
+        if replication_factor < -1 or replication_factor == 0:
+            reason = "Replication factor must be larger than 0, or -1 to use the default value."
+            raise ApiError(ErrorCode.invalid_replication_factor, reason)
+        if partitions < -1 or partitions == 0:
+            reason = "Number of partitions was set to an invalid non-positive value."
+            raise ApiError(ErrorCode.invalid_partitions, reason)
+        factor = self._config["default.replication.factor"] if replication_factor == -1 else replication_factor
+        if factor > 1:
+            reason = (
+                f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
+                "cannot be reached because only 1 broker(s) are registered or some brokers have all their log "
+                "directories cordoned."
+            )
+            raise ApiError(ErrorCode.invalid_replication_factor, reason)
+        return self.default_partitions if partitions == -1 else partitions
+
+    @property
+    def default_partitions(self) -> int:
+        """`num.partitions`."""
+        return int(self._config["num.partitions"])
+
+    def _check_assignments(self, assignments: Mapping[int, Sequence[int]]) -> None:
+        factor: int | None = None
+        for replicas in assignments.values():
+            self.check_assignment(replicas, factor)
+            factor = len(replicas)
+        if set(assignments) != set(range(len(assignments))):
+            reason = "partitions should be a consecutive 0-based integer sequence"
+            raise ApiError(ErrorCode.invalid_replica_assignment, reason)
+
+    def check_assignment(self, replicas: Sequence[int], replication_factor: int | None = None) -> None:
+        """Check which brokers are to hold a partition.
+
+        Args:
+            replicas: The brokers.
+            replication_factor: How many there have to be.
+
+        Raises:
+            ApiError: They are others than this one.
+        """
+        includes = "The manual partition assignment includes"
+        if not replicas:
+            raise ApiError(ErrorCode.invalid_replica_assignment, f"{includes} an empty replica list.")
+        node_id = self._logs.identity.node_id
+        for number, replica in enumerate(sorted(replicas)):
+            if replica != node_id:
+                reason = f"{includes} broker {replica}, but no such broker is registered."
+                raise ApiError(ErrorCode.invalid_replica_assignment, reason)
+            if number:
+                reason = f"{includes} the broker {replica} more than once."
+                raise ApiError(ErrorCode.invalid_replica_assignment, reason)
+        if replication_factor is not None and len(replicas) != replication_factor:
+            reason = (
+                f"{includes} a partition with {len(replicas)} replica(s), but this is not consistent with previous "
+                f"partitions, which have {replication_factor} replica(s)."
+            )
+            raise ApiError(ErrorCode.invalid_replica_assignment, reason)
+
+    async def create(self, topics: Sequence[NewTopic]) -> list[TopicImage | Exception]:
+        """Create topics that were checked.
+
+        Returns:
+            For each topic its image, or why it could not be created.
+        """
+        return await self.change(partial(self._create, topics), partitions=sum(topic.partitions for topic in topics))
+
+    def _create(self, topics: Sequence[NewTopic]) -> list[TopicImage | Exception]:
+        try:
+            return list(self._logs.create_topics(topics))
+        except Exception as error:
+            if len(topics) == 1:
+                return [error]
+        return [self._create([topic])[0] for topic in topics]
+
+    def _offsets_config(self) -> dict[str, str]:
+        size = self._config["offsets.topic.segment.bytes"]
+        return {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(size)}
+
+    def _transactions_config(self) -> dict[str, str]:
+        return {
+            "unclean.leader.election.enable": "false",
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": "1",
+            "segment.bytes": str(self._config["transaction.state.log.segment.bytes"]),
+        }

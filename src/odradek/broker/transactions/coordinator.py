@@ -1,0 +1,406 @@
+"""The coordinator of transactions.
+
+    init_producer_id -> add_partitions, produce -> end -> markers -> complete
+                                                 \\-> time-out, another producer -> abort -> markers -> complete
+
+The end of a transaction is decided by its record; the client is answered then, and the markers follow. After a crash
+the markers of all decided transactions are written (again): a partition that has one already ignores what the marker
+ends, as there is nothing to end.
+
+Each change is a task of its own: a client that goes away does not leave it half done.
+
+Source in Kafka: `TransactionCoordinator`, KIP-98, KIP-360, KIP-588, KIP-664, KIP-890.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Collection, Coroutine, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.clock import Timer
+from odradek.broker.errors import ApiError, code_of
+from odradek.broker.transactions.markers import Marker, write_markers
+from odradek.broker.transactions.metadata import (
+    ENDING,
+    EPOCH_BUMPS,
+    MAX_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Transaction,
+    TransactionMetadata,
+    is_last_epoch,
+)
+from odradek.broker.transactions.producer_ids import ProducerIds
+from odradek.broker.transactions.rules import (
+    NOT_TOLD,
+    ProducerIdAndEpoch,
+    checked,
+    is_own,
+    is_to_be_ended,
+    is_to_be_ended_with_new_epoch,
+)
+from odradek.broker.transactions.states import TransactionStates
+from odradek.errors import OdradekError
+from odradek.messages.coordinators.transaction_records import TransactionState
+from odradek.storage.names import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+
+_T = TypeVar("_T")
+
+_logger = logging.getLogger(__name__)
+
+_RETRY_MS = 500
+_GIVEN_UP = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.transaction_coordinator_fenced,
+    }
+)
+"""Errors of a marker after which it is not tried again: the partition is gone, or a later transaction is in it."""
+
+
+class TransactionCoordinator:
+    """The transactions of a broker. It belongs to the event loop's thread.
+
+    Args:
+        broker: The broker.
+
+    Attributes:
+        states: The states of the transactional ids.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.states = TransactionStates(broker.logs, broker.topics, broker.partitions, broker.clock, broker.run)
+        self._producer_ids = ProducerIds(lambda count: broker.run(lambda: broker.logs.take_producer_ids(count)))
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._abortion: Timer | None = None
+        self._expiry: Timer | None = None
+
+    # -- life
+
+    def load(self) -> None:
+        """Begin to load the states that the log directory has, and complete what was decided."""
+        self.states.begin_loading()
+        self._spawn(self.states.load(self._resume))
+
+    def close(self) -> None:
+        """Leave what is under way as it is, as a crash would."""
+        for timer in (self._abortion, self._expiry):
+            if timer is not None:
+                timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, OdradekError):
+            _logger.error("a change of a transaction failed", exc_info=error)
+
+    def _as_a_whole(self, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
+        """Do something that goes on if nobody waits for it any more."""
+        return asyncio.shield(self._spawn(work))
+
+    @property
+    def _now_ms(self) -> int:
+        return self._broker.clock.now_ms()
+
+    # -- producers
+
+    def init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdAndEpoch
+    ) -> Awaitable[ProducerIdAndEpoch]:
+        """Give a producer its id and epoch; of a transactional id the next epoch, which fences the producers before.
+
+        Args:
+            transactional_id: The transactional id; None for a producer that is only idempotent.
+            timeout_ms: How long its transactions may take.
+            expected: What the producer had, if it goes on after an error (KIP-360); -1 and -1 otherwise.
+
+        Raises:
+            ApiError: Another producer has been initialised since, a transaction is ending, or the time-out is not
+                allowed.
+        """
+        return self._as_a_whole(self._init_producer_id(transactional_id, timeout_ms, expected))
+
+    async def _init_producer_id(
+        self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdAndEpoch
+    ) -> ProducerIdAndEpoch:
+        if expected != NOT_TOLD and (
+            expected.producer_id == NO_PRODUCER_ID or expected.producer_epoch == NO_PRODUCER_EPOCH
+        ):
+            raise ApiError(ErrorCode.invalid_request)
+        if transactional_id is None:
+            return ProducerIdAndEpoch(await self._producer_ids.next(), 0)
+        if not transactional_id:
+            raise ApiError(ErrorCode.invalid_request)
+        if not 0 < timeout_ms <= self._broker.config["transaction.max.timeout.ms"]:
+            raise ApiError(ErrorCode.invalid_transaction_timeout)
+        transaction = await self._transaction(transactional_id, timeout_ms)
+        transaction.check_not_pending()
+        metadata = transaction.metadata
+        goes_on = expected != NOT_TOLD
+        if goes_on and not is_own(metadata, expected):
+            raise ApiError(ErrorCode.producer_fenced)
+        if metadata.state in ENDING:
+            raise ApiError(ErrorCode.concurrent_transactions)
+        if metadata.state is TransactionState.ONGOING:
+            await self._fence(transaction)
+            # The client asks again, and gets the next epoch when the abort is complete.
+            raise ApiError(ErrorCode.concurrent_transactions)
+        if is_last_epoch(metadata.producer_epoch) and (
+            not goes_on or expected.producer_epoch == metadata.producer_epoch
+        ):
+            producer_id = await self._next_producer_id(transaction)
+            new = metadata.with_new_producer_id(producer_id, timeout_ms, goes_on=goes_on, now_ms=self._now_ms)
+        elif is_last_epoch(metadata.producer_epoch):
+            raise ApiError(ErrorCode.unknown_server_error)
+        else:
+            new = metadata.initialised(timeout_ms, expected.producer_epoch if goes_on else None, self._now_ms)
+        await self.states.change(transaction, new)
+        return ProducerIdAndEpoch(new.producer_id, new.producer_epoch)
+
+    async def _transaction(self, transactional_id: str, timeout_ms: int) -> Transaction:
+        self.states.create_topic()
+        found = self.states.get(transactional_id)
+        if found is not None:
+            return found
+        producer_id = await self._producer_ids.next()
+        self._forget_later()
+        empty = TransactionMetadata(
+            producer_id, NO_PRODUCER_EPOCH, timeout_ms, TransactionState.EMPTY, last_update_ms=self._now_ms
+        )
+        return self.states.add(transactional_id, empty)
+
+    async def _next_producer_id(self, transaction: Transaction) -> int:
+        """Return a new producer id for a transactional id; nothing else may change it meanwhile."""
+        transaction.pending = transaction.metadata.state
+        try:
+            return await self._producer_ids.next()
+        finally:
+            transaction.pending = None
+
+    # -- partitions
+
+    def add_partitions(
+        self,
+        transactional_id: str | None,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+    ) -> Awaitable[None]:
+        """Add partitions to a transaction, which may begin by it.
+
+        Raises:
+            ApiError: The producer is not that of the transactional id, or the transaction before is ending.
+        """
+        return self._as_a_whole(self._add_partitions(transactional_id, producer, partitions, client_version))
+
+    async def _add_partitions(
+        self,
+        transactional_id: str | None,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        client_version: int,
+    ) -> None:
+        transaction = self._known(transactional_id)
+        transaction.check_not_pending()
+        metadata = checked(transaction, producer)
+        if metadata.state is TransactionState.ONGOING and metadata.partitions.issuperset(partitions):
+            return
+        await self.states.change(transaction, metadata.with_partitions(partitions, client_version, self._now_ms))
+        self._abort_later()
+
+    def verify_partitions(
+        self, transactional_id: str | None, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Return for each partition whether the transaction has it: no error, or TRANSACTION_ABORTABLE.
+
+        Raises:
+            ApiError: The producer is not that of the transactional id, or the transaction is ending.
+        """
+        metadata = checked(self._known(transactional_id), producer)
+        return {
+            partition: ErrorCode.none if partition in metadata.partitions else ErrorCode.transaction_abortable
+            for partition in partitions
+        }
+
+    def _known(self, transactional_id: str | None) -> Transaction:
+        if not transactional_id:
+            raise ApiError(ErrorCode.invalid_request)
+        found = self.states.get(transactional_id)
+        if found is None:
+            raise ApiError(ErrorCode.invalid_producer_id_mapping)
+        return found
+
+    # -- ends
+
+    def end(
+        self, transactional_id: str | None, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int
+    ) -> Awaitable[ProducerIdAndEpoch]:
+        """End a transaction. It is decided when this returns; the markers follow.
+
+        Args:
+            transactional_id: The transactional id.
+            producer: What the producer writes with.
+            commit: Whether to commit it.
+            client_version: The `transaction.version` that the client works by.
+
+        Returns:
+            What the producer writes the next transaction with; -1 and -1 for a client of an old version, which goes on
+            with what it has.
+
+        Raises:
+            ApiError: The producer is not that of the transactional id, the transaction is ending, or it is in a state
+                that cannot be ended so.
+        """
+        return self._as_a_whole(self._end(transactional_id, producer, commit=commit, client_version=client_version))
+
+    async def _end(
+        self, transactional_id: str | None, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int
+    ) -> ProducerIdAndEpoch:
+        transaction = self._known(transactional_id)
+        metadata = transaction.metadata
+        if client_version < EPOCH_BUMPS:
+            if is_to_be_ended(transaction, producer, commit=commit):
+                await self._decide(transaction, commit=commit, client_version=0)
+            return NOT_TOLD
+        if not is_to_be_ended_with_new_epoch(transaction, producer, commit=commit):
+            return ProducerIdAndEpoch(metadata.producer_id, metadata.producer_epoch)
+        return await self._decide(transaction, commit=commit, client_version=client_version)
+
+    async def _decide(self, transaction: Transaction, *, commit: bool, client_version: int) -> ProducerIdAndEpoch:
+        """Write the decision, and have the transaction completed."""
+        next_producer_id = NO_PRODUCER_ID
+        if client_version >= EPOCH_BUMPS and is_last_epoch(transaction.metadata.producer_epoch):
+            next_producer_id = await self._next_producer_id(transaction)
+        ending = transaction.metadata.ending(
+            commit=commit, client_version=client_version, next_producer_id=next_producer_id, now_ms=self._now_ms
+        )
+        await self.states.change(transaction, ending)
+        transaction.has_failed_fence = False
+        self._complete(transaction)
+        after = ending.ended(self._now_ms)
+        return ProducerIdAndEpoch(after.producer_id, after.producer_epoch)
+
+    async def _fence(self, transaction: Transaction) -> None:
+        """Abort a transaction with a new epoch, so that its producer can write no more.
+
+        Raises:
+            ApiError: It cannot be written.
+        """
+        version = self.states.transaction_version
+        if version >= EPOCH_BUMPS:
+            await self._decide(transaction, commit=False, client_version=version)
+            return
+        metadata = transaction.metadata
+        if not transaction.has_failed_fence:
+            # No client gets this epoch, so it is not raised again if the record cannot be written.
+            epoch = min(metadata.producer_epoch + 1, MAX_PRODUCER_EPOCH)
+            transaction.metadata = metadata.fenced(epoch)
+            transaction.has_failed_fence = True
+        await self._decide(transaction, commit=False, client_version=0)
+
+    def _resume(self, transactions: Iterable[Transaction]) -> None:
+        """Go on with transactions that have been loaded."""
+        self._abort_later()
+        self._forget_later()
+        for transaction in transactions:
+            if transaction.metadata.state in ENDING:
+                self._complete(transaction)
+
+    def _complete(self, transaction: Transaction) -> None:
+        """Begin to write the markers of a transaction whose end is decided, and then that it is complete."""
+        metadata = transaction.metadata
+        transaction.pending = metadata.ended(self._now_ms).state
+        self._spawn(self._write_markers(transaction))
+
+    async def _write_markers(self, transaction: Transaction) -> None:
+        while not await self._is_complete(transaction):
+            await self._broker.clock.sleep(_RETRY_MS)
+
+    async def _is_complete(self, transaction: Transaction) -> bool:
+        """Write what is missing of a transaction's end; return whether nothing is missing any more."""
+        metadata = transaction.metadata
+        try:
+            coordinator_epoch = self.states.partition_of(transaction.transactional_id).leader_epoch
+        except OdradekError as error:
+            _logger.warning("the transaction of %r waits to be ended: %s", transaction.transactional_id, error)
+            return False
+        marker = Marker(
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.state is TransactionState.PREPARE_COMMIT,
+            coordinator_epoch,
+            metadata.client_version,
+        )
+        written = await write_markers(self._broker, sorted(metadata.partitions), marker)
+        left = [partition for partition, error in written.items() if error is not None and not _is_given_up(error)]
+        for partition in left:
+            _logger.warning(
+                "%s waits for the marker of %r: %s", partition, transaction.transactional_id, written[partition]
+            )
+        transaction.metadata = metadata.without_marked(left)
+        if left:
+            return False
+        with suppress(ApiError):
+            await self.states.change(transaction, metadata.ended(self._now_ms))
+            return True
+        # `change` has given the state free.
+        transaction.pending = metadata.ended(self._now_ms).state
+        return False
+
+    # -- time
+
+    def _abort_later(self) -> None:
+        """Look for transactions that have timed out, at intervals, as long as one is open."""
+        if self._abortion is None or not self._abortion.is_pending:
+            interval_ms = self._broker.config["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
+            self._abortion = self._broker.clock.after(interval_ms, self._abort_timed_out)
+
+    def _abort_timed_out(self) -> None:
+        now = self._now_ms
+        for transaction in self.states:
+            if transaction.metadata.state is not TransactionState.ONGOING:
+                continue
+            self._abort_later()
+            if transaction.metadata.has_timed_out(now):
+                self._spawn(self._abort(transaction))
+
+    async def _abort(self, transaction: Transaction) -> None:
+        # It may have ended since.
+        if transaction.pending is None and transaction.metadata.has_timed_out(self._now_ms):
+            _logger.info("the transaction of %r has timed out", transaction.transactional_id)
+            await self._fence(transaction)
+
+    def _forget_later(self) -> None:
+        """Look for transactional ids that were not used for long, at intervals, once there is one."""
+        if self._expiry is None or not self._expiry.is_pending:
+            interval_ms = self._broker.config["transaction.remove.expired.transaction.cleanup.interval.ms"]
+            self._expiry = self._broker.clock.after(interval_ms, self._forget_expired)
+
+    def _forget_expired(self) -> None:
+        self._forget_later()
+        expiration_ms = self._broker.config["transactional.id.expiration.ms"]
+        now = self._now_ms
+        expired = [transaction for transaction in self.states if transaction.metadata.has_expired(now, expiration_ms)]
+        if expired:
+            self._spawn(self.states.forget(expired, expiration_ms))
+
+
+def _is_given_up(error: Exception) -> bool:
+    return ErrorCode(code_of(error)) in _GIVEN_UP

@@ -1,0 +1,279 @@
+"""The state of a transactional id, and the states that may follow it.
+
+    Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing, Empty
+                     -> PrepareAbort  -> CompleteAbort  -> Ongoing, Empty
+
+Under `transaction.version` 2 (KIP-890) each end has a new epoch, so that nothing late can enter the next transaction;
+a producer that does not know whether anything reached the broker may abort in any state that is not an end's. When the
+epochs of a producer id are used up, the next state has a new id: `next_producer_id`, from the beginning of the end on.
+
+Source in Kafka: `TransactionMetadata`, `TransactionLog`, KIP-98, KIP-360, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from kio.schema.errors import ErrorCode
+
+from odradek.broker.errors import ApiError
+from odradek.messages.coordinators.transaction_records import TransactionState, TransactionTopic, TransactionValue
+from odradek.storage.names import TopicPartition
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+MAX_PRODUCER_EPOCH = 0x7FFF
+NO_TIMESTAMP = -1
+NO_TIMEOUT_MS = (1 << 31) - 1
+"""The time-out of a transaction that takes part in a two-phase commit (KIP-939): it has none."""
+
+EPOCH_BUMPS = 2
+"""The `transaction.version` from which on each end of a transaction has a new epoch."""
+
+STATE_NAMES = {state: "".join(word.capitalize() for word in state.name.split("_")) for state in TransactionState}
+"""The states as clients name them: `PrepareCommit`."""
+
+ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+_MAY_EXPIRE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
+def is_last_epoch(producer_epoch: int) -> bool:
+    """Whether a client may not get a higher epoch: the highest one is left for fencing."""
+    return producer_epoch >= MAX_PRODUCER_EPOCH - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMetadata:
+    """The state of a transactional id, as its record has it.
+
+    Attributes:
+        producer_id: The producer id; of an end in progress, that which the transaction was written with.
+        producer_epoch: Its epoch, -1 before the first producer has been initialised.
+        timeout_ms: How long a transaction may take.
+        state: The state.
+        last_update_ms: When it was changed.
+        partitions: The partitions of the transaction; while it ends, those without a marker so far.
+        start_ms: When the transaction began, or -1.
+        previous_producer_id: The producer id before this state.
+        next_producer_id: The producer id that the client goes on with after this end, if it is another one.
+        last_producer_epoch: The epoch before this one, if the same producer asked for a new one; not in the record.
+        client_version: The `transaction.version` that the client works by.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    last_update_ms: int
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIMESTAMP
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    client_version: int = 0
+
+    # -- what may follow
+
+    def initialised(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionMetadata:
+        """Return the state for a producer that has been initialised: with the next epoch.
+
+        Args:
+            timeout_ms: How long its transactions may take.
+            expected_epoch: The epoch that it had, if it goes on after an error (KIP-360).
+            now_ms: The time.
+
+        Raises:
+            ApiError: Another producer has been initialised since.
+        """
+        epoch, last_epoch = self.producer_epoch + 1, NO_PRODUCER_EPOCH
+        if expected_epoch is not None:
+            if expected_epoch == self.producer_epoch or self.producer_epoch == NO_PRODUCER_EPOCH:
+                last_epoch = self.producer_epoch
+            elif expected_epoch == self.last_producer_epoch:
+                # It asks again, for it did not get the answer.
+                epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+            else:
+                raise ApiError(ErrorCode.producer_fenced)
+        return self._empty(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
+
+    def with_new_producer_id(
+        self, producer_id: int, timeout_ms: int, *, goes_on: bool, now_ms: int
+    ) -> TransactionMetadata:
+        """Return the state for a producer that gets a new id, as the epochs of the old one are used up.
+
+        Args:
+            producer_id: The new id.
+            timeout_ms: How long its transactions may take.
+            goes_on: Whether the producer told its old id and epoch.
+            now_ms: The time.
+        """
+        last_epoch = self.producer_epoch if goes_on else NO_PRODUCER_EPOCH
+        return self._empty(producer_id, 0, last_epoch, timeout_ms, now_ms)
+
+    def _empty(
+        self, producer_id: int, producer_epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
+    ) -> TransactionMetadata:
+        return replace(
+            self,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timeout_ms=timeout_ms,
+            state=TransactionState.EMPTY,
+            last_update_ms=now_ms,
+            partitions=frozenset(),
+            start_ms=NO_TIMESTAMP,
+            previous_producer_id=self.producer_id,
+            last_producer_epoch=last_epoch,
+        )
+
+    def with_partitions(
+        self, partitions: Iterable[TopicPartition], client_version: int, now_ms: int
+    ) -> TransactionMetadata:
+        """Return the state of a transaction that writes to further partitions, and may begin by it."""
+        return replace(
+            self,
+            state=TransactionState.ONGOING,
+            last_update_ms=now_ms,
+            partitions=self.partitions.union(partitions),
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
+            previous_producer_id=self.producer_id,
+            client_version=client_version,
+        )
+
+    def ending(self, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int) -> TransactionMetadata:
+        """Return the state in which a transaction's end is decided, and its markers are to be written.
+
+        Args:
+            commit: Whether it is committed.
+            client_version: The `transaction.version` that the client works by.
+            next_producer_id: The id to go on with, or -1.
+            now_ms: The time.
+        """
+        epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+        if client_version >= EPOCH_BUMPS:
+            epoch, last_epoch = min(epoch + 1, MAX_PRODUCER_EPOCH), epoch
+        return replace(
+            self,
+            producer_epoch=epoch,
+            state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+            last_update_ms=now_ms,
+            # An abort without a transaction needs a start as well: Kafka does not load the record without one.
+            start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
+            previous_producer_id=self.producer_id,
+            next_producer_id=next_producer_id,
+            last_producer_epoch=last_epoch,
+            client_version=client_version,
+        )
+
+    def ended(self, now_ms: int) -> TransactionMetadata:
+        """Return the state when all markers have been written."""
+        has_new_id = self.client_version >= EPOCH_BUMPS and self.next_producer_id != NO_PRODUCER_ID
+        is_commit = self.state is TransactionState.PREPARE_COMMIT
+        return replace(
+            self,
+            producer_id=self.next_producer_id if has_new_id else self.producer_id,
+            producer_epoch=0 if has_new_id else self.producer_epoch,
+            state=TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT,
+            last_update_ms=now_ms,
+            partitions=frozenset(),
+            previous_producer_id=self.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+        )
+
+    def fenced(self, producer_epoch: int) -> TransactionMetadata:
+        """Return the state with an epoch that no producer has."""
+        return replace(self, producer_epoch=producer_epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
+
+    def without_marked(self, left: Iterable[TopicPartition]) -> TransactionMetadata:
+        """Return the state of an end in progress, in which only some partitions have no marker yet."""
+        return replace(self, partitions=frozenset(left))
+
+    # -- time
+
+    def has_timed_out(self, now_ms: int) -> bool:
+        """Whether a transaction is open and has taken too long."""
+        return (
+            self.state is TransactionState.ONGOING
+            and self.timeout_ms != NO_TIMEOUT_MS
+            and self.start_ms + self.timeout_ms < now_ms
+        )
+
+    def has_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Whether the transactional id has been unused for so long that it is to be forgotten."""
+        return self.state in _MAY_EXPIRE and self.last_update_ms <= now_ms - expiration_ms
+
+    # -- the record
+
+    def to_value(self, version: int) -> TransactionValue:
+        """Return what the record says, in a version of it."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(self.partitions):
+            topics.setdefault(topic, []).append(number)
+        partitions = tuple(TransactionTopic(topic, tuple(numbers)) for topic, numbers in topics.items())
+        value = TransactionValue(
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            transaction_timeout_ms=self.timeout_ms,
+            transaction_status=int(self.state),
+            transaction_partitions=None if self.state is TransactionState.EMPTY else partitions,
+            transaction_last_update_timestamp_ms=self.last_update_ms,
+            transaction_start_timestamp_ms=self.start_ms,
+        )
+        if version < 1:
+            return value
+        return value._replace(
+            previous_producer_id=self.previous_producer_id,
+            next_producer_id=self.next_producer_id,
+            client_transaction_version=self.client_version,
+        )
+
+    @classmethod
+    def from_value(cls, value: TransactionValue) -> TransactionMetadata:
+        """Return the state that a record tells.
+
+        Raises:
+            ValueError: The state has an unknown number.
+        """
+        return cls(
+            producer_id=value.producer_id,
+            producer_epoch=value.producer_epoch,
+            timeout_ms=value.transaction_timeout_ms,
+            state=TransactionState(value.transaction_status),
+            last_update_ms=value.transaction_last_update_timestamp_ms,
+            partitions=frozenset(
+                TopicPartition(topic.topic, number)
+                for topic in value.transaction_partitions or ()
+                for number in topic.partition_ids
+            ),
+            start_ms=value.transaction_start_timestamp_ms,
+            previous_producer_id=value.previous_producer_id,
+            next_producer_id=value.next_producer_id,
+            client_version=value.client_transaction_version,
+        )
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transactional id.
+
+    Attributes:
+        transactional_id: The id.
+        metadata: Its state.
+        pending: The state that is being written, if one is: until then nothing else may change.
+        has_failed_fence: Whether the epoch was raised in memory for an abort whose record could not be written.
+    """
+
+    transactional_id: str
+    metadata: TransactionMetadata
+    pending: TransactionState | None = field(default=None)
+    has_failed_fence: bool = False
+
+    def check_not_pending(self) -> None:
+        """Raise if a change is under way.
+
+        Raises:
+            ApiError: It is: the client tries again.
+        """
+        if self.pending is not None:
+            raise ApiError(ErrorCode.concurrent_transactions)

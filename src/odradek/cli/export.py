@@ -1,0 +1,110 @@
+"""`odradek export`: writes the records of a folder or a broker into files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from odradek.cli.app import ExitCode, describe, printable, report
+from odradek.cli.options import COMMAND_CONFIG, NonEmptyPath, OffsetRangeType, Timestamp
+from odradek.cli.progress import progress
+from odradek.cli.streams import writing_to
+
+
+@click.command("export")
+@click.argument("source", metavar="SOURCE", type=NonEmptyPath(readable=False))
+@click.option("--to", "target", required=True, type=NonEmptyPath(path_type=Path, allow_dash=True), help="DIR or FILE.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "arrow", "jsonl", "csv"]),
+    help="By FILE's name if left out; of a DIR, parquet; of stdout, jsonl.",
+)
+@click.option("--topic", "topics", multiple=True, help="Only this topic, or topics like 'events-*'; more than once.")
+@click.option("--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this one; more than once.")
+@click.option("--offsets", type=OffsetRangeType(), help="Only offsets from A to below B, in each partition.")
+@click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
+@click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
+@click.option("--read-committed", is_flag=True, help="Leave out aborted and undecided transactions.")
+@click.option(
+    "--partition-by",
+    type=click.Choice(["partition", "topic", "date"]),
+    default="partition",
+    help="A folder for each partition, or only for each topic, or for each day (UTC).",
+)
+@click.option("--file-bytes", type=click.IntRange(1), default=128 << 20, help="About how large a file in DIR becomes.")
+@click.option("--threads", type=click.IntRange(1), help="How many partitions at a time; as many as cores if left out.")
+@COMMAND_CONFIG
+def command(
+    source: str,
+    target: Path,
+    form: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    offsets: tuple[int | None, int | None] | None,
+    since: int | None,
+    until: int | None,
+    read_committed: bool,
+    partition_by: str,
+    file_bytes: int,
+    threads: int | None,
+    command_config: Path | None,
+) -> int:
+    """Write the records of SOURCE into files: Parquet, Arrow, JSON lines or CSV.
+
+    SOURCE is a segment, the folder of a partition, a log directory, or kafka://[user:password@]HOST:PORT[/TOPIC].
+    Topics that are internal to Kafka are exported only if they are named.
+
+    A DIR gets many files. An export into it can be interrupted at any moment, and goes on when the same command is run
+    again; later that command exports what is new. A FILE holds all records, and appears when it is whole; - is stdout.
+
+    Example: odradek export /var/lib/kafka/data --to exported --topic events
+    """
+    from odradek.sources.source import open_source
+    from odradek.transfer.export import Export, Selection
+    from odradek.transfer.record_files import STREAMS, format_of
+
+    is_stdout = str(target) == "-"
+    one_file = is_stdout or (format_of(target) is not None and not target.is_dir())
+    if is_stdout and form not in (None, *STREAMS):
+        raise click.UsageError(f"{form} cannot be written to a pipe: use --format {' or '.join(STREAMS)}")
+    if one_file and partition_by != "partition":
+        raise click.UsageError("--partition-by is for a DIR")
+    start_offset, end_offset = offsets or (None, None)
+    selection = Selection(
+        start_offset, end_offset, since, until, "read_committed" if read_committed else "read_uncommitted"
+    )
+    with open_source(source, read_config(command_config)) as opened:
+        export = Export(opened, opened.choose(topics or None, partitions or None), selection)
+        try:
+            with writing_to(target), progress("export", export.total_offsets, lambda: export.report.offsets, "records"):
+                if is_stdout:
+                    done = export.to_stream(sys.stdout.buffer, form or "jsonl")
+                elif one_file:
+                    done = export.to_file(target, form or format_of(target) or "")
+                else:
+                    done = export.to_folder(
+                        target, form or "parquet", partition_by=partition_by, file_bytes=file_bytes, threads=threads
+                    )
+        except KeyboardInterrupt:
+            if not one_file:
+                report(f"{export.report.records} records are exported: the same command goes on after them")
+            raise
+    for name, start, end in done.lost:
+        report(f"{name}: offsets {start} to {end - 1} were deleted before they were exported")
+    for error in done.damaged:
+        report(describe(error))
+    if not is_stdout:
+        report(f"{done.records} records, {done.files} files written to {printable(str(target))}")
+    return ExitCode.FINDINGS if done.lost or done.damaged else ExitCode.CLEAN
+
+
+def read_config(path: Path | None) -> dict[str, str] | None:
+    """Return the settings in the file of `--command-config`."""
+    if path is None:
+        return None
+    from odradek.sources.address import read_command_config
+
+    return read_command_config(path)

@@ -1,0 +1,22 @@
+"""Imports kio without hypothesis, for the commands whose programs use kio's classes.
+
+kio describes its types to hypothesis where that is installed, which takes longer than a broker takes to start. Only
+tests of kio's classes need it. Programs that import kio through Odradek, such as tests, get it as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def import_kio() -> None:
+    """Import the module of kio that would import hypothesis, as if that were not installed."""
+    if "hypothesis" in sys.modules:
+        # It is a test that runs the command.
+        return
+    # So an import fails.
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        import kio.static.primitive  # noqa: F401
+    finally:
+        del sys.modules["hypothesis"]

@@ -1,0 +1,131 @@
+"""What the commands on topics and groups share: where they are, and how to reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from odradek.cli.options import Existing, NonEmptyPath
+from odradek.sources.source import is_broker
+
+if TYPE_CHECKING:
+    from odradek.admin.admin import Admin
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_COMPLETION_TIMEOUT_MS = "500"
+
+
+class SourceType(NonEmptyPath):
+    """A log directory, or the address of a broker, as text."""
+
+    name = "SOURCE"
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it; whether it is there, and of which kind, shows when it is opened."""
+        if not value:
+            self.fail("the path is empty", param, ctx)
+        return str(value)
+
+
+class ListByDefault(click.Group):
+    """A group of commands whose `list` may be left out: `odradek topics DIR` is `odradek topics list DIR`.
+
+    A folder that has the name of one of the commands is given as `./create`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put `list` before what begins with no command."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the commands, and what `list` takes."""
+        listing = self.commands["list"]
+        given = next(parameter for parameter in listing.params if isinstance(parameter, click.Argument))
+        return [*super().shell_complete(ctx, incomplete), *given.type.shell_complete(ctx, given, incomplete)]
+
+
+class Setting(click.ParamType[Any]):
+    """`NAME=VALUE`."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return both."""
+        if not isinstance(value, str):
+            pair: tuple[str, str] = value
+            return pair
+        name, separator, text = value.partition("=")
+        if not separator or not name.strip():
+            self.fail(f"{value!r} must have the form NAME=VALUE", param, ctx)
+        return name.strip(), text
+
+
+def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the topics that begin so, of the source that was given; none if it does not answer at once."""
+    return _complete(ctx, incomplete, lambda admin: admin.topic_names())
+
+
+def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the groups that begin so, of the source that was given; none if it does not answer at once."""
+    return _complete(ctx, incomplete, lambda admin: [group.group_id for group in admin.describe_groups()])
+
+
+def _complete(ctx: click.Context, incomplete: str, names: Callable[[Admin], list[str]]) -> list[str]:
+    from odradek.admin.admin import open_admin
+    from odradek.sources.address import read_command_config
+
+    source = ctx.params.get("source")
+    if not source:
+        return []
+    # A completion has nobody to tell of an error.
+    with suppress(Exception):
+        path = ctx.params.get("command_config")
+        config = None
+        if is_broker(source):
+            settings = {} if path is None else read_command_config(Path(path))
+            config = {**settings, "default.api.timeout.ms": _COMPLETION_TIMEOUT_MS}
+        with open_admin(source, config) as admin:
+            return [name for name in names(admin) if name.startswith(incomplete)]
+    return []
+
+
+def source_and_config(function: F) -> F:
+    """Add the argument SOURCE and the option `--command-config`."""
+    option = click.option(
+        "--command-config",
+        metavar="FILE",
+        type=Existing(folder=False),
+        help="Settings of the connection to a broker, as Kafka's own tools take them.",
+    )
+    return click.argument("source", metavar="SOURCE", type=SourceType())(option(function))
+
+
+def connect(source: str, command_config: Path | None) -> Admin:
+    """Open a source; a context manager."""
+    from odradek.admin.admin import open_admin
+    from odradek.sources.address import read_command_config
+
+    config = None if command_config is None else read_command_config(command_config)
+    return open_admin(source, config)
+
+
+def show_table(lines: list[tuple[str, ...]], *, left: frozenset[int] = frozenset({0})) -> None:
+    """Print lines of cells, the headings first; columns are right-aligned but for those named by `left`."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        cells = [
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        click.echo("  ".join(cells).rstrip())

@@ -1,0 +1,1 @@
+"""Searches the records of a log: by patterns over keys, values and headers."""

@@ -1,0 +1,1 @@
+"""Statistics of logs: sizes, rates, codecs, keys, gaps."""

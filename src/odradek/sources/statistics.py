@@ -1,0 +1,147 @@
+"""Statistics of logs, in a folder or of a broker.
+
+    for log in log_statistics("data", topics="events"):
+        print(log.topic, log.partition, log.records, log.size_bytes)
+
+In a folder damage is stepped over and is among the findings of its log; a broker does not give what is damaged.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from odradek.inspection.finding import Finding, FindingKind
+from odradek.inspection.statistics.log_statistics import LogStatistics, LogTally
+from odradek.inspection.statistics.run import FolderStatistics, log_name, logs_of
+from odradek.records import scan_batches
+from odradek.sources.source import Source, is_broker, open_source
+from odradek.storage.directory.choice import choose
+from odradek.storage.names import TopicPartition
+
+
+class GroupLag(NamedTuple):
+    """How far a group is behind in a partition.
+
+    Attributes:
+        group: The group.
+        topic_partition: The partition.
+        offset: The next offset that it reads.
+        lag: How many offsets are between that and the end of the log.
+    """
+
+    group: str
+    topic_partition: TopicPartition
+    offset: int
+    lag: int
+
+
+class StatisticsRun:
+    """One run over the logs of a source.
+
+    Args:
+        address: A path, or `kafka://...`, as `open_source` takes it.
+        topics: A name, a pattern or a list of them; None for every topic that is not internal to Kafka.
+        partitions: A number or several; all if None.
+        decode: Whether to read the records too, not only the headers of the batches.
+
+    Attributes:
+        partitions: The logs.
+
+    Raises:
+        LogError: The path is no file or folder of a log.
+        OptionError: The address is not valid.
+        UnknownTopicOrPartitionError: A topic that was named, or a partition of it, does not exist.
+    """
+
+    def __init__(
+        self,
+        address: str | os.PathLike[str],
+        *,
+        topics: str | re.Pattern[str] | Iterable[str] | None = None,
+        partitions: int | Iterable[int] | None = None,
+        decode: bool = False,
+    ) -> None:
+        self._address = address
+        self._decode = decode
+        self._folders: FolderStatistics | None = None
+        self._read_bytes = 0
+        if is_broker(address):
+            with open_source(address) as source:
+                self.partitions = source.choose(topics, partitions)
+            return
+        folders = logs_of(address)
+        if len(folders) == 1 and topics is None and partitions is None:
+            # It was named, whatever it is called.
+            chosen = folders
+        else:
+            named = {found.topic_partition: found for found in folders if found.topic_partition is not None}
+            chosen = [named[name] for name in choose(named, topics, partitions, path=address)]
+        self.partitions = [log_name(folder) for folder in chosen]
+        self._folders = FolderStatistics(chosen, reads_records=decode)
+
+    @property
+    def read_bytes(self) -> int:
+        """How many bytes are done; it grows while the logs are read."""
+        return self._read_bytes if self._folders is None else self._folders.read_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """How many bytes the logs have in files; 0 for those of a broker."""
+        return 0 if self._folders is None else self._folders.total_bytes
+
+    def logs(self) -> Iterator[LogStatistics]:
+        """Yield the statistics of each log, by topic and partition.
+
+        Raises:
+            BrokerUnavailableError: The broker did not answer in time.
+        """
+        if self._folders is not None:
+            yield from self._folders.run()
+            return
+        with open_source(self._address) as source:
+            for name in self.partitions:
+                yield self._of_broker(source, name)
+
+    def _of_broker(self, source: Source, name: TopicPartition) -> LogStatistics:
+        tally = LogTally(name, reads_records=self._decode)
+        bounds = source.bounds(name)
+        tally.begin(bounds.start_offset)
+        for part in source.slices(name):
+            scan = scan_batches(part.data, part.position, part.end_position, check_crc=self._decode, origin=part.origin)
+            for table in scan.tables():
+                for header, reason in tally.add(table, part.data, part.origin):
+                    tally.findings.append(Finding(Path(part.path), header.position, FindingKind.DAMAGE, reason))
+            if scan.damage is not None:
+                tally.findings.append(Finding(Path(part.path), scan.position, FindingKind.DAMAGE, scan.damage.reason))
+            self._read_bytes += part.size_bytes
+        return tally.result()
+
+    def lags(self) -> list[GroupLag]:
+        """Return how far the groups are behind in these logs, as far as the source knows groups.
+
+        Raises:
+            BrokerUnavailableError: The broker did not answer in time.
+        """
+        with open_source(self._address) as source:
+            bounds = source.all_bounds(self.partitions)
+            return [
+                GroupLag(group, name, committed.offset, max(0, bounds[name].end_offset - committed.offset))
+                for group, offsets in source.group_offsets().items()
+                for name, committed in sorted(offsets.items())
+                if name in bounds
+            ]
+
+
+def log_statistics(
+    address: str | os.PathLike[str],
+    *,
+    topics: str | re.Pattern[str] | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
+    decode: bool = False,
+) -> Iterator[LogStatistics]:
+    """Yield the statistics of each log of a folder or of a broker; the arguments are those of `StatisticsRun`."""
+    return StatisticsRun(address, topics=topics, partitions=partitions, decode=decode).logs()

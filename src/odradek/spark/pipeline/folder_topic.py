@@ -1,0 +1,376 @@
+"""The topic sink of a log directory: forwards records exactly once, without a broker.
+
+    task     DATA.odradek-staging/BATCH/ID.arrow      rows in order, each Arrow batch of one source and target partition
+    driver   takes the folder's lock and appends them in one transaction, together with the positions in the source
+
+One process at a time may write to a log directory, and tasks are several: so none of them opens it to write. The
+positions of all source partitions are kept beside one offset of a group, so that a transaction has few partitions to
+bring to the disk:
+
+    group JOB-TOPIC, topic, partition 0     offset 5400, metadata {"positions":{"orders":{"0":[120,"dKIu..."]}}}
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.admin.folder_transaction import FolderTransaction
+from odradek.admin.group_log import append_group_records, group_partition
+from odradek.columnar.encode import encode_for_produce, most_batch_bytes
+from odradek.errors import BrokerError, SinkError
+from odradek.inspection.groups import load_groups
+from odradek.messages.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, encode_offset_commit
+from odradek.messages.uuids import ZERO_UUID
+from odradek.offsets.store import Position
+from odradek.records.builder import MAX_INT32, BatchOptions
+from odradek.records.compression import CODECS
+from odradek.records.header import MAX_SEQUENCE
+from odradek.records.timestamps import now_ms
+from odradek.spark.pipeline.batch import Batch
+from odradek.spark.pipeline.forwarding import CONTENT_COLUMNS, by_partition, dead_letters, forwarded, source_runs
+from odradek.spark.pipeline.job import TopicSinkSpec
+from odradek.spark.pipeline.sink import Sink, check_same_topic
+from odradek.spark.pipeline.topic_routing import Router
+from odradek.spark.ranges import OffsetRange
+from odradek.spark.worker import keep_modules
+from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.directory.opening import open_when_unlocked
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.log.writable_log import WritableLog
+from odradek.storage.names import TopicPartition
+
+_LOCK_WAIT_S = 10
+"""How long another program may have the folder open before that is an error."""
+_STAGED = "path string, parts string"
+_STAGED_SCHEMA = pa.schema([("path", pa.string()), ("parts", pa.string())])
+
+
+class _Part(NamedTuple):
+    """Staged rows of one source partition for one target.
+
+    Attributes:
+        source: The partition that they come from.
+        target: The partition that they go to; None if there is no such one.
+        reason: Why not.
+    """
+
+    source: TopicPartition
+    target: TopicPartition | None
+    reason: str
+
+
+class FolderTopicSink(Sink):
+    """Forwards a view to topics of a log directory.
+
+    Args:
+        spec: Which view, and where to.
+        transactional_id: The transactional id, and the name of the group that keeps the positions.
+
+    Raises:
+        LogError: There is no such log directory.
+        SinkError: It has no such topic.
+    """
+
+    wants_whole_partitions = True
+
+    def __init__(self, spec: TopicSinkSpec, transactional_id: str) -> None:
+        assert spec.path is not None
+        self._spec = spec
+        self._path = spec.path
+        self._id = transactional_id
+        self.on_held = spec.on_held
+        self._is_by_record = False
+        self._staging = spec.path.with_name(f"{spec.path.name}.odradek-staging") / uuid.uuid4().hex
+        named = f"topic {spec.topic}" if spec.topic is not None else f"topics by {spec.topic_column}"
+        self.description = f"{named} of {spec.path}"
+        for topic in (spec.topic, spec.dead_letter_topic):
+            if topic is not None and _count_partitions(self._path, topic) is None:
+                raise SinkError(f"{self.description}: there is no topic {topic}")
+
+    def positions(self) -> Mapping[TopicPartition, Position]:
+        """Return nothing: what the folder holds is looked up when it is locked."""
+        return {}
+
+    def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
+        """Return the positions up to which this sink's transactions have forwarded partitions."""
+        with LogDirectory(self._path) as logs:
+            found = self._held(logs)
+        return {name: found[name] for name in partitions if name in found}
+
+    def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
+        """Set the positions back, by a transaction without records."""
+        with open_when_unlocked(self._path, _LOCK_WAIT_S) as logs:
+            transaction = FolderTransaction(logs, self._id)
+            places = {**self._held(logs), **starts}
+            transaction.begin([group_partition(logs, self._id)])
+            self._keep(logs, places, transaction.producer)
+            transaction.end(committed=True)
+
+    def write(self, batch: Batch) -> None:
+        """Forward the view of a batch."""
+        frame = forwarded(batch, self._spec, self.description, is_by_record=self._is_by_record)
+        self._is_by_record = True
+        task = _StageTask(self._spec, self._path, self._staging)
+        try:
+            rows = by_partition(frame).mapInArrow(task, _STAGED).collect()
+            staged = [(Path(row.path), [_parsed(part) for part in json.loads(row.parts)]) for row in rows]
+            with open_when_unlocked(self._path, _LOCK_WAIT_S) as logs:
+                self._forward(logs, staged, batch)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Remove what was staged."""
+        shutil.rmtree(self._staging, ignore_errors=True)
+        if self._staging.parent.is_dir() and not any(self._staging.parent.iterdir()):
+            self._staging.parent.rmdir()
+
+    def _held(self, logs: LogDirectory) -> dict[TopicPartition, Position]:
+        """Return how far each source partition is forwarded."""
+        found: dict[TopicPartition, Position] = {}
+        for committed in load_groups(logs, [self._id]).committed(self._id).values():
+            try:
+                for topic, places in json.loads(committed.metadata)["positions"].items():
+                    for partition, (offset, topic_id) in places.items():
+                        found[TopicPartition(topic, int(partition))] = Position(offset, topic_id=topic_id)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                raise SinkError(
+                    f"{self.description}: another program has set the offset of the group {self._id}, so the positions "
+                    "that it held are lost: delete the group to start over"
+                ) from error
+        return found
+
+    def _forward(self, logs: WritableLogDirectory, staged: Sequence[tuple[Path, list[_Part]]], batch: Batch) -> None:
+        # It finishes what a crash left decided, and the positions of that count.
+        transaction = FolderTransaction(logs, self._id)
+        held = self._held(logs)
+        wanted = []
+        for source, start, end in batch.ranges:
+            place = held.get(source)
+            if place is not None:
+                check_same_topic(self.description, source, place, batch.topic_ids.get(source))
+                stored = batch.stored_offsets.get(source, start)
+                if place.offset < stored:
+                    raise SinkError(
+                        f"{self.description}: {source} is forwarded up to offset {place.offset}, and the offset store "
+                        f"says that everything below {stored} is done: set the store back to {place.offset}"
+                    )
+                start = max(start, place.offset)
+            if start < end:
+                wanted.append(OffsetRange(source, start, end))
+        invalid = self._transact(logs, transaction, held, staged, wanted, batch)
+        if not invalid:
+            return
+        before = [OffsetRange(name, start, invalid.get(name, (end, ""))[0]) for name, start, end in wanted]
+        before = [part for part in before if part.start_offset < part.end_offset]
+        self._transact(logs, FolderTransaction(logs, self._id), held, staged, before, batch)
+        name, (offset, reason) = min(invalid.items())
+        raise SinkError(
+            f"{self.description} does not take the record at offset {offset} of {name}: {reason}. What was before it "
+            'is forwarded. Change the topic, or say what becomes of such records: on_invalid = "skip" or "dead-letter"'
+        )
+
+    def _transact(
+        self,
+        logs: WritableLogDirectory,
+        transaction: FolderTransaction,
+        held: Mapping[TopicPartition, Position],
+        staged: Sequence[tuple[Path, list[_Part]]],
+        ranges: Sequence[OffsetRange],
+        batch: Batch,
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """Append ranges and commit their ends; or abort, and return the first record of each that is an error."""
+        if not ranges:
+            return {}
+        wanted = {name: (start, end) for name, start, end in ranges}
+        router = Router(self._spec, functools.partial(_count_partitions, self._path))
+        letters = self._spec.dead_letter_topic
+        targets = {part.target for _, parts in staged for part in parts if part.source in wanted and part.target}
+        if letters is not None:
+            targets |= {router.same_partition(letters, name.partition) for name in wanted}
+        transaction.begin({*targets, group_partition(logs, self._id)})
+        appender = _Appender(logs, self._spec, transaction.producer)
+        invalid: dict[TopicPartition, tuple[int, str]] = {}
+        refused = 0
+        try:
+            for part, rows in _read(staged, wanted):
+                if part.target is None:
+                    wrong = dict.fromkeys(range(rows.num_rows), part.reason)
+                else:
+                    wrong = appender.append(part.target, rows)
+                if not wrong:
+                    continue
+                offsets = rows.column("offset")
+                if self._spec.on_invalid == "error":
+                    row = min(wrong)
+                    found = (offsets[row].as_py(), wrong[row])
+                    invalid[part.source] = min(found, invalid.get(part.source, found))
+                    continue
+                refused += len(wrong)
+                if letters is not None:
+                    numbers = sorted(wrong)
+                    content = dead_letters(rows.take(pa.array(numbers, pa.int64())), [wrong[row] for row in numbers])
+                    lost = appender.append(router.same_partition(letters, part.source.partition), content)
+                    for row, reason in sorted(lost.items())[:1]:
+                        told = f"{wrong[numbers[row]]}; and the topic {letters} does not take it: {reason}"
+                        found = (offsets[numbers[row]].as_py(), told)
+                        invalid[part.source] = min(found, invalid.get(part.source, found))
+            if not invalid:
+                ends = {name: Position(end, topic_id=batch.topic_ids.get(name)) for name, _, end in ranges}
+                self._keep(logs, {**held, **ends}, transaction.producer)
+        except BaseException:
+            transaction.end(committed=False)
+            raise
+        transaction.end(committed=not invalid)
+        if not invalid:
+            self.refused_records += refused
+        return invalid
+
+    def _keep(
+        self, logs: WritableLogDirectory, places: Mapping[TopicPartition, Position], producer: tuple[int, int]
+    ) -> None:
+        """Make positions a part of a transaction."""
+        kept: dict[str, dict[str, tuple[int, str | None]]] = {}
+        for (topic, partition), place in sorted(places.items()):
+            kept.setdefault(topic, {})[str(partition)] = (place.offset, place.topic_id)
+        under = TopicPartition(self._spec.topic or self._spec.position_topic, 0)
+        # So tools show no lag of the group: the marker that ends the transaction takes an offset.
+        end_offset = logs[under].log_end_offset + 1 if under in logs else 0
+        topic_id = logs.topic_id(under.topic) or ZERO_UUID
+        metadata = json.dumps({"positions": kept}, separators=(",", ":"))
+        value = OffsetCommitValue(end_offset, metadata, now_ms(), topic_id=topic_id)
+        record = encode_offset_commit(OffsetCommitKey(self._id, *under), value)
+        append_group_records(logs, self._id, [record], producer=producer)
+
+
+class _Appender:
+    """Appends rows to partitions of a folder, in one transaction."""
+
+    def __init__(self, logs: WritableLogDirectory, spec: TopicSinkSpec, producer: tuple[int, int]) -> None:
+        self._logs = logs
+        producer_id, producer_epoch = producer
+        self._options = BatchOptions(
+            codec=CODECS[spec.compression],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        self._sequences: dict[TopicPartition, int] = {}
+
+    def append(self, target: TopicPartition, rows: pa.RecordBatch) -> dict[int, str]:
+        """Append rows; return the numbers of those that the topic does not take, and why."""
+        content = rows.select([name for name in rows.schema.names if name in CONTENT_COLUMNS])
+        log = self._logs[target]
+        refused: dict[int, str] = {}
+        most_records, done = MAX_INT32, 0
+        while done < len(content):
+            appended, reason = self._append(log, target, content.slice(done), most_records)
+            done += appended
+            if reason is None:
+                most_records = MAX_INT32
+            elif most_records == 1:
+                refused[done] = reason
+                done += 1
+            else:
+                # One of the next batch is meant: append them one by one.
+                most_records = 1
+        return refused
+
+    def _append(
+        self, log: WritableLog, target: TopicPartition, rows: pa.RecordBatch, most_records: int
+    ) -> tuple[int, str | None]:
+        """Append rows until a batch is refused; return how many there were, and why the next batch was refused."""
+        options = replace(self._options, base_sequence=self._sequences.setdefault(target, 0))
+        appended = 0
+        batches = encode_for_produce(
+            rows, options, max_batch_bytes=most_batch_bytes(log.config), max_batch_records=most_records
+        )
+        try:
+            for batch, records_count in batches:
+                try:
+                    log.append_batches(batch)
+                except BrokerError as error:
+                    return appended, str(error)
+                appended += records_count
+                self._sequences[target] = (self._sequences[target] + records_count) & MAX_SEQUENCE
+        except (TypeError, ValueError) as error:
+            raise SinkError(f"{target} cannot take the rows: {error}") from error
+        return appended, None
+
+
+class _StageTask:
+    """The work of a Spark task: stages its rows, each Arrow batch of one source and one target partition."""
+
+    def __init__(self, spec: TopicSinkSpec, path: Path, staging: Path) -> None:
+        self._spec = spec
+        self._path = path
+        self._staging = staging
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        router = Router(self._spec, functools.partial(_count_partitions, self._path))
+        path = self._staging / f"{uuid.uuid4().hex}.arrow"
+        parts: list[_Part] = []
+        writer: pa.ipc.RecordBatchStreamWriter | None = None
+        for batch in batches:
+            for source, rows in source_runs(batch):
+                for target, reason, staged in self._routed(router, source, rows):
+                    if writer is None:
+                        self._staging.mkdir(parents=True, exist_ok=True)
+                        writer = pa.ipc.new_stream(str(path), staged.schema)
+                    writer.write_batch(staged)
+                    parts.append(_Part(source, target, reason))
+        if writer is not None:
+            writer.close()
+            yield pa.RecordBatch.from_pydict({"path": [str(path)], "parts": [json.dumps(parts)]}, _STAGED_SCHEMA)
+        keep_modules()
+
+    def _routed(
+        self, router: Router, source: TopicPartition, rows: pa.RecordBatch
+    ) -> Iterator[tuple[TopicPartition | None, str, pa.RecordBatch]]:
+        only = router.only_target(source.partition, rows.schema.names)
+        if only is not None:
+            yield only, "", rows
+            return
+        for target, numbers, reason in router.route(rows, source.partition):
+            yield target, reason, rows.take(numbers)
+
+
+def _count_partitions(path: Path, topic: str) -> int | None:
+    with LogDirectory(path) as logs:
+        return len(logs.topic_partitions(topic)) if topic in logs.topics() else None
+
+
+def _parsed(part: list[Any]) -> _Part:
+    source, target, reason = part
+    return _Part(TopicPartition(*source), None if target is None else TopicPartition(*target), reason)
+
+
+def _read(
+    staged: Sequence[tuple[Path, list[_Part]]], wanted: Mapping[TopicPartition, tuple[int, int]]
+) -> Iterator[tuple[_Part, pa.RecordBatch]]:
+    """Yield the staged rows that are within ranges."""
+    for path, parts in staged:
+        try:
+            file = pa.memory_map(str(path))
+        except FileNotFoundError as error:
+            raise SinkError(f"{path}: a task staged rows here, and the driver does not see them: share it") from error
+        with file, pa.ipc.open_stream(file) as rows_of_parts:
+            for part, rows in zip(parts, rows_of_parts, strict=True):
+                if part.source not in wanted:
+                    continue
+                start, end = wanted[part.source]
+                offsets = rows.column("offset")
+                within = rows.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
+                if within.num_rows:
+                    yield part, within

@@ -1,0 +1,142 @@
+"""Python functions that a job names: `"module:function"`, of a module beside the job's file or of an installed one.
+
+Tasks run elsewhere, where there is no module from beside the job's file. So what such a module defines is sent along
+with the work, by value.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from odradek.errors import JobError
+from odradek.spark.options import nearest
+
+_FORM = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
+
+
+@dataclass(frozen=True)
+class FunctionName:
+    """The name of a function.
+
+    Attributes:
+        module: Its module.
+        name: Its name there.
+        folder: The folder of the job's file, where modules are looked for first.
+    """
+
+    module: str
+    name: str
+    folder: Path
+
+    @classmethod
+    def parse(cls, text: str, key: str, folder: Path) -> FunctionName:
+        """Read `module:function`.
+
+        Raises:
+            JobError: The text has another form.
+        """
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise JobError(f'"module:function", not {text!r}', key)
+        return cls(match["module"], match["name"], folder)
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}"
+
+    def load(self, key: str) -> Callable[..., Any]:
+        """Import the module and return the function.
+
+        Args:
+            key: The key of the job's file that names it, for errors.
+
+        Raises:
+            JobError: There is no such function, or the module cannot be imported.
+        """
+        self._search_folder()
+        try:
+            module = importlib.import_module(self.module)
+        except (Exception, SystemExit) as error:
+            raise failed(error, key) from error
+        if (other := self._other(getattr(module, "__file__", None))) is not None:
+            raise JobError(other, key)
+        function = getattr(module, self.name, None)
+        if not callable(function):
+            raise JobError(self._missing(vars(module)), key)
+        self._send_by_value()
+        loaded: Callable[..., Any] = function
+        return loaded
+
+    def problem(self) -> str | None:
+        """Say what is wrong with the name, without running any of the module's code; None if nothing is."""
+        self._search_folder()
+        try:
+            found = importlib.util.find_spec(self.module)
+        except (ImportError, ValueError):
+            found = None
+        if found is None:
+            return f"there is no module {self.module}, neither in {self.folder} nor installed"
+        if (other := self._other(found.origin)) is not None:
+            return other
+        if found.origin is None or not found.origin.endswith(".py"):
+            return None
+        try:
+            tree = ast.parse(Path(found.origin).read_bytes())
+        except (SyntaxError, ValueError) as error:
+            return f"{found.origin}: {error}"
+        if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in tree.body):
+            return None
+        names = {name for node in ast.walk(tree) for name in _bound(node)}
+        return None if self.name in names else self._missing(names)
+
+    def _other(self, origin: str | None) -> str | None:
+        """Say that Python has taken another module for the one beside the job's file; None if it has not."""
+        beside = self.folder.joinpath(*self.module.split(".")).with_suffix(".py")
+        if not beside.is_file() or (origin is not None and Path(origin).exists() and beside.samefile(origin)):
+            return None
+        return f"Python takes {origin or 'a module of its own'} for {self.module}, not {beside}: give it another name"
+
+    def _missing(self, names: Any) -> str:
+        return f"the module {self.module} has no function {self.name}{nearest(self.name, names)}"
+
+    def _search_folder(self) -> None:
+        if str(self.folder) not in sys.path:
+            sys.path.insert(0, str(self.folder))
+
+    def _send_by_value(self) -> None:
+        from pyspark import cloudpickle
+
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            beside = self.folder / name.partition(".")[0]
+            if file is not None and (Path(file) == beside.with_suffix(".py") or Path(file).is_relative_to(beside)):
+                cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def failed(error: BaseException, key: str) -> JobError:
+    """Return in one line what a function, or the import of its module, raised, and where."""
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__)[-1:]:
+        place = f" ({frame.filename}, line {frame.lineno}, in {frame.name})"
+    text = " ".join(str(error).split())
+    return JobError(f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}", key)
+
+
+def _bound(node: ast.AST) -> list[str]:
+    """Return the names that a statement gives to something."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.Name(ctx=ast.Store()):
+            return [node.id]
+        case ast.alias():
+            return [node.asname or node.name]
+    return []

@@ -1,0 +1,1 @@
+"""Writing from Spark: `df.write.format("odradek")` and `df.writeStream.format("odradek")`."""

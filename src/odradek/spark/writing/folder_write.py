@@ -1,0 +1,273 @@
+"""Writing to a log directory: tasks stage their rows, and the driver's commit appends them.
+
+    task     DATA.odradek-staging/WRITE/TASK-ATTEMPT.arrow     rows in order, each batch of one partition
+    driver   takes the folder's lock, appends them, and removes the staged files
+
+One process at a time may write to a log directory, and tasks are several: so none of them opens it to write. With
+`transactional` all rows are one transaction, and the number of a stream's batch is part of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from odradek.admin.folder_transaction import FolderTransaction
+from odradek.admin.group_log import commit_offsets, group_partition
+from odradek.columnar.encode import encode_for_produce, most_batch_bytes
+from odradek.errors import BrokerError, LogDirectoryLockedError, LogError, SinkError
+from odradek.inspection.groups import load_groups
+from odradek.kafka.committed_offset import CommittedOffset
+from odradek.messages.coordinators.group_records import NO_LEADER_EPOCH, OffsetCommitValue
+from odradek.records.builder import BatchOptions
+from odradek.records.compression import Codec
+from odradek.records.header import MAX_SEQUENCE
+from odradek.spark.writing.epochs import PREFIX, Epoch, HeldEpoch, held_from_offsets, held_to_offsets
+from odradek.spark.writing.routing import Router
+from odradek.storage.directory.lock import LOCK_FILE_NAME
+from odradek.storage.directory.log_directory import LogDirectory
+from odradek.storage.directory.opening import open_when_unlocked
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.file_lock import FileLock
+from odradek.storage.log.writable_log import WritableLog
+from odradek.storage.names import TopicPartition
+
+_LOCK_WAIT_S = 10
+"""How long another program may have the folder open before that is an error."""
+_RETRY_S = 0.05
+
+
+@dataclass
+class StagedRows(WriterCommitMessage):
+    """What a task staged.
+
+    Attributes:
+        task: Its number.
+        path: The file; None if there were no rows.
+        targets: The partition that each batch in it goes to.
+        epoch: The batch of the stream, if it is one.
+    """
+
+    task: int = 0
+    path: Path | None = None
+    targets: tuple[TopicPartition, ...] = ()
+    epoch: Epoch | None = None
+
+
+class FolderWrite:
+    """A write to a log directory. It is sent to tasks, and holds nothing open.
+
+    Args:
+        path: The log directory.
+        topic: The topic of every row; None if a column says it.
+        codec: How batches are compressed.
+        staging: Where tasks stage their rows, each write in a folder of its own: a place that the driver sees too.
+        transactional_id: The transactional id; None without transactions. Of a stream, also the group that keeps the
+            number of its last batch; empty to choose them here.
+    """
+
+    def __init__(
+        self, path: Path, topic: str | None, codec: Codec, staging: Path, transactional_id: str | None = None
+    ) -> None:
+        self._path = path
+        self._topic = topic
+        self._codec = codec
+        self._staging = staging
+        self._transactional_id = transactional_id
+        self._name = uuid.uuid4().hex
+
+    def check(self) -> None:
+        """Find out whether rows can be written at all.
+
+        Raises:
+            LogError: There is no such log directory.
+            SinkError: The topic does not exist.
+            LogDirectoryLockedError: Another program has the folder open to write, and did not close it in time.
+        """
+        if self._topic is not None:
+            self._partitions(self._topic)
+        else:
+            LogDirectory(self._path).close()
+        lock = FileLock(self._path / LOCK_FILE_NAME)
+        deadline = time.monotonic() + _LOCK_WAIT_S
+        while (holder := lock.holder()) is not None:
+            if time.monotonic() > deadline:
+                raise LogDirectoryLockedError(self._path, holder=holder)
+            time.sleep(_RETRY_S)
+
+    # -- tasks
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: int, epoch: Epoch | None = None) -> StagedRows:
+        """Stage the rows of a task.
+
+        Args:
+            batches: The rows.
+            task: The task's number.
+            epoch: The batch of the stream, if it is one and has transactions.
+
+        Raises:
+            SinkError: A row has no topic or no partition, or the rows cannot be staged.
+        """
+        path = self._staging / (self._name if epoch is None else epoch.query_id) / f"{task}-{uuid.uuid4().hex}.arrow"
+        targets: list[TopicPartition] = []
+        writers: list[pa.ipc.RecordBatchStreamWriter] = []
+
+        def stage(target: TopicPartition, rows: pa.RecordBatch) -> None:
+            if not writers:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                writers.append(pa.ipc.new_stream(str(path), rows.schema))
+            writers[0].write_batch(rows)
+            targets.append(target)
+
+        try:
+            Router(self._topic, self._partitions, stage).write(batches)
+            for writer in writers:
+                writer.close()
+        except BaseException as error:
+            path.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise SinkError(f"{path}: rows cannot be staged: {error}") from error
+            raise
+        return StagedRows(task, path if targets else None, tuple(targets), epoch)
+
+    def _partitions(self, topic: str) -> int:
+        with LogDirectory(self._path) as logs:
+            if topic not in logs.topics():
+                raise SinkError(f"{self._path}: there is no topic {topic}: create it first")
+            return len(logs.topic_partitions(topic))
+
+    # -- the driver
+
+    def commit_epoch(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Append a batch of a stream, as `commit`: with transactions it is told from one that the folder has."""
+        self.commit(messages)
+
+    def abort_epoch(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what the tasks of a stream staged."""
+        self.abort(messages)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Append what the tasks staged, unless the folder has it already, and remove the staged files.
+
+        Raises:
+            LogDirectoryLockedError: Another program has the folder open to write, and did not close it in time.
+            SinkError: A partition does not take a record; with transactions nothing was appended then.
+        """
+        staged = _staged(messages)
+        try:
+            if staged:
+                with open_when_unlocked(self._path, _LOCK_WAIT_S) as logs:
+                    self._append(logs, staged)
+        finally:
+            self.abort(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what the tasks staged."""
+        # Whole folders, because tasks that were killed left files of which no message tells.
+        for folder in {self._staging / self._name, *(path.parent for path in map(_path, _staged(messages)))}:
+            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            # Another write may have its rows here.
+            self._staging.rmdir()
+
+    def _append(self, logs: WritableLogDirectory, staged: list[StagedRows]) -> None:
+        targets = {target for one in staged for target in one.targets}
+        if self._transactional_id is None:
+            self._append_rows(logs, staged, BatchOptions(codec=self._codec))
+            return
+        transaction = FolderTransaction(logs, self._transactional_id or PREFIX)
+        epoch = staged[0].epoch
+        if epoch is not None:
+            group = self._transactional_id or epoch.group
+            held = _held(logs, group, epoch.query_id)
+            if held is not None and held.repeats(epoch):
+                return
+            targets.add(group_partition(logs, group))
+        transaction.begin(targets)
+        producer_id, producer_epoch = transaction.producer
+        options = BatchOptions(
+            codec=self._codec,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        try:
+            self._append_rows(logs, staged, options)
+            if epoch is not None:
+                _keep(logs, group, epoch, staged[0].targets[0], transaction.producer)
+        except BaseException:
+            transaction.end(committed=False)
+            raise
+        try:
+            transaction.end(committed=True)
+        except LogError as error:
+            # A stream that is started again finds its batch.
+            if epoch is not None or not transaction.is_decided:
+                raise
+            raise SinkError(
+                f"{self._path}: the rows are committed, and become visible when the folder is written to again: do not "
+                f"run the job again ({error})"
+            ) from error
+
+    def _append_rows(self, logs: WritableLogDirectory, staged: list[StagedRows], options: BatchOptions) -> None:
+        sequences: dict[TopicPartition, int] = {}
+        for one in staged:
+            for target, rows in _read(one):
+                sequence = sequences.setdefault(target, options.base_sequence)
+                try:
+                    self._append_to(logs[target], rows, replace(options, base_sequence=sequence))
+                except (BrokerError, TypeError, ValueError) as error:
+                    raise SinkError(f"{target} of {self._path} does not take a record: {error}") from error
+                if options.is_transactional:
+                    sequences[target] = (sequence + rows.num_rows) & MAX_SEQUENCE
+
+    def _append_to(self, log: WritableLog, rows: pa.RecordBatch, options: BatchOptions) -> None:
+        for batch, _ in encode_for_produce(rows, options, max_batch_bytes=most_batch_bytes(log.config)):
+            log.append_batches(batch)
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    """Return the messages of tasks that staged rows, by task."""
+    staged = [one for one in messages if isinstance(one, StagedRows) and one.path is not None]
+    return sorted(staged, key=lambda one: one.task)
+
+
+def _path(staged: StagedRows) -> Path:
+    assert staged.path is not None
+    return staged.path
+
+
+def _read(staged: StagedRows) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    try:
+        file = pa.memory_map(str(_path(staged)))
+    except FileNotFoundError as error:
+        raise SinkError(
+            f"{staged.path}: the driver does not see what a task staged here: "
+            "name a folder that all machines share, by stagingPath"
+        ) from error
+    with file, pa.ipc.open_stream(file) as rows:
+        yield from zip(staged.targets, rows, strict=True)
+
+
+def _held(logs: LogDirectory, group: str, query_id: str) -> HeldEpoch | None:
+    committed = load_groups(logs, [group]).committed(group).values()
+    offsets = [CommittedOffset(value.offset, None, value.metadata) for value in committed]
+    return held_from_offsets(group, offsets, query_id)
+
+
+def _keep(
+    logs: WritableLogDirectory, group: str, epoch: Epoch, under: TopicPartition, producer: tuple[int, int]
+) -> None:
+    """Make the number of a batch a part of a transaction."""
+    for name, kept in held_to_offsets(group, HeldEpoch(epoch)).items():
+        value = OffsetCommitValue(kept.offset, kept.metadata, 0, NO_LEADER_EPOCH)
+        commit_offsets(logs, name, {under: value}, producer=producer)

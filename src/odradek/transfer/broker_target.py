@@ -1,0 +1,213 @@
+"""A broker as a target: each commit is a transaction with records and the position in the source.
+
+The position is kept by a group of the stream's name, beside its offset of the first partition of the topic, as it is
+for a Spark sink (`odradek.kafka.producer`). Readers with `isolation.level=read_committed` never see a record twice;
+others may see those of a transaction that was interrupted, and again those of the one that made up for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+from kafka import errors
+from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
+
+from odradek.errors import BrokerUnavailableError, InvalidProducerEpochError, RecordRefusedError
+from odradek.kafka.client import BrokerClient
+from odradek.kafka.cluster import check
+from odradek.kafka.producer import CommittedPosition, Transaction
+from odradek.kafka.stopping import StoppedError, at_most
+from odradek.records import Record
+from odradek.records.compression import Codec
+from odradek.sources.broker import BrokerSource
+from odradek.storage.names import TopicPartition
+from odradek.transfer.target import PartitionWriter, Target, lasting_config
+
+_FENCED = (errors.InvalidProducerEpochError, errors.InvalidProducerIdMappingError, errors.ProducerFencedError)
+ABORT_S = 2.0
+"""How long a writer that is closed waits for the abort of its transaction."""
+
+
+class BrokerTarget(Target):
+    """The topics of a cluster.
+
+    Args:
+        address: `kafka://[user:password@]host:port[,host:port]`.
+        config: Settings of the connection, by the names of Kafka's clients.
+        codec: How batches are compressed.
+
+    Attributes:
+        broker: The cluster, to be read.
+
+    Raises:
+        OptionError: The address or a setting is not valid.
+    """
+
+    def __init__(self, address: str, config: Mapping[str, str] | None = None, *, codec: Codec = Codec.NONE) -> None:
+        self.broker = BrokerSource(address, config)
+        self.address = self.broker.address
+        self._codec = codec
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has; 0 if it does not exist."""
+        with self.broker.client() as client:
+            found = client.attempt(f"looking for {topic}", lambda: client.topics([topic])).get(topic)
+        return 0 if found is None else len(found.leaders)
+
+    def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic, with the replicas that the broker has by default, or add the partitions that it lacks."""
+        there = self.partitions(topic)
+        if there >= partitions:
+            return
+        with self.broker.client() as client:
+            ask = _add_partitions if there else _create
+            client.attempt(f"creating {topic}", ask(client, topic, partitions, lasting_config(config)))
+
+            def wait() -> None:
+                found = client.topics([topic]).get(topic)
+                if found is None or len(found.leaders) < partitions or min(found.leaders.values()) < 0:
+                    raise errors.LeaderNotAvailableError(topic)
+
+            client.attempt(f"waiting for leaders of {topic}", wait)
+
+    def writer(self, topic_partition: TopicPartition, stream: str) -> PartitionWriter:
+        """Return what writes a partition, with a connection and a transactional id of its own."""
+        return BrokerWriter(BrokerClient(self.broker.settings), topic_partition, stream, self._codec)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.broker.close()
+
+
+def _create(client: BrokerClient, topic: str, partitions: int, config: Mapping[str, str]) -> Callable[[], None]:
+    kind = CreateTopicsRequest.CreatableTopic
+    made = kind(
+        name=topic,
+        num_partitions=partitions,
+        replication_factor=-1,
+        assignments=[],
+        configs=[kind.CreatableTopicConfig(name=name, value=value) for name, value in config.items()],
+    )
+
+    def ask() -> None:
+        request = CreateTopicsRequest(
+            topics=[made], timeout_ms=client.settings.timeout_ms, validate_only=False, min_version=4, max_version=5
+        )
+        result = client.ask(request, client.controller()).topics[0]
+        if result.error_code != errors.TopicAlreadyExistsError.errno:
+            check(result.error_code, f"creating {topic}: {result.error_message or ''}")
+
+    return ask
+
+
+def _add_partitions(client: BrokerClient, topic: str, partitions: int, _: Mapping[str, str]) -> Callable[[], None]:
+    wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=partitions, assignments=None)
+
+    def ask() -> None:
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=client.settings.timeout_ms, validate_only=False)
+        result = client.ask(request, client.controller()).results[0]
+        check(result.error_code, f"adding partitions to {topic}: {result.error_message or ''}")
+
+    return ask
+
+
+class BrokerWriter(PartitionWriter):
+    """Writes one partition of a broker in transactions.
+
+    Args:
+        client: The cluster; closed with the writer.
+        topic_partition: The partition.
+        stream: The name of what is written, part of the transactional id.
+        codec: How batches are compressed.
+    """
+
+    def __init__(self, client: BrokerClient, topic_partition: TopicPartition, stream: str, codec: Codec) -> None:
+        self._client = client
+        self._topic_partition = topic_partition
+        self._name = f"{stream}-{topic_partition}"
+        self._transaction = Transaction(client, self._name, topic_partition.topic, codec)
+        self._is_open = self._is_dirty = False
+        self._is_known = False
+        self._taken: CommittedPosition | None = None
+        self._next: int | None = None
+
+    def position(self) -> int | None:
+        """Take the transactional id over, and return the position of the last transaction."""
+        self._begin()
+        return None if self._taken is None else self._taken.offset
+
+    def last_record(self) -> Record | None:
+        """Return None: a broker gives offsets of its own."""
+        return None
+
+    def begin(self, start_offset: int) -> None:
+        """Do nothing: a broker gives offsets of its own."""
+
+    def write(self, rows: pa.RecordBatch, next_offset: int | None = None) -> None:
+        """Send records in the transaction that `commit` ends."""
+        if rows.num_rows:
+            self.append(rows)
+            self._next = rows.column("offset")[-1].as_py() + 1
+        if next_offset is not None:
+            self._next = next_offset
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Send records in the transaction that `commit` ends."""
+        self._begin()
+        with self._fenced():
+            refused = self._transaction.send(self._topic_partition, rows)
+        self._is_dirty = True
+        if refused:
+            row, reason = refused[0]
+            at = f"at offset {rows.column('offset')[row]} of the source" if "offset" in rows.schema.names else f"{row}"
+            raise RecordRefusedError(f"{self._topic_partition} does not take the record {at}: {reason}")
+
+    def commit(self) -> None:
+        """End the transaction: records and position become visible at once."""
+        if self._next is None and not self._is_dirty:
+            return
+        self._begin()
+        before = 0 if self._taken is None else self._taken.offset
+        self._taken = CommittedPosition(before if self._next is None else self._next)
+        with self._fenced():
+            self._transaction.commit(self._taken)
+        self._is_open = self._is_dirty = False
+        self._next = None
+
+    def close(self) -> None:
+        """Abort the transaction that is open, if the broker answers soon, and close the connection."""
+        try:
+            # Else the next transaction of this id aborts it, or the broker after some minutes.
+            with suppress(BrokerUnavailableError, StoppedError), at_most(ABORT_S):
+                self._transaction.abort()
+        finally:
+            self._client.close()
+
+    def _begin(self) -> None:
+        if self._is_open:
+            return
+        taken = self._transaction.begin()
+        if self._is_known and taken != self._taken:
+            raise self._taken_over()
+        self._taken = taken
+        self._is_known = self._is_open = True
+
+    @contextmanager
+    def _fenced(self) -> Iterator[None]:
+        """Say what it means that this producer was fenced."""
+        try:
+            yield
+        except BrokerUnavailableError as error:
+            if isinstance(error.__cause__, _FENCED):
+                raise self._taken_over() from error
+            raise
+
+    def _taken_over(self) -> InvalidProducerEpochError:
+        patience_ms = self._client.settings.transaction_timeout_ms
+        return InvalidProducerEpochError(
+            f"{self._topic_partition} of {self._client.name}: another program that was begun later writes it as "
+            f"{self._name}, or this one paused for longer than transaction.timeout.ms ({patience_ms}). Let one of "
+            "them go on: nothing is written twice"
+        )

@@ -1,0 +1,371 @@
+"""Exports the records of a source into files, in such a way that it can be ended at any moment and gone on with.
+
+partition -> rows -> | file [0, 1200) | file [1200, 2400) | ...       each partition by one thread at a time
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from odradek.errors import FormatError, LogError, OffsetOutOfRangeError
+from odradek.inspection.ahead import ahead
+from odradek.kafka.stopping import StoppedError
+from odradek.records.isolation import Isolation
+from odradek.records.timestamps import TimeRange
+from odradek.sources.arrow import record_batches
+from odradek.sources.path import PathSource
+from odradek.sources.source import Source
+from odradek.storage.file_lock import FileLock
+from odradek.storage.files import check_writable
+from odradek.storage.names import TopicPartition
+from odradek.transfer.export_folder import ExportFolder, Progress
+from odradek.transfer.record_files import RowWriter, row_writer
+from odradek.transfer.threads import in_threads
+
+FILE_BYTES = 128 << 20
+"""About how large a file of an export becomes. After an interruption at most so much of a partition is done again."""
+
+PARTITION_BY = ("partition", "topic", "date")
+
+_MOST_DATES = 32
+"""How many files of one partition are open at a time at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records are exported.
+
+    Attributes:
+        start_offset: The first offset, in each partition; None is the first that there is.
+        end_offset: The offset after the last one.
+        since_ms: The first time.
+        until_ms: The time after the last one.
+        isolation: `read_committed` leaves out aborted and undecided transactions.
+    """
+
+    start_offset: int | None = None
+    end_offset: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    isolation: Isolation = "read_uncommitted"
+
+
+class Lost(NamedTuple):
+    """Offsets that were deleted in the source before they were exported."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    end_offset: int
+
+
+@dataclass
+class ExportReport:
+    """What an export did.
+
+    Attributes:
+        records: How many records it wrote.
+        files: How many files.
+        offsets: How many offsets it is through with.
+        lost: What was deleted before it was exported.
+        damaged: What could not be read: the partition is exported up to there.
+    """
+
+    records: int = 0
+    files: int = 0
+    offsets: int = 0
+    lost: list[Lost] = field(default_factory=list)
+    damaged: list[FormatError] = field(default_factory=list)
+
+
+class Export:
+    """An export of partitions of a source.
+
+    Args:
+        source: The source.
+        partitions: The partitions.
+        selection: Which of their records.
+
+    Attributes:
+        report: What was done so far; read by any thread.
+    """
+
+    def __init__(self, source: Source, partitions: Iterable[TopicPartition], selection: Selection) -> None:
+        self.report = ExportReport()
+        self._source = source
+        self._partitions = list(partitions)
+        self._selection = selection
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def total_offsets(self) -> int:
+        """Return about how many offsets there are."""
+        bounds = self._source.all_bounds(self._partitions, self._selection.isolation)
+        return sum(held.end_offset - held.start_offset for held in bounds.values())
+
+    def to_folder(
+        self,
+        directory: str | os.PathLike[str],
+        form: str = "parquet",
+        *,
+        partition_by: str = "partition",
+        file_bytes: int = FILE_BYTES,
+        threads: int | None = None,
+    ) -> ExportReport:
+        """Export into a folder, on from where an earlier run ended.
+
+        Args:
+            directory: The folder; created if it is missing.
+            form: The format, of `record_files.FORMATS`.
+            partition_by: How files are laid out, of `PARTITION_BY`; `date` is that of the timestamp, in UTC.
+            file_bytes: About how large a file becomes.
+            threads: How many partitions are exported at a time; as many as there are cores if None.
+
+        Raises:
+            LogError: The folder holds something else, or was begun in another way; a topic was made again.
+            OSError: The disk failed.
+        """
+        how: dict[str, Any] = {"format": form, "partition_by": partition_by, **asdict(self._selection)}
+        with ExportFolder(Path(directory), how) as folder:
+            topics = self._source.topics()
+            wanted = sorted({name.topic for name in self._partitions})
+            folder.note_topics(
+                {
+                    topic: {
+                        "partitions": max(topics[topic].partitions) + 1,
+                        "config": _config(self._source.topic_config(topic)),
+                    }
+                    for topic in wanted
+                }
+            )
+            layout = _Layout(folder, form, partition_by, file_bytes)
+
+            def export(name: TopicPartition) -> None:
+                self._partition(name, topics[name.topic].topic_id, layout)
+
+            in_threads(
+                export,
+                self._partitions,
+                threads or len(os.sched_getaffinity(0)),
+                name="odradek-export",
+                stop=self._stop,
+            )
+        return self.report
+
+    def _partition(self, name: TopicPartition, topic_id: str | None, layout: _Layout) -> None:
+        while not self._part(name, topic_id, layout):
+            # What came next was deleted meanwhile: go on after it.
+            pass
+
+    def _part(self, name: TopicPartition, topic_id: str | None, layout: _Layout) -> bool:
+        """Export a partition up to its end, or to what was deleted meanwhile; return whether it is done."""
+        done = layout.folder.progress(name)
+        start, end = self._range(name, done, topic_id)
+        # What was deleted before it was exported belongs to the next file: no offset is between two files.
+        first = start if done is None else done.files_end
+        selection = self._selection
+        if done is None and selection.since_ms is not None and start < end:
+            found = self._source.find_timestamp(name, selection.since_ms, selection.isolation)
+            first = start = end if found is None else max(start, found)
+        if start >= end:
+            return True
+        part = _Part(name, layout, first, topic_id)
+        try:
+            for rows in self._rows(name, start, end):
+                left = rows
+                while left.num_rows:
+                    if self._stop.is_set():
+                        raise StoppedError
+                    left = part.write(left)
+                    if part.is_full or left.num_rows:
+                        self._publish(part, part.next_offset)
+        except FormatError as error:
+            # What is before the damage is whole.
+            self._publish(part, part.next_offset)
+            with self._lock:
+                self.report.damaged.append(error)
+        except OffsetOutOfRangeError:
+            if self._source.bounds(name).start_offset <= part.next_offset:
+                raise
+            self._publish(part, part.next_offset)
+            return False
+        except StoppedError:
+            pass
+        else:
+            self._publish(part, end)
+        finally:
+            part.drop()
+        return True
+
+    def _range(self, name: TopicPartition, done: Progress | None, topic_id: str | None) -> tuple[int, int]:
+        held = self._source.bounds(name, self._selection.isolation)
+        first = self._selection.start_offset
+        start = held.start_offset if first is None else max(first, held.start_offset)
+        end = (
+            held.end_offset if self._selection.end_offset is None else min(self._selection.end_offset, held.end_offset)
+        )
+        if done is None:
+            return start, end
+        if None not in (topic_id, done.topic_id) and topic_id != done.topic_id:
+            raise LogError(f"{name}: the topic was deleted and made again: export it into another folder")
+        if done.next_offset > held.end_offset:
+            raise LogError(
+                f"{name} is exported up to {done.next_offset}, and ends at {held.end_offset} now: it was truncated"
+            )
+        if done.next_offset < held.start_offset:
+            with self._lock:
+                self.report.lost.append(Lost(name, done.next_offset, held.start_offset))
+        return max(start, done.next_offset), end
+
+    def _rows(self, name: TopicPartition, start: int, end: int) -> Iterable[pa.RecordBatch]:
+        times = TimeRange(self._selection.since_ms, self._selection.until_ms)
+        rows = record_batches(self._source, name, start, end, times=times, isolation=self._selection.isolation)
+        # One thread decodes while another writes. What comes from a broker is waited for where a stop ends the wait.
+        return ahead(rows) if isinstance(self._source, PathSource) else rows
+
+    def _publish(self, part: _Part, next_offset: int) -> None:
+        with self._lock:
+            self.report.offsets += max(0, next_offset - part.start)
+            self.report.records += part.records
+            self.report.files += part.publish(next_offset)
+
+    def to_stream(self, out: BinaryIO, form: str) -> ExportReport:
+        """Export into one open file.
+
+        Raises:
+            FormatError: A batch is damaged; what is before it was written.
+        """
+        writer = row_writer(form, out)
+        try:
+            for name in self._partitions:
+                start, end = self._range(name, None, None)
+                if self._selection.since_ms is not None and start < end:
+                    found = self._source.find_timestamp(name, self._selection.since_ms, self._selection.isolation)
+                    start = end if found is None else max(start, found)
+                for rows in self._rows(name, start, end) if start < end else ():
+                    writer.write(rows)
+                    self.report.records += rows.num_rows
+                    self.report.offsets += rows.num_rows
+            writer.finish()
+        finally:
+            writer.drop()
+        return self.report
+
+    def to_file(self, path: str | os.PathLike[str], form: str) -> ExportReport:
+        """Export into one file, which appears under its name when it is whole.
+
+        Raises:
+            FormatError: A batch is damaged; there is no file.
+            OSError: The disk failed.
+        """
+        target = Path(path)
+        check_writable(target)
+        temporary = target.with_name(f"{target.name}.tmp")
+        lock = FileLock(temporary)
+        if not lock.acquire():
+            raise LogError(f"{target}: another program is exporting into it")
+        try:
+            # Closing another descriptor of the file would end the lock, so that comes last.
+            out = temporary.open("wb")
+            try:
+                self.to_stream(out, form)
+                out.flush()
+                os.fsync(out.fileno())
+                temporary.replace(target)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            finally:
+                out.close()
+        finally:
+            lock.release()
+        self.report.files = 1
+        return self.report
+
+
+def _config(config: dict[str, str]) -> dict[str, str]:
+    """Return the settings that a broker takes: without those for Kafka's own tests."""
+    return {name: value for name, value in config.items() if not name.startswith("internal.")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    folder: ExportFolder
+    form: str
+    partition_by: str
+    file_bytes: int
+
+
+class _Part:
+    """Consecutive offsets of one partition on their way into files: one, or one for each date."""
+
+    def __init__(self, name: TopicPartition, layout: _Layout, start: int, topic_id: str | None) -> None:
+        self.start = self.next_offset = start
+        self.records = 0
+        self._name = name
+        self._layout = layout
+        self._topic_id = topic_id
+        self._open: dict[str, tuple[Path, BinaryIO, RowWriter]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the files are large enough."""
+        size = sum(writer.size_bytes for _, _, writer in self._open.values())
+        return size >= self._layout.file_bytes
+
+    def write(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Write rows, which follow those before; return those for which the files must be published first."""
+        left = rows[rows.num_rows :]
+        if self._layout.partition_by == "date":
+            dates = pc.fill_null(pc.strftime(rows.column("timestamp"), format="%Y-%m-%d"), "none")
+            new = [date for date in pc.unique(dates).to_pylist() if f"date={date}" not in self._open]
+            room = _MOST_DATES - len(self._open)
+            if len(new) > room:
+                cut = pc.index(dates, new[room]).as_py()
+                rows, left, dates = rows[:cut], rows[cut:], dates[:cut]
+            for date in pc.unique(dates).to_pylist():
+                self._writer(f"date={date}").write(rows.filter(pc.equal(dates, date)))
+        elif self._layout.partition_by == "partition":
+            self._writer(f"partition={self._name.partition}").write(rows)
+        else:
+            self._writer("").write(rows)
+        if rows.num_rows:
+            self.records += rows.num_rows
+            self.next_offset = rows.column("offset")[-1].as_py() + 1
+        return left
+
+    def _writer(self, folder: str) -> RowWriter:
+        if folder not in self._open:
+            path = self._layout.folder.temporary(self._name, str(len(self._open)))
+            out = path.open("wb")
+            self._open[folder] = path, out, row_writer(self._layout.form, out)
+        return self._open[folder][2]
+
+    def publish(self, next_offset: int) -> int:
+        """Publish the files, which hold everything below an offset; return how many, and begin the next ones."""
+        files = {}
+        for folder, (path, out, writer) in self._open.items():
+            writer.finish()
+            out.close()
+            files[path] = folder
+        files_end = next_offset if files else self.start
+        progress = Progress(next_offset, files_end, self._topic_id)
+        self._layout.folder.publish(self._name, files, self.start, progress, self._layout.form)
+        self.start, self.next_offset = files_end, next_offset
+        self.records = 0
+        self._open = {}
+        return len(files)
+
+    def drop(self) -> None:
+        """Close the files; the folder removes them."""
+        for _, out, writer in self._open.values():
+            writer.drop()
+            out.close()
+        self._open = {}

@@ -1,0 +1,255 @@
+"""Files of records in four formats, written and read as Arrow rows with the columns of `odradek.columnar.SCHEMA`.
+
+parquet   compressed with zstd; row groups of 32 MB at most, so that memory stays flat
+arrow     Arrow's IPC file format (Feather V2), compressed with zstd
+jsonl     a JSON object a line
+csv       with a heading
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from odradek.columnar.record_schema import COLUMNS, SCHEMA
+from odradek.errors import FormatError, OptionError
+from odradek.inspection.record_json import CSV_HEADING
+from odradek.transfer.record_text import RowLines, TextReader
+
+_GROUP_BYTES = 32 << 20
+_GROUP_ROWS = 1 << 18
+_READ_ROWS = 1 << 14
+_READ_BYTES = 4 << 20
+_LINES = 1 << 12
+_CSV_BLOCK_BYTES = 32 << 20
+"""A record must fit into it: pyarrow parses CSV block by block."""
+
+
+class RowWriter(ABC):
+    """Writes rows into a file, which the caller closes after `finish`.
+
+    Args:
+        out: The file.
+    """
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes were written."""
+        return self._out.tell()
+
+    @abstractmethod
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Write rows."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what is left."""
+
+    def drop(self) -> None:  # noqa: B027 - most have nothing to do
+        """Write nothing more, if it was not finished."""
+
+
+class _ParquetWriter(RowWriter):
+    def __init__(self, out: BinaryIO) -> None:
+        super().__init__(out)
+        # A dictionary of keys and values would be made, found too large, and dropped.
+        self._writer = pq.ParquetWriter(
+            out, SCHEMA, compression="zstd", use_dictionary=["topic", "timestamp_type"], write_page_index=False
+        )
+        self._rows: list[pa.RecordBatch] = []
+        self._bytes = self._count = 0
+
+    @property
+    def size_bytes(self) -> int:
+        # Rows that wait count, too: with a file for each date, many wait.
+        return super().size_bytes + self._bytes
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._rows.append(rows)
+        self._bytes += rows.nbytes
+        self._count += rows.num_rows
+        if self._bytes >= _GROUP_BYTES or self._count >= _GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_batches(self._rows), row_group_size=self._count)
+            self._rows, self._bytes, self._count = [], 0, 0
+
+    def finish(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def drop(self) -> None:
+        # Else pyarrow writes the end of the file when the writer is collected, and tells that the file is closed.
+        self._writer.is_open = False
+
+
+class _ArrowWriter(RowWriter):
+    def __init__(self, out: BinaryIO) -> None:
+        super().__init__(out)
+        self._writer = pa.ipc.new_file(out, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_batch(rows)
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+class _TextWriter(RowWriter):
+    def __init__(self, out: BinaryIO, form: str, heading: bytes = b"") -> None:
+        super().__init__(out)
+        self._lines = RowLines(form)
+        self._size = len(heading)
+        out.write(heading)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        for block in self._lines.lines(rows):
+            self._size += self._out.write(block)
+
+    def finish(self) -> None:
+        """Do nothing: each line was written."""
+
+
+_WRITERS: Mapping[str, Callable[[BinaryIO], RowWriter]] = {
+    "parquet": _ParquetWriter,
+    "arrow": _ArrowWriter,
+    "jsonl": lambda out: _TextWriter(out, "jsonl"),
+    "csv": lambda out: _TextWriter(out, "csv", CSV_HEADING),
+}
+FORMATS: tuple[str, ...] = tuple(_WRITERS)
+"""The formats, which are also what the names of files end with."""
+
+STREAMS = ("jsonl", "csv")
+"""The formats that a pipe can hold."""
+
+
+def row_writer(form: str, out: BinaryIO) -> RowWriter:
+    """Return what writes a format into a file."""
+    return _WRITERS[form](out)
+
+
+def format_of(path: Path) -> str | None:
+    """Return the format that a file's name ends with, or None."""
+    form = path.suffix.removeprefix(".")
+    return form if form in _WRITERS else None
+
+
+def read_rows(
+    source: Path | BinaryIO, form: str, *, key_field: str | None = None, name: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, with the columns of `odradek.columnar.SCHEMA`; one that the file lacks is null.
+
+    Args:
+        source: The file, or for the formats of `STREAMS` an open one.
+        form: Its format.
+        key_field: For JSON: see `TextReader`.
+        name: What it is called in errors.
+
+    Raises:
+        FormatError: It is not of the format, or holds no records.
+        OSError: It cannot be read.
+    """
+    where = str(source) if name is None else name
+    if form in STREAMS:
+        opened = source.open("rb") if isinstance(source, Path) else source
+        try:
+            yield from (_read_json if form == "jsonl" else _read_csv)(opened, TextReader(where, key_field), where)
+        finally:
+            if isinstance(source, Path):
+                opened.close()
+        return
+    try:
+        for batch in (_read_parquet if form == "parquet" else _read_arrow)(source):
+            yield _normal(batch, where)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise FormatError(f"not records as {form}: {error}", path=where) from error
+
+
+def _read_parquet(source: Any) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(source) as file:
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            rows = _READ_BYTES * group.num_rows // max(1, group.total_byte_size)
+            yield from file.iter_batches(max(1, min(rows, _READ_ROWS)), row_groups=[number])
+
+
+def _read_arrow(source: Any) -> Iterator[pa.RecordBatch]:
+    with pa.OSFile(str(source)) as file:
+        reader = pa.ipc.open_file(file)
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+
+def _normal(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
+    names = batch.schema.names
+    if not {"key", "value"} & set(names):
+        raise FormatError("it has neither a column 'key' nor a column 'value'", path=where)
+    for name in COLUMNS:
+        if names.count(name) > 1:
+            raise FormatError(f"it has more than one column '{name}'", path=where)
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in SCHEMA
+    ]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    for name in ("partition", "offset", "timestamp"):
+        least = pc.min(rows.column(name).cast(pa.int64())).as_py()
+        if least is not None and least < 0:
+            raise FormatError(f"a record's {name} is {least}", path=where)
+    if pc.list_flatten(rows.column("headers")).field("key").null_count:
+        raise FormatError("a header has no name", path=where)
+    return rows
+
+
+def _read_json(file: BinaryIO, reader: TextReader, where: str) -> Iterator[pa.RecordBatch]:
+    while lines := file.readlines(_READ_BYTES):
+        yield reader.json_rows(lines)
+
+
+def _read_csv(file: BinaryIO, reader: TextReader, where: str) -> Iterator[pa.RecordBatch]:
+    first = file.readline()
+    names = first.decode("utf-8", "replace").rstrip("\r\n").split(",")
+    if not set(names) <= set(COLUMNS) or len(names) != len(set(names)) or not {"key", "value"} & set(names):
+        raise OptionError(f"{where}: the first line of CSV must name the columns, {CSV_HEADING.decode().strip()}")
+    try:
+        blocks = pacsv.open_csv(
+            pa.PythonFile(file, "r"),
+            read_options=pacsv.ReadOptions(column_names=names, block_size=_CSV_BLOCK_BYTES, use_threads=False),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        for block in blocks:
+            columns = [
+                block.column(names.index(name)).to_pylist() if name in names else itertools.repeat(None)
+                for name in COLUMNS
+            ]
+            rows = zip(*columns, strict=False)
+            while some := list(itertools.islice(rows, _LINES)):
+                yield reader.csv_rows(some)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" not in str(error):
+            raise FormatError(f"not CSV: {error}", path=where) from error

@@ -1,0 +1,351 @@
+"""Replays the records of a source into a folder or a broker, so that it can be ended at any moment and gone on with.
+
+    source partition  | rows | rows |g rows | ...       g: a group's position, at which a transaction ends
+    target partition  | rows + position | rows + position | ...
+
+The position in the source is kept with the records: in the transaction that brings them to a broker, or as the end of a
+folder's log, which keeps the offsets of the source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from odradek.columnar.record_schema import SCHEMA
+from odradek.errors import LogError, OptionError
+from odradek.kafka.committed_offset import CommittedOffset
+from odradek.kafka.stopping import StoppedError, stopped_by
+from odradek.records.isolation import Isolation
+from odradek.sources.arrow import record_batches
+from odradek.sources.source import Source
+from odradek.storage.names import TopicPartition, invalid_topic_name_reason
+from odradek.transfer.folder_target import FolderTarget
+from odradek.transfer.pacing import Pace
+from odradek.transfer.positions import FolderPositions, GroupPositions
+from odradek.transfer.target import PartitionWriter, Target
+from odradek.transfer.threads import in_threads
+
+COMMIT_BYTES = 16 << 20
+"""About how many bytes a transaction has. After an interruption at most so much of a partition is sent again."""
+
+COMMIT_S = 1.0
+"""How long a transaction takes at most where a pace is kept, so that readers see the records soon."""
+
+_MOST_THREADS = 8
+_WAIT_S = 0.2
+
+
+class Lost(NamedTuple):
+    """Offsets that were deleted in the source before they were replayed."""
+
+    topic_partition: TopicPartition
+    start_offset: int
+    end_offset: int
+
+
+class LeftPosition(NamedTuple):
+    """A position of a group that was not set in the target."""
+
+    group: str
+    topic_partition: TopicPartition
+    reason: str
+
+
+@dataclass
+class ReplayReport:
+    """What a replay did.
+
+    Attributes:
+        records: How many records it wrote.
+        size_bytes: How many bytes they have, as Arrow rows.
+        positions: How many positions of groups it set.
+        lost: What was deleted before it was replayed.
+        left: The positions that it could not set.
+    """
+
+    records: int = 0
+    size_bytes: int = 0
+    positions: int = 0
+    lost: list[Lost] = field(default_factory=list)
+    left: list[LeftPosition] = field(default_factory=list)
+
+
+_NO_ROWS = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+
+
+class Replay:
+    """A replay of partitions of a source.
+
+    Args:
+        source: The source.
+        target: Where the records go.
+        partitions: The partitions of the source.
+        names: The new names of topics; the others keep theirs.
+        isolation: `read_committed` leaves out the records of aborted and undecided transactions.
+        groups: Whether the positions of groups go with the records.
+        pace: How fast they go.
+        name: The name of this replay, by which it goes on with what an earlier run began: part of transactional ids.
+
+    Attributes:
+        report: What was done so far; read by any thread.
+
+    Raises:
+        OptionError: A new name is not valid, or two topics would become one.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        target: Target,
+        partitions: Iterable[TopicPartition],
+        *,
+        names: Mapping[str, str] | None = None,
+        isolation: Isolation = "read_committed",
+        groups: bool = True,
+        pace: Pace | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.report = ReplayReport()
+        self._source = source
+        self._target = target
+        self._partitions = list(partitions)
+        self._isolation: Isolation = isolation
+        self._moves_groups = groups
+        self._pace = pace or Pace()
+        self._name = name or default_name(source.address)
+        self._stop = threading.Event()
+        self.lock = threading.Lock()
+        topics = sorted({partition.topic for partition in self._partitions})
+        self._names = {topic: (names or {}).get(topic, topic) for topic in topics}
+        self._check_names(names or {})
+
+    def _check_names(self, names: Mapping[str, str]) -> None:
+        for old, new in names.items():
+            if old not in self._names:
+                raise OptionError(f"there is no topic {old} to be replayed as {new}")
+            reason = invalid_topic_name_reason(new)
+            if reason is not None:
+                raise OptionError(reason)
+        if len(set(self._names.values())) < len(self._names):
+            raise OptionError("two topics would become one: give each another name")
+        if self._source.address == self._target.address and any(old == new for old, new in self._names.items()):
+            raise OptionError("a topic cannot be replayed into itself: give it another name")
+
+    def total_offsets(self) -> int:
+        """Return about how many offsets there are."""
+        bounds = self._source.all_bounds(self._partitions, self._isolation)
+        return sum(held.end_offset - held.start_offset for held in bounds.values())
+
+    def run(self) -> ReplayReport:
+        """Write what is not there yet.
+
+        Raises:
+            LogError: The target holds other records, or the source ends before what was replayed.
+            BrokerUnavailableError: A broker did not answer in time.
+            FormatError: A batch of the source is corrupt; what comes before it was written.
+            StoppedError: `stop` was called.
+        """
+        with stopped_by(self._stop):
+            return self._run()
+
+    def _run(self) -> ReplayReport:
+        described = self._source.topics()
+        for old, new in self._names.items():
+            self._target.ensure_topic(new, max(described[old].partitions) + 1, self._source.topic_config(old))
+        positions = self._group_positions()
+        committed: dict[TopicPartition, dict[str, CommittedOffset]] = {}
+        known: set[tuple[str, TopicPartition]] = set()
+        if self._moves_groups:
+            known = positions.known()
+            for group, offsets in self._source.group_offsets().items():
+                for partition, offset in offsets.items():
+                    committed.setdefault(partition, {})[group] = offset
+        is_timed = self._pace.speed is not None
+        threads = len(self._partitions) if is_timed else min(len(self._partitions), _MOST_THREADS)
+        begin = threading.Barrier(max(1, threads))
+        firsts: list[int] = []
+        bounds = self._source.all_bounds(self._partitions, self._isolation)
+
+        def replay(partition: TopicPartition) -> None:
+            move = _PartitionReplay(self, partition, bounds[partition].end_offset, committed.get(partition, {}))
+            try:
+                move.open()
+                if is_timed:
+                    first = move.first_ms()
+                    if first is not None:
+                        firsts.append(first)
+                    if begin.wait() == 0:
+                        self._pace.begin(min(firsts, default=None))
+                    begin.wait()
+                move.run(positions, known)
+            finally:
+                move.close()
+
+        if self._partitions:
+            in_threads(replay, self._partitions, threads, name="odradek-replay", stop=self._stop, halt=begin.abort)
+        return self.report
+
+    def stop(self) -> None:
+        """End the run that is under way in another thread; it raises."""
+        self._stop.set()
+
+    def _group_positions(self) -> GroupPositions:
+        if isinstance(self._target, FolderTarget):
+            return FolderPositions(self._target)
+        from odradek.transfer.broker_positions import BrokerPositions
+        from odradek.transfer.broker_target import BrokerTarget
+
+        assert isinstance(self._target, BrokerTarget)
+        return BrokerPositions(self._target.broker)
+
+
+def default_name(address: str) -> str:
+    """Return the name of the replays of a source."""
+    known_as = address if "://" in address else os.path.realpath(address)
+    return f"odradek-replay-{hashlib.sha256(os.fsencode(known_as)).hexdigest()[:12]}"
+
+
+class _PartitionReplay:
+    """The replay of one partition."""
+
+    def __init__(
+        self, replay: Replay, partition: TopicPartition, end_offset: int, groups: Mapping[str, CommittedOffset]
+    ) -> None:
+        self._replay = replay
+        self._source, self._target, self._report = replay._source, replay._target, replay.report
+        self._isolation: Isolation = replay._isolation
+        self._pace, self._stop = replay._pace, replay._stop
+        self._partition = partition
+        new_name = replay._names[partition.topic]
+        self._into = TopicPartition(new_name, partition.partition)
+        self._stream = replay._name if new_name == partition.topic else f"{replay._name}-{partition.topic}"
+        self._end_offset = end_offset
+        self._groups = groups
+        self._writer: PartitionWriter | None = None
+        self._next = 0
+        self._pending_bytes = 0
+        self._committed_s = 0.0
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def open(self) -> None:
+        """Find out where to go on."""
+        writer = self._writer = self._target.writer(self._into, self._stream)
+        start = self._source.bounds(self._partition).start_offset
+        position = writer.position()
+        self._is_begun = position is not None
+        if position is None:
+            writer.begin(start)
+        else:
+            # A run with the records of undecided transactions came further than the end of the others.
+            if position > max(self._end_offset, self._source.bounds(self._partition).end_offset):
+                raise LogError(
+                    f"{self._partition} of {self._source.address} ends at {self._end_offset}, but it was replayed up "
+                    f"to {position}: it is another log, or it was cut"
+                )
+            self._check_last(writer)
+            if position < start:
+                with self._replay.lock:
+                    self._report.lost.append(Lost(self._partition, position, start))
+        self._next = start if position is None else max(position, start)
+
+    def _check_last(self, writer: PartitionWriter) -> None:
+        """Check that what is there came from this source."""
+        last = writer.last_record()
+        if last is None or last.offset is None or last.offset < self._source.bounds(self._partition).start_offset:
+            return
+        rows = next(iter(self._rows(last.offset, last.offset + 1, "read_uncommitted")), None)
+        there = None if rows is None or not rows.num_rows else rows.slice(0, 1).to_pylist()[0]
+        if there is not None and (there["key"], there["value"]) == (last.key, last.value):
+            return
+        if there is None and self._source.bounds(self._partition).end_offset > last.offset:
+            # It was compacted away since.
+            return
+        raise LogError(f"{self._into} of {self._target.address} holds other records than {self._partition}")
+
+    def _rows(self, start: int, end: int, isolation: Isolation) -> Iterable[pa.RecordBatch]:
+        return record_batches(self._source, self._partition, start, end, isolation=isolation)
+
+    def first_ms(self) -> int | None:
+        """Return the timestamp of the record that comes next; None if there is none."""
+        for rows in self._rows(self._next, self._end_offset, self._isolation):
+            if rows.num_rows:
+                first = rows.column("timestamp").cast(pa.int64())[0].as_py()
+                return None if first is None else int(first)
+        return None
+
+    def run(self, positions: GroupPositions, known: Collection[tuple[str, TopicPartition]]) -> None:
+        """Write everything up to the end.
+
+        Args:
+            positions: Where positions of groups are written.
+            known: The groups and partitions that have a position in the target.
+        """
+        writer = self._writer
+        assert writer is not None
+        ahead = dict(self._groups)
+        if self._is_begun:
+            # What comes before the position was set by an earlier run.
+            ahead = {group: at for group, at in ahead.items() if at.offset >= self._next}
+            unset = [group for group in self._groups if group not in ahead and (group, self._into) not in known]
+            self._leave(dict.fromkeys(unset, "the records after it were replayed without it"))
+        by_stop: dict[int, dict[str, CommittedOffset]] = {self._end_offset: {}}
+        for group, at in ahead.items():
+            by_stop.setdefault(max(self._next, min(at.offset, self._end_offset)), {})[group] = at
+        self._committed_s = time.monotonic()
+        for stop in sorted(by_stop):
+            self._write_up_to(stop, writer)
+            if by_stop[stop]:
+                refused = positions.place(self._into, by_stop[stop])
+                self._leave(refused)
+                with self._replay.lock:
+                    self._report.positions += len(by_stop[stop]) - len(refused)
+
+    def _leave(self, groups: Mapping[str, str]) -> None:
+        with self._replay.lock:
+            self._report.left += [LeftPosition(group, self._partition, reason) for group, reason in groups.items()]
+
+    def _write_up_to(self, stop: int, writer: PartitionWriter) -> None:
+        """Write the records below an offset, and commit them."""
+        if self._next >= stop:
+            return
+        for rows in self._rows(self._next, stop, self._isolation):
+            for part, at_s in self._pace.parts(rows):
+                self._wait_until(at_s, writer)
+                writer.write(part)
+                self._pending_bytes += part.nbytes
+                with self._replay.lock:
+                    self._report.records += part.num_rows
+                    self._report.size_bytes += part.nbytes
+                if self._pending_bytes >= COMMIT_BYTES:
+                    self._commit(writer)
+        # After the last record there may be markers, and what was left out.
+        writer.write(_NO_ROWS, stop)
+        self._commit(writer)
+        self._next = stop
+
+    def _wait_until(self, at_s: float, writer: PartitionWriter) -> None:
+        """Wait for the time of the next records; what was written is committed in time."""
+        while (left_s := at_s - time.monotonic()) > 0 or self._stop.is_set():
+            if self._stop.is_set():
+                raise StoppedError
+            if self._pending_bytes and (left_s > COMMIT_S or time.monotonic() > self._committed_s + COMMIT_S):
+                self._commit(writer)
+            self._stop.wait(min(left_s, _WAIT_S))
+        if self._pending_bytes and time.monotonic() > self._committed_s + COMMIT_S:
+            self._commit(writer)
+
+    def _commit(self, writer: PartitionWriter) -> None:
+        writer.commit()
+        self._pending_bytes = 0
+        self._committed_s = time.monotonic()

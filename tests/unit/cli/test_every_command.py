@@ -1,0 +1,272 @@
+"""What holds for each command of the program, and for those that are still to come: they are found in click's tree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from odradek.cli.app import COMMANDS, main
+from odradek.cli.options import Existing, NonEmptyPath
+from peers.kafka_fixture import KafkaFixture
+
+ARGUMENTS = {
+    "address": "folder:data?group=group-1",
+    "address of conformance": "127.0.0.1:1",
+    "checkpoint": "checkpoint",
+    "destination": "new",
+    "dst": "new",
+    "expression": "1 = 1",
+    "file": "job.toml",
+    "groups": "group-1",
+    "offset": "0",
+    "partitions of offsets delete": "keyed-0",
+    "path of explain": "data/keyed-0",
+    "pattern": "k",
+    "places": "keyed-0=1",
+    "source of offsets copy": "folder:data?group=group-1",
+    "target of offsets copy": "file:positions.json",
+    "topic": "keyed",
+    "topic of topics create": "made",
+    "topics": "keyed",
+}
+"""What an argument is given, by its name, or by that and its command; any other one gets the log directory `data`."""
+
+OPTIONS = {
+    "export": ["--to", "exported"],
+    "grep": ["k"],
+    "import": ["--to", "imported"],
+    "replay": ["--to", "replayed"],
+    "sql": ["SELECT 1 FROM keyed"],
+    "topics alter": ["--partitions", "4"],
+}
+"""What a command does not go without, beside one word for each of its arguments."""
+
+TEXT_ADDRESSES = {"address", "source", "target"}
+"""Arguments that are no paths to click, and name a store, a folder or a broker all the same."""
+
+BAD = ["missing", "file", "folder", "fifo", "loop", "locked", "kafka://127.0.0.1:1"]
+
+NOT_BAD = {
+    ("serve", "missing"): "it makes the folder",
+    ("serve", "kafka://127.0.0.1:1"): "it makes a folder of that name",
+    ("pipeline check", "file"): "what is wrong with the file is a finding",
+}
+
+
+def leaves(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for word in command.list_commands(context):
+        part = command.get_command(context, word)
+        assert part is not None
+        yield from leaves(part, f"{name} {word}".strip())
+
+
+LEAVES = dict(leaves(main))
+
+
+def words(name: str, bad: str | None = None, instead_of: str | None = None) -> list[str]:
+    """Return a command line that works, or one with one bad argument."""
+    found = [*name.split(), *OPTIONS.get(name, [])]
+    for parameter in LEAVES[name].params:
+        if isinstance(parameter, click.Argument):
+            argument = parameter.name or ""
+            given = ARGUMENTS.get(f"{argument} of {name}", ARGUMENTS.get(argument, "data"))
+            found.append(bad if bad is not None and argument == instead_of else given)
+    return found
+
+
+def paths() -> Iterator[tuple[str, str]]:
+    """Yield the arguments that name files, folders or brokers."""
+    for name, command in LEAVES.items():
+        for parameter in command.params:
+            is_path = isinstance(parameter.type, NonEmptyPath | Existing) or parameter.name in TEXT_ADDRESSES
+            if isinstance(parameter, click.Argument) and is_path:
+                assert parameter.name is not None
+                yield name, parameter.name
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("notes")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("notes")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "locked").mkdir(0o000)
+    return tmp_path
+
+
+def test_every_command_of_the_list_is_walked() -> None:
+    assert {name.split()[0] for name in LEAVES} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize(("name", "argument"), list(paths()))
+def test_bad_input_is_one_line_and_2_or_3(name: str, argument: str, bad: str, folder: Path) -> None:
+    if bad == "locked" and os.access("locked", os.R_OK):
+        pytest.skip("root may read everything")
+    if (name, bad) in NOT_BAD or (argument == "dst" and bad in ("missing", "folder")):
+        pytest.skip(NOT_BAD.get((name, bad), "it is where something new is written"))
+    if bad.startswith("kafka:"):
+        (parameter,) = (one for one in LEAVES[name].params if one.name == argument)
+        # A store's address names a group, and a source's may name settings.
+        bad += "/group?timeout_ms=300" if parameter.type is click.STRING else "?default.api.timeout.ms=300"
+    given = words(name, bad, argument)
+    result = CliRunner().invoke(main, given, prog_name="odradek", input=b"")
+    assert result.exit_code in (2, 3), result.output
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.stdout == ""
+    told, *more = result.stderr.splitlines()
+    assert told.startswith("odradek")
+    # `verify` says how much it has verified, whatever that was.
+    assert more == (["0 files, 0 batches: not clean"] if name == "verify" else [])
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", list(LEAVES))
+def test_a_closed_pipe_ends_quietly(name: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "odradek", *name.split(), "--help"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=120,
+        )
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (3, b"")
+
+
+WITHOUT_PROGRESS = {
+    "conformance": "it prints each check",
+    "dump": "it prints all the time, unless its output goes into a file",
+    "explain": "it reads one batch",
+    "grep": "it prints what it finds, unless its output goes into a file",
+    "import": "there is nothing to import in a log directory",
+    "offsets from-checkpoint": "the checkpoint is missing here",
+    "pipeline check": "it takes a second",
+    "pipeline compact": "it prints each folder",
+    "pipeline run": "it has a table of its own",
+    "pipeline status": "there is no job here",
+    "produce": "only for a file, as it may wait for lines",
+    "restore": "there is no backup here",
+    "serve": "it runs until it is ended",
+    "tail": "it reads the ends of partitions",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in LEAVES if name not in WITHOUT_PROGRESS])
+def test_what_may_take_long_shows_its_progress(
+    name: str, folder: Path, kafka_fixture: KafkaFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(kafka_fixture.log_dir, folder / "data")
+    asked: list[str] = []
+
+    def is_shown() -> bool:
+        asked.append(name)
+        return False
+
+    monkeypatch.setattr("odradek.cli.progress.is_shown", is_shown)
+    result = CliRunner().invoke(main, words(name))
+    assert asked, result.output
+
+
+INTERRUPTED = """
+import os, signal, sys
+from odradek.cli.__main__ import run
+came = False
+def touch(event, arguments):
+    # Ctrl-C, as soon as the command touches what it is about.
+    global came
+    path = str(arguments[0]) if event in ("open", "os.scandir", "os.listdir") else ""
+    is_data = "/" not in path.lstrip("/").partition("data")[0] and "data" in path
+    if not came and (is_data or os.getcwd() in path or event == "socket.connect"):
+        came = True
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(touch)
+sys.argv[0] = "odradek"
+run()
+"""
+
+ENDS_OTHERWISE = {
+    "serve": "a broker ends with 0",
+    "pipeline check": "it reads no data here",
+    "pipeline run": "it finishes the batch",
+    "pipeline compact": "it reads no data here",
+    "pipeline status": "there is no job here",
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", [name for name in LEAVES if name not in ENDS_OTHERWISE])
+def test_ctrl_c_is_130_wherever_it_comes(name: str, folder: Path, kafka_fixture: KafkaFixture) -> None:
+    shutil.copytree(kafka_fixture.log_dir, folder / "data")
+    checkpoint = folder / "checkpoint-data"
+    for part in ("offsets", "commits"):
+        (checkpoint / part).mkdir(parents=True)
+    (checkpoint / "offsets" / "0").write_text('v1\n{}\n{"keyed":{"0":1}}')
+    (checkpoint / "commits" / "0").write_text("v1\n{}")
+    given = ["checkpoint-data" if word == "checkpoint" else word for word in words(name)]
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED, *given], input=b"{}\n", capture_output=True, timeout=120)
+    assert ended.returncode == 130, ended.stderr.decode()
+    assert ended.stderr.decode().endswith("odradek: interrupted\n")
+    assert b"Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["dump", "stat", "tail", "grep x"])
+def test_ctrl_c_ends_the_wait_for_a_broker_that_hangs(command: str) -> None:
+    with socket.socket() as hanging:
+        hanging.bind(("127.0.0.1", 0))
+        hanging.listen()
+        address = f"kafka://127.0.0.1:{hanging.getsockname()[1]}"
+        for name in ("default.api.timeout.ms", "request.timeout.ms"):
+            address += f"{'&' if '?' in address else '?'}{name}=999999999"
+        line = [sys.executable, "-m", "odradek.cli", *command.split(), address]
+        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            with hanging.accept()[0]:
+                process.send_signal(signal.SIGINT)
+                output = process.communicate(timeout=120)[0]
+    assert (process.returncode, output) == (130, b"odradek: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["sql SELECT(1) data --format csv -o kept.csv", "export data --to kept.csv"],
+)
+def test_a_file_that_may_not_be_written_is_not_replaced(
+    command: str, folder: Path, kafka_fixture: KafkaFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(kafka_fixture.log_dir, folder / "data")
+    kept = folder / "kept.csv"
+    kept.write_text("kept")
+    may = os.access
+    # Root may write everything.
+    asked = lambda path, mode: (Path(path).name, mode) != (kept.name, os.W_OK) and may(path, mode)  # noqa: E731
+    monkeypatch.setattr(os, "access", asked)
+    monkeypatch.chdir(folder)
+    result = CliRunner().invoke(main, command.split())
+    assert (result.exit_code, result.stderr) == (3, "odradek: kept.csv: Permission denied\n")
+    assert kept.read_text() == "kept"
+
+
+def test_a_lock_that_cannot_be_opened_is_named(folder: Path, kafka_fixture: KafkaFixture) -> None:
+    shutil.copytree(kafka_fixture.log_dir, folder / "data")
+    (folder / "data" / ".lock").mkdir()
+    result = CliRunner().invoke(main, ["verify", "--repair", str(folder / "data")])
+    assert (result.exit_code, result.stderr) == (3, f"odradek: {folder}/data/.lock: Is a directory\n")

@@ -1,0 +1,201 @@
+"""Forwarding into a log directory, without Spark: what tasks staged is appended once, whatever comes between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import odradek
+from odradek.admin.folder_transaction import FolderTransaction
+from odradek.errors import SinkError
+from odradek.offsets.store import Position
+from odradek.spark.pipeline import folder_topic
+from odradek.spark.pipeline.folder_topic import FolderTopicSink, _parsed, _StageTask
+from odradek.spark.pipeline.job import TopicSinkSpec
+from odradek.spark.ranges import OffsetRange
+from odradek.storage.names import TopicPartition
+
+SOURCE = TopicPartition("orders", 0)
+OTHER = TopicPartition("orders", 1)
+
+
+class Forwarder:
+    """A sink, and what Spark would do for it."""
+
+    def __init__(self, folder: Path, **changes: Any) -> None:
+        self.folder = folder
+        spec = {"topic": "copy", "kafka": {}, "path": folder, **changes}
+        self.spec = TopicSinkSpec(**spec)
+        self.sink = FolderTopicSink(self.spec, "job-copy")
+
+    def write(self, *ranges: OffsetRange, values: dict[int, bytes] | None = None, **columns: Any) -> None:
+        sink = self.sink
+        task = _StageTask(self.spec, self.folder, sink._staging)
+        staged = []
+        for (topic, partition), start, end in ranges:
+            offsets = list(range(start, end))
+            made = [(values or {}).get(offset, b"%s-%d %d" % (topic.encode(), partition, offset)) for offset in offsets]
+            rows = {
+                "topic": [topic] * len(made),
+                "partition": [partition] * len(made),
+                "offset": offsets,
+                "value": made,
+            }
+            rows |= {name: [make(offset) for offset in offsets] for name, make in columns.items()}
+            for result in task(iter([pa.record_batch(rows)])):
+                (row,) = result.to_pylist()
+                staged.append((Path(row["path"]), [_parsed(part) for part in json.loads(row["parts"])]))
+        batch: Any = SimpleNamespace(ranges=ranges, topic_ids={}, stored_offsets={})
+        try:
+            with odradek.open(self.folder) as logs:
+                sink._forward(logs, staged, batch)
+        finally:
+            sink.close()
+
+    def values(self, topic: str = "copy") -> dict[int, list[bytes | None]]:
+        with odradek.open(self.folder, mode="r") as logs:
+            return {
+                name.partition: [record.value for record in logs[name].read(isolation="read_committed")]
+                for name in logs.topic_partitions(topic)
+            }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with odradek.open(tmp_path / "internal", sync="off") as logs:
+        logs.create_topic("copy", partitions=2)
+        logs.create_topic("other")
+    yield tmp_path / "internal"
+    assert [path.name for path in tmp_path.iterdir()] == ["internal"]
+
+
+def numbers(*offsets: int, partition: int = 0) -> list[bytes]:
+    return [b"orders-%d %d" % (partition, offset) for offset in offsets]
+
+
+def test_each_record_is_forwarded_once(folder: Path) -> None:
+    forwarder = Forwarder(folder)
+    forwarder.write(OffsetRange(SOURCE, 0, 5), OffsetRange(OTHER, 0, 2))
+    # Batches that the sink holds already, as a whole or in part.
+    forwarder.write(OffsetRange(SOURCE, 0, 5), OffsetRange(OTHER, 0, 2))
+    forwarder.write(OffsetRange(SOURCE, 3, 8), OffsetRange(OTHER, 0, 2))
+    assert forwarder.values() == {0: numbers(*range(8)), 1: numbers(0, 1, partition=1)}
+    assert forwarder.sink.held([SOURCE, OTHER, TopicPartition("new", 0)]) == {SOURCE: Position(8), OTHER: Position(2)}
+
+
+def test_a_crash_at_each_step_loses_nothing_and_repeats_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class CrashError(BaseException):
+        pass
+
+    def crash(*_: Any, **__: Any) -> None:
+        raise CrashError
+
+    def crash_after(*given: Any, **named: Any) -> None:
+        end(*given, **named)
+        raise CrashError
+
+    end = FolderTransaction.end
+    crashes: list[dict[str, Any]] = [
+        # Nothing was decided: a program that was killed aborts nothing either.
+        {"_keep": crash, "end": crash},
+        {"end": crash},
+        # It was decided, and nobody knows yet.
+        {"_finish": crash},
+        {"_mark": crash},
+        {"end": crash_after},
+    ]
+    for number, patches in enumerate(crashes):
+        wanted = OffsetRange(SOURCE, number * 10, number * 10 + 10)
+        with monkeypatch.context() as patched:
+            for name, instead in patches.items():
+                patched.setattr(FolderTopicSink if name == "_keep" else FolderTransaction, name, instead)
+            with pytest.raises(CrashError):
+                Forwarder(folder).write(wanted)
+        Forwarder(folder).write(wanted)
+        assert Forwarder(folder).values()[0] == numbers(*range(wanted.end_offset)), list(patches)
+
+
+def test_columns_say_where_records_go(folder: Path) -> None:
+    forwarder = Forwarder(folder, topic=None, topic_column="target", partition_column="to", on_invalid="skip")
+    targets = ["copy", "other", "copy", "nowhere", None, "other"]
+    forwarder.write(
+        OffsetRange(SOURCE, 0, 6),
+        target=lambda offset: targets[offset],
+        to=lambda offset: {0: 1, 5: 7}.get(offset),
+    )
+    assert forwarder.values() == {0: numbers(2), 1: numbers(0)}
+    assert forwarder.values("other") == {0: numbers(1)}
+    assert forwarder.sink.refused_records == 3
+    assert forwarder.sink.held([SOURCE]) == {SOURCE: Position(6)}
+
+
+def test_numbers_and_keys_of_any_width_say_where_records_go(folder: Path) -> None:
+    forwarder = Forwarder(folder, partition_by="key", partition_column="to", on_invalid="skip")
+    # No partition has so large a number; four rows go by their key, which is text.
+    forwarder.write(OffsetRange(SOURCE, 0, 6), to=lambda offset: {0: 1 << 40, 1: 1}.get(offset), key=lambda _: "k")
+    assert forwarder.values() == {0: numbers(2, 3, 4, 5), 1: numbers(1)}
+    assert forwarder.sink.refused_records == 1
+
+
+def test_rows_that_no_record_can_hold_are_told_with_the_topic(folder: Path) -> None:
+    forwarder = Forwarder(folder)
+    with pytest.raises(SinkError, match="copy-0 cannot take the rows: the column 'headers' has a header that is null"):
+        forwarder.write(
+            OffsetRange(SOURCE, 0, 3), headers=lambda offset: [None, {"key": "a", "value": b""}][: offset + 1]
+        )
+    forwarder.write(OffsetRange(SOURCE, 0, 3))
+    assert forwarder.values()[0] == numbers(0, 1, 2)
+
+
+@pytest.mark.parametrize("on_invalid", ["error", "skip", "dead-letter"])
+def test_what_the_topic_does_not_take(folder: Path, on_invalid: str) -> None:
+    with odradek.open(folder, sync="off") as logs:
+        logs.alter_topic_config("copy", {"max.message.bytes": "1000"})
+        logs.create_topic("letters")
+    letters = {"dead_letter_topic": "letters"} if on_invalid == "dead-letter" else {}
+    forwarder = Forwarder(folder, on_invalid=on_invalid, **letters)
+    written = [OffsetRange(SOURCE, 0, 9), OffsetRange(OTHER, 0, 3)]
+    if on_invalid == "error":
+        for _ in range(2):
+            with pytest.raises(
+                SinkError, match=r"does not take the record at offset 4 of orders-0: .*What was before it"
+            ):
+                forwarder.write(*written, values={4: bytes(2000)})
+        assert forwarder.values() == {0: numbers(*range(4)), 1: numbers(0, 1, 2, partition=1)}
+        return
+    forwarder.write(*written, values={4: bytes(2000)})
+    assert forwarder.values() == {0: numbers(0, 1, 2, 3, 5, 6, 7, 8), 1: numbers(0, 1, 2, partition=1)}
+    assert forwarder.sink.refused_records == 1
+    if letters:
+        assert forwarder.values("letters") == {0: [bytes(2000)]}
+
+
+def test_positions_can_be_set_back(folder: Path) -> None:
+    forwarder = Forwarder(folder, on_held="replay")
+    forwarder.write(OffsetRange(SOURCE, 0, 3))
+    forwarder.sink.replay({SOURCE: Position(1)})
+    forwarder.write(OffsetRange(SOURCE, 1, 3))
+    assert forwarder.values()[0] == numbers(0, 1, 2, 1, 2)
+
+
+def test_a_folder_that_another_program_has_open_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_topic, "_LOCK_WAIT_S", 0.1)
+    forwarder = Forwarder(folder)
+    with odradek.open(folder, sync="off"):
+        with pytest.raises(odradek.LogDirectoryLockedError):
+            forwarder.write(OffsetRange(SOURCE, 0, 3))
+    forwarder.write(OffsetRange(SOURCE, 0, 3))
+    assert forwarder.values()[0] == numbers(0, 1, 2)
+
+
+def test_a_topic_or_a_folder_that_is_not_there(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(SinkError, match=r"topic nothing of .*internal: there is no topic nothing"):
+        Forwarder(folder, topic="nothing")
+    with pytest.raises(odradek.LogError, match="elsewhere"):
+        Forwarder(tmp_path / "elsewhere")

@@ -1,0 +1,193 @@
+"""Tasks and the driver of a write to a log directory, without Spark between them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import odradek
+from odradek.admin.folder_transaction import FolderTransaction
+from odradek.errors import LogDirectoryLockedError, LogError, SinkError
+from odradek.inspection.groups import load_groups
+from odradek.records.compression import Codec
+from odradek.spark.writing import folder_write
+from odradek.spark.writing.epochs import PREFIX, Epoch
+from odradek.spark.writing.folder_write import FolderWrite
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+
+QUERY = "5e0f63b3-2c0a-4f0c-8d3f-2f5a3f9f2a11"
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Iterator[Path]:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t", partitions=2)
+    yield tmp_path / "data"
+    # Nothing is left of what was staged, and nothing was ever staged within the log directory.
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def write_of(log_dir: Path, transactional_id: str | None = "", topic: str | None = "t") -> FolderWrite:
+    return FolderWrite(log_dir, topic, Codec.ZSTD, log_dir.with_name("data.odradek-staging"), transactional_id)
+
+
+def rows(*values: str, partition: int = 0, **columns: Any) -> list[pa.RecordBatch]:
+    partitions = pa.array([partition] * len(values), pa.int32())
+    return [pa.record_batch({"value": list(values), "partition": partitions, **columns})]
+
+
+def committed(log_dir: Path, partition: int = 0) -> list[str]:
+    with odradek.open(log_dir, "r") as logs:
+        log = logs["t", partition]
+        assert log.last_stable_offset == log.log_end_offset
+        return [(record.value or b"").decode() for record in log.read(isolation="read_committed")]
+
+
+@pytest.mark.parametrize("transactional_id", [None, ""])
+def test_rows_of_all_tasks_in_the_order_of_the_tasks(log_dir: Path, transactional_id: str | None) -> None:
+    write = write_of(log_dir, transactional_id)
+    told = [write.write(rows("c", "d"), 1), write.write(rows(), 2), write.write(rows("a") + rows("b"), 0)]
+    assert committed(log_dir) == []
+    write.commit(told)
+    write.commit([write.write(rows("e", partition=1), 0)])
+    assert committed(log_dir) == ["a", "b", "c", "d"]
+    assert committed(log_dir, 1) == ["e"]
+
+
+def test_more_rows_than_a_batch_takes(log_dir: Path) -> None:
+    values = [f"{number:01000}" for number in range(3000)]
+    for transactional_id in (None, ""):
+        write = write_of(log_dir, transactional_id)
+        write.commit([write.write(rows(*values), 0)])
+    assert committed(log_dir) == values * 2
+
+
+def test_rows_that_a_partition_does_not_take_leave_nothing_behind(log_dir: Path) -> None:
+    write = write_of(log_dir, topic=None)
+    with odradek.open(log_dir) as logs:
+        logs.create_topic("small", config={"max.message.bytes": "1000"})
+    random_bytes = random.Random(1).randbytes(5000)
+    long = pa.record_batch({"topic": ["t", "small"], "value": [b"x", random_bytes]})
+    with pytest.raises(SinkError, match=r"small-0 of .*data does not take a record: .*max\.message\.bytes"):
+        write.commit([write.write([long], 0)])
+    assert committed(log_dir) == committed(log_dir, 1) == []
+    write.commit([write.write(rows("a", topic=["t"]), 0)])
+    assert committed(log_dir) == ["a"]
+
+
+def test_a_batch_of_a_stream_that_is_repeated_is_written_once(log_dir: Path) -> None:
+    write, epoch = write_of(log_dir), Epoch(QUERY, 7)
+    for tasks in (2, 2, 3):
+        write.commit_epoch([write.write(rows("a"), task, epoch) for task in range(tasks)])
+    after = Epoch(QUERY, 8)
+    write.commit_epoch([write.write(rows("b"), 0, after)])
+    assert committed(log_dir) == ["a", "a", "b"]
+    with pytest.raises(SinkError, match="older copy"):
+        write.commit_epoch([write.write(rows("a"), 0, epoch)])
+
+
+def test_a_new_query_under_the_transactional_id_of_an_earlier_one(log_dir: Path) -> None:
+    write = write_of(log_dir, "job")
+    write.commit_epoch([write.write(rows("old", partition=0), 0, Epoch("another", 100))])
+    for _ in range(2):
+        # The number is kept under another partition than the old query's higher one.
+        write.commit_epoch([write.write(rows("new", partition=1), 0, Epoch(QUERY, 0))])
+    assert committed(log_dir, 1) == ["new"]
+
+
+class _CrashError(BaseException):
+    pass
+
+
+# What a commit writes: the transaction, rows in two partitions, the position, the decision, three markers, the end.
+@pytest.mark.sampled
+@pytest.mark.parametrize("step", range(9))
+def test_a_crash_anywhere_in_a_commit(log_dir: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    write, epoch = write_of(log_dir), Epoch(QUERY, 0)
+    left = step
+
+    def crash_at(name: str, kind: type) -> None:
+        before = getattr(kind, name)
+
+        def called(self: Any, *given: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise _CrashError
+            return before(self, *given, **named)
+
+        monkeypatch.setattr(kind, name, called)
+
+    def run() -> None:
+        write.commit_epoch([write.write(rows("a") + rows("b", partition=1), 0, epoch)])
+
+    with monkeypatch.context() as patched:
+        monkeypatch = patched
+        crash_at("append_batches", odradek.WritableLog)
+        patched.setattr(WritableLogDirectory, "close", WritableLogDirectory.abandon)
+        with pytest.raises(_CrashError):
+            run()
+    for _ in range(2):
+        run()
+        assert (committed(log_dir), committed(log_dir, 1)) == (["a"], ["b"])
+
+
+def test_a_commit_that_fails_after_its_decision_says_so(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise LogError("no space left")
+
+    write = write_of(log_dir)
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderTransaction, "_mark", fail)
+        with pytest.raises(SinkError, match=r"are committed, .*: do not run the job again .no space left"):
+            write.commit([write.write(rows("a"), 0)])
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderTransaction, "begin", fail)
+        with pytest.raises(LogError, match=r"^no space left"):
+            write.commit([write.write(rows("b"), 0)])
+    assert committed(log_dir) == ["a"]
+
+
+def test_a_broker_goes_on_with_the_folder(log_dir: Path) -> None:
+    write = write_of(log_dir)
+    write.commit_epoch([write.write(rows("a"), 0, Epoch(QUERY, 4))])
+    with odradek.open(log_dir) as logs:
+        # As a crash leaves it.
+        FolderTransaction(logs, PREFIX).begin([odradek.TopicPartition("t", 0)])
+        assert load_groups(logs).committed(f"{PREFIX}-{QUERY}")[odradek.TopicPartition("t", 0)].offset == 5
+    with odradek.testing.Broker(log_dir) as broker:
+        broker.clock.advance(120)
+        records = broker.logs["t", 0].read(isolation="read_committed")
+        assert [record.value for record in records] == [b"a"]
+        assert broker.logs["t", 0].last_stable_offset == broker.logs["t", 0].log_end_offset
+
+
+def test_another_writer_is_named(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_write, "_LOCK_WAIT_S", 0.1)
+    write = write_of(log_dir)
+    with odradek.open(log_dir), pytest.raises(LogDirectoryLockedError, match="data is locked"):
+        write.commit([write.write(rows("a"), 0)])
+    assert committed(log_dir) == []
+
+
+def test_no_folder_and_no_topic(log_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="there is no topic nowhere"):
+        write_of(log_dir, topic="nowhere").check()
+    for topic in ("t", None):
+        with pytest.raises(LogError, match="nothing"):
+            write_of(tmp_path / "nothing", topic=topic).check()
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_what_a_task_staged_is_not_there(log_dir: Path) -> None:
+    write = write_of(log_dir)
+    told = write.write(rows("a"), 0)
+    assert told.path is not None
+    told.path.unlink()
+    with pytest.raises(SinkError, match="stagingPath"):
+        write.commit([told])

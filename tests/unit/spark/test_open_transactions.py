@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+import odradek
+from odradek.records import Record
+from odradek.records.builder import build_batch
+from odradek.spark import open_transactions
+from odradek.spark.open_transactions import OpenTransaction, TransactionWatch
+from odradek.spark.options import SourceOptions
+from odradek.spark.pipeline.driver import Pipeline
+from odradek.spark.pipeline.job import ConsoleSinkSpec, Job
+from odradek.spark.source_topics import open_topics
+from odradek.spark.spark_schema import arrow_schema, source_schema
+from odradek.spark.stream import StreamReader
+from odradek.storage.names import TopicPartition
+
+NAME, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def held_back(path: Path, open_s: int) -> int:
+    """Makes a log with a transaction that was opened so long ago; returns when, in ms."""
+    since_ms = int(time.time() - open_s) * 1000
+    with odradek.open(path) as logs:
+        logs.create_topic("t", partitions=2)
+        log = logs[NAME]
+        log.append([Record(value=b"before")] * 3)
+        held = [Record(value=b"held", timestamp=since_ms)] * 2
+        log.append_batches(
+            bytearray(build_batch(held, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
+        )
+        log.append([Record(value=b"after it")])
+    return since_ms
+
+
+def test_a_watch_tells_who_holds_a_reader_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since_ms = held_back(tmp_path, 12 * 60 + 5)
+    topics = open_topics(
+        SourceOptions.parse({"path": str(tmp_path), "subscribe": "t", "isolation.level": "read_committed"})
+    )
+    assert topics.open_transactions([NAME, OTHER]) == [OpenTransaction(NAME, 3, 7, since_ms)]
+    TransactionWatch("read_uncommitted").look(topics, [NAME], at_once=True)
+    assert caplog.messages == []
+    watch = TransactionWatch("read_committed")
+    told = ["t-0 waits at offset 3: a transaction of producer 7 has been open for 12 min"]
+    watch.look(topics, [NAME, OTHER])
+    assert caplog.messages == told
+    monkeypatch.setattr(open_transactions, "_LOOK_EVERY_S", 0)
+    watch = TransactionWatch("read_committed")
+    for _ in range(3):
+        watch.look(topics, [NAME, OTHER])
+    assert caplog.messages == told * 2
+    # One that was opened a moment ago ends by itself, as a rule.
+    monkeypatch.setattr(open_transactions, "_LONG_OPEN_S", 3600)
+    TransactionWatch("read_committed").look(topics, [NAME])
+    assert caplog.messages == told * 2
+    topics.close()
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.5, "0 s"), (59, "59 s"), (720, "12 min"), (7300, "2 h 1 min")])
+def test_says_how_long(seconds: float, said: str) -> None:
+    assert open_transactions._duration(seconds) == said
+
+
+def test_a_stream_says_who_holds_it_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_transactions, "_LOOK_EVERY_S", 0)
+    held_back(tmp_path, 3600)
+    given = {"path": str(tmp_path), "subscribe": "t", "isolation.level": "read_committed"}
+    options = SourceOptions.parse({**given, "startingOffsets": "earliest"}, streaming=True)
+    stream = StreamReader(options, arrow_schema(source_schema(include_headers=False)))
+    end = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    assert caplog.messages == []
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+    assert caplog.messages == ["t-0 waits at offset 3: a transaction of producer 7 has been open for 60 min"]
+    stream.stop()
+
+
+def test_a_pipeline_that_ends_before_the_end_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    held_back(tmp_path / "data", 5)
+    store = (tmp_path / "offsets.json").as_uri()
+    job = Job(
+        {"path": str(tmp_path / "data"), "subscribe": "t", "isolation.level": "read_committed"},
+        store,
+        (ConsoleSinkSpec("SELECT 1"),),
+        reset="latest",
+    )
+    with caplog.at_level(logging.WARNING):
+        assert Pipeline(job).run() == 0
+    (message,) = caplog.messages
+    assert message.startswith("t-0 waits at offset 3: a transaction of producer 7 has been open for ")

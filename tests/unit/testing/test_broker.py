@@ -1,0 +1,389 @@
+"""The broker for tests: faults, requests that came in, and its time."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek import Record
+from odradek.errors import BrokerError, OdradekError, OptionError, ProtocolError, UnknownTopicOrPartitionError
+from odradek.records.builder import build_batch
+from odradek.testing import Broker, request_tap
+from odradek.testing.request_tap import ReceivedRequest
+from odradek.testing.wire import WireClient
+from peers.broker_thread import eventually
+
+PRODUCE, FETCH, METADATA, OFFSET_FETCH, JOIN_GROUP, API_VERSIONS = 0, 1, 3, 9, 11, 18
+NOT_LEADER = 6
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        broker.create_topic("events")
+        yield broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[WireClient]:
+    with connect(broker) as client:
+        yield client
+
+
+def connect(broker: Broker) -> WireClient:
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    return WireClient(host, int(port), client_id="tester")
+
+
+def batch(timestamp: int) -> bytes:
+    return bytes(build_batch([Record(offset=0, timestamp=timestamp, value=b"a")]))
+
+
+def produce_message(acks: int = 1, timestamp: int | None = None) -> dict[str, Any]:
+    now = int(time.time() * 1000) if timestamp is None else timestamp
+    topic = {"name": "events", "partition_data": [{"index": 0, "records": batch(now)}]}
+    return {"transactional_id": None, "acks": acks, "timeout_ms": 1000, "topic_data": [topic]}
+
+
+def produce(client: WireClient, **fields: Any) -> Any:
+    return client.call(PRODUCE, 9, produce_message(**fields)).responses[0].partition_responses[0]
+
+
+def fetch_message(**fields: Any) -> dict[str, Any]:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    limits = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20}
+    topic = {"topic": "events", "partitions": [partition]}
+    return {**limits, "topics": [topic], "forgotten_topics_data": [], **fields}
+
+
+def end_offset(broker: Broker) -> int:
+    return broker.logs["events", 0].log_end_offset
+
+
+# -- faults
+
+
+def test_an_error_is_answered_and_the_request_not_done(broker: Broker, client: WireClient) -> None:
+    fault = broker.fault("Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)
+    assert [int(produce(client).error_code) for _ in range(3)] == [NOT_LEADER, NOT_LEADER, 0]
+    assert (fault.fired, end_offset(broker)) == (2, 1)
+
+
+def test_a_fault_ends_with_its_block(broker: Broker, client: WireClient) -> None:
+    with broker.fault(PRODUCE, error=NOT_LEADER) as fault:
+        assert int(produce(client).error_code) == NOT_LEADER
+    assert int(produce(client).error_code) == 0
+    assert fault.fired == 1
+
+
+def test_a_condition_chooses_requests(broker: Broker, client: WireClient) -> None:
+    def from_others(request: ReceivedRequest) -> bool:
+        return request.client_id != "tester" and request.fields["acks"] == 1
+
+    broker.fault("Produce", error=NOT_LEADER, when=from_others)
+    assert int(produce(client).error_code) == 0
+    client.client_id = "other"
+    assert int(produce(client).error_code) == NOT_LEADER
+    assert int(produce(client, acks=-1).error_code) == 0
+
+
+def test_a_condition_that_fails_is_told_to_who_waits(broker: Broker, client: WireClient) -> None:
+    fault = broker.fault("Produce", error=NOT_LEADER, when=lambda request: request.fields["no such field"])
+    assert int(produce(client).error_code) == 0
+    with pytest.raises(KeyError):
+        fault.wait()
+    assert fault.fired == 0
+
+
+def test_a_closed_connection_and_what_is_done_before_it(broker: Broker) -> None:
+    for disconnect, done in ((True, 0), ("answer", 1)):
+        with connect(broker) as client, broker.fault("Produce", disconnect=disconnect):  # type: ignore[arg-type]
+            with pytest.raises(ProtocolError, match="closed"):
+                produce(client)
+        assert end_offset(broker) == done
+
+
+def test_no_answer_and_none_to_later_requests_of_the_connection(broker: Broker) -> None:
+    for drop, done in ((True, 0), ("answer", 1)):
+        fault = broker.fault("Produce", drop=drop, times=1)  # type: ignore[arg-type]
+        with connect(broker) as client:
+            client.send(PRODUCE, 9, produce_message())
+            fault.wait()
+            client.send(API_VERSIONS, 0, {})
+            client.socket.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                client.receive_frame()
+        assert end_offset(broker) == done
+
+
+def test_a_delay_goes_by_the_brokers_time_and_keeps_the_order(broker: Broker, client: WireClient) -> None:
+    fault = broker.fault("Produce", delay_ms=60_000, times=1)
+    first = client.send(PRODUCE, 9, produce_message())
+    second = client.send(PRODUCE, 9, produce_message())
+    fault.wait()
+    assert end_offset(broker) == 0
+    broker.clock.advance(60)
+    offsets = [
+        client.receive(PRODUCE, 9, sent).responses[0].partition_responses[0].base_offset for sent in (first, second)
+    ]
+    assert offsets == [0, 1]
+
+
+def test_who_wants_no_answer_is_told_of_an_error_by_a_closed_connection(broker: Broker, client: WireClient) -> None:
+    broker.fault("Produce", error=NOT_LEADER)
+    client.send(PRODUCE, 9, produce_message(acks=0))
+    with pytest.raises(ProtocolError, match="closed"):
+        client.receive_frame()
+
+
+def test_an_error_of_metadata_leaves_the_brokers(broker: Broker, client: WireClient) -> None:
+    broker.fault("Metadata", error="LEADER_NOT_AVAILABLE", times=1)
+    answer = client.call(METADATA, 7, {"topics": [{"name": "events"}], "allow_auto_topic_creation": False})
+    assert [(topic.name, int(topic.error_code), topic.partitions) for topic in answer.topics] == [("events", 5, ())]
+    assert len(answer.brokers) == 1
+
+
+def test_an_error_reaches_a_fetch_in_a_session(broker: Broker, client: WireClient) -> None:
+    session = client.call(FETCH, 12, fetch_message(session_id=0, session_epoch=0)).session_id
+    assert session > 0
+    fault = broker.fault("Fetch", error="NOT_LEADER_OR_FOLLOWER")
+    ended = client.call(FETCH, 12, fetch_message(topics=[], session_id=session, session_epoch=1))
+    assert (int(ended.error_code), fault.fired) == (70, 0)
+    full = client.call(FETCH, 12, fetch_message(session_id=0, session_epoch=0))
+    assert int(full.responses[0].partitions[0].error_code) == NOT_LEADER
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"api": "Produces", "error": 6},
+        {"api": 9999, "error": 6},
+        {"api": "Produce"},
+        {"api": "Produce", "error": "NO_SUCH_ERROR"},
+        {"api": "Produce", "error": 6, "times": 0},
+    ],
+)
+def test_a_fault_that_makes_no_sense_is_refused(broker: Broker, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        broker.fault(**options)
+
+
+def test_what_nobody_asks_for_does_not_fire(broker: Broker) -> None:
+    fault = broker.fault("Produce", error=NOT_LEADER)
+    with pytest.raises(TimeoutError, match="fired 0 times"):
+        fault.wait(timeout_s=0.01)
+
+
+# -- requests
+
+
+def test_the_requests_that_came_in(broker: Broker, client: WireClient) -> None:
+    message = produce_message()
+    client.call(PRODUCE, 9, message)
+    client.call(API_VERSIONS, 0, {})
+    (request,) = broker.requests("Produce")
+    assert (request.api, request.version, request.client_id, request.peer) == ("Produce", 9, "tester", "127.0.0.1")
+    assert abs(request.time_ms - broker.clock.now_ms()) < 60_000
+    # As it came in: the broker has given the records in its memory offsets and an epoch.
+    assert request.fields["topic_data"] == message["topic_data"]
+    assert [one.api for one in broker.requests()] == ["Produce", "ApiVersions"]
+    broker.reset()
+    assert broker.requests() == []
+
+
+def test_only_so_many_requests_are_kept(broker: Broker, client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_tap, "MAX_KEPT_REQUESTS", 5)
+    for _ in range(8):
+        client.call(API_VERSIONS, 0, {})
+    assert len(broker.requests()) == 5
+    monkeypatch.setattr(request_tap, "MAX_KEPT_BYTES", 2 * len(broker.requests()[0].frame))
+    client.call(API_VERSIONS, 0, {})
+    assert len(broker.requests()) == 2
+
+
+# -- time
+
+
+def test_a_fetch_that_waits_is_answered_when_the_time_is_over(broker: Broker, client: WireClient) -> None:
+    waiting = client.send(FETCH, 12, fetch_message(max_wait_ms=500_000))
+    while not broker.requests("Fetch"):
+        time.sleep(0.001)
+    broker.clock.advance(500)
+    client.receive(FETCH, 12, waiting)
+
+
+def test_a_week_deletes_what_is_older(broker: Broker, client: WireClient) -> None:
+    now = broker.clock.now_ms()
+    produce(client)
+    broker.clock.advance(6 * 86_400)
+    assert broker.logs["events", 0].log_start_offset == 0
+    broker.clock.advance(2 * 86_400)
+    assert broker.logs["events", 0].log_start_offset == 1
+    assert broker.clock.now_ms() - now >= 8 * 86_400_000
+
+
+def test_time_does_not_go_back(broker: Broker) -> None:
+    with pytest.raises(OptionError):
+        broker.clock.advance(-1)
+
+
+# -- the folder
+
+
+def test_a_folder_of_its_own_is_removed(tmp_path: Path) -> None:
+    with Broker() as broker:
+        path = broker.path
+        assert path.is_dir()
+    assert not path.exists()
+    with Broker(tmp_path / "data") as broker:
+        assert broker.path == tmp_path / "data"
+    assert (tmp_path / "data" / "meta.properties").exists()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_that_stops_it_leaves_it_to_its_parent(broker: Broker, client: WireClient) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            broker.stop()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert broker.path.exists()
+    assert produce(client).error_code == 0
+
+
+def test_a_folder_of_its_own_is_removed_even_if_the_broker_cannot_be_closed() -> None:
+    broker = Broker()
+    broker.path.rename(broker.path.with_name("elsewhere"))
+    with pytest.raises(OdradekError):
+        broker.stop()
+    assert not broker.path.parent.exists()
+
+
+def test_a_topic_comes_and_goes(broker: Broker, client: WireClient) -> None:
+    broker.create_topic("other", 3, {"cleanup.policy": "compact"})
+    asked = {"topics": [{"name": "other"}], "allow_auto_topic_creation": False}
+    assert len(client.call(METADATA, 7, asked).topics[0].partitions) == 3
+    broker.delete_topic("other")
+    assert int(client.call(METADATA, 7, asked).topics[0].error_code) == 3
+
+
+def committed(client: WireClient, group: str) -> int:
+    asked = {"group_id": group, "topics": [{"name": "events", "partition_indexes": [0]}], "require_stable": False}
+    return int(client.call(OFFSET_FETCH, 7, asked).topics[0].partitions[0].committed_offset)
+
+
+def test_a_group_comes_with_offsets_and_goes(broker: Broker, client: WireClient) -> None:
+    broker.commit_offsets("g", {("events", 0): 7})
+    assert committed(client, "g") == 7
+    broker.commit_offsets("g", {("events", 0): 0})
+    assert committed(client, "g") == 0
+    broker.delete_group("g")
+    assert committed(client, "g") == -1
+    with pytest.raises(BrokerError) as caught:
+        broker.delete_group("g")
+    assert caught.value.error_name == "GROUP_ID_NOT_FOUND"
+    with pytest.raises(UnknownTopicOrPartitionError):
+        broker.commit_offsets("g", {("events", 1): 7})
+    assert committed(client, "g") == -1
+
+
+def test_a_group_with_members_stays(broker: Broker, client: WireClient) -> None:
+    broker.commit_offsets("g", {("events", 0): 7})
+    protocols = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}
+    joined = client.call(JOIN_GROUP, 0, {"group_id": "g", "session_timeout_ms": 45_000, "member_id": "", **protocols})
+    assert joined.error_code == 0
+    with pytest.raises(BrokerError) as caught:
+        broker.commit_offsets("g", {("events", 0): 8})
+    assert caught.value.error_name == "UNKNOWN_MEMBER_ID"
+    with pytest.raises(BrokerError) as caught:
+        broker.delete_group("g")
+    assert caught.value.error_name == "NON_EMPTY_GROUP"
+    assert committed(client, "g") == 7
+
+
+def test_offsets_go_with_their_topic(broker: Broker, client: WireClient) -> None:
+    broker.commit_offsets("g", {("events", 0): 7})
+    broker.delete_topic("events")
+    broker.create_topic("events")
+    assert committed(client, "g") == -1
+
+
+def test_groups_are_there_after_a_restart(tmp_path: Path) -> None:
+    with Broker(tmp_path) as broker:
+        broker.create_topic("events")
+        broker.commit_offsets("g", {("events", 0): 7})
+    with Broker(tmp_path) as broker:
+        # Also before the groups are loaded.
+        broker.commit_offsets("h", {("events", 0): 8})
+        with connect(broker) as client:
+            assert (committed(client, "g"), committed(client, "h")) == (7, 8)
+
+
+# -- what users do wrong, and what is left
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e12])
+def test_time_moves_forward_by_what_can_pass(broker: Broker, client: WireClient, seconds: float) -> None:
+    with pytest.raises(OptionError, match="time moves forward"):
+        broker.clock.advance(seconds)
+    assert int(produce(client).error_code) == 0
+    with connect(broker) as other:
+        assert other.call(API_VERSIONS, 0, {}).error_code == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delay_ms": -1},
+        {"delay_ms": float("nan")},
+        {"times": 1.5, "drop": True},
+        {"drop": "maybe"},
+        {"disconnect": "drop"},
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(broker: Broker, options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=next(iter(options))):
+        broker.fault("Produce", **options)
+
+
+def test_clients_are_told_of_the_first_listener_whatever_its_name() -> None:
+    listeners = {"listeners": "INNER://[::1]:0", "listener.security.protocol.map": "INNER:PLAINTEXT"}
+    with Broker(config=listeners) as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        assert host == "[::1]"
+        with WireClient("::1", int(port)) as client:
+            assert client.call(API_VERSIONS, 0, {}).error_code == 0
+
+
+def forget(names: dict[str, Broker]) -> None:
+    names.clear()
+    gc.collect()
+
+
+def test_a_broker_that_nobody_stopped_leaves_no_folder() -> None:
+    broker = Broker()
+    folder = broker.path.parent
+    assert folder.is_dir()
+    # The request tap and its server refer to each other.
+    names = {"broker": broker}
+    del broker
+    with pytest.warns(ResourceWarning, match="never stopped"):
+        forget(names)
+    eventually(lambda: not folder.exists())
+
+
+def test_a_program_that_ends_without_stopping_its_broker_leaves_no_folder() -> None:
+    program = "from odradek.testing import Broker", "broker = Broker()", "print(broker.path.parent)"
+    done = subprocess.run([sys.executable, "-c", "; ".join(program)], capture_output=True, text=True, check=True)
+    assert not Path(done.stdout.strip()).exists()
+    assert done.stderr == ""
