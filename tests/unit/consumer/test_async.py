@@ -87,7 +87,7 @@ def test_cancelled_tasks_lose_nothing_and_get_nothing_twice(data: Path, monkeypa
             if source.random() < 0.1:
                 await asyncio.sleep(0)
 
-    async def run() -> list[tuple[int, int]]:
+    async def read_all() -> int:
         given: list[tuple[int, int]] = []
         cancelled = 0
         async with start(data, metadata_max_age_ms=1) as consumer:
@@ -102,10 +102,13 @@ def test_cancelled_tasks_lose_nothing_and_get_nothing_twice(data: Path, monkeypa
                 await asyncio.wait([task])
                 if not task.cancelled():
                     task.result()
-            assert cancelled > 50
-        return given
+        assert sorted(given) == ALL
+        return cancelled
 
-    assert sorted(asyncio.run(run())) == ALL
+    # How many records a task comes to before it is cancelled depends on the machine.
+    cancelled = 0
+    while cancelled < 100:
+        cancelled += asyncio.run(read_all())
 
 
 def test_a_timeout_takes_no_record_away(tmp_path: Path) -> None:
