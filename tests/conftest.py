@@ -53,9 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the first case of each `sampled` test among the quick tests, and mark the others slow."""
+    """Keep the first case of each `sampled` test among the quick tests, and mark the others slow.
+
+    Nor do tests that interrupt the code anywhere hear of what was opened in that moment, and never closed.
+    """
     seen: set[str] = set()
     for item in items:
+        if isinstance(item, pytest.Function) and "real_locks" in item.fixturenames:
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
         if item.get_closest_marker("sampled") is not None:
             function = item.nodeid.partition("[")[0]
             if function in seen:

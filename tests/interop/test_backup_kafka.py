@@ -140,9 +140,15 @@ def _read(servers: dict[str, str], topic: str, isolation: str) -> tuple[dict[int
 
 
 def _positions(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    found = asked[group].result(PATIENCE_S).topic_partitions
-    return {(place.topic, place.partition): place.offset for place in found}
+    """Returns a group's positions, once no open transaction holds one: its markers come to each partition by itself."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)
+        found = asked[group].result(PATIENCE_S).topic_partitions
+        if not any(place.error for place in found):
+            return {(place.topic, place.partition): place.offset for place in found}
+        assert time.monotonic() < deadline, f"{group} has a transaction that never ends: {found}"
+        time.sleep(0.2)
 
 
 def _settled(servers: dict[str, str], topic: str) -> tuple[set[tuple[int, int]], int]:

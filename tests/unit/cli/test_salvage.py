@@ -391,6 +391,7 @@ def test_whatever_ends_it_early_leaves_nothing_that_looks_whole(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("real_locks")
 def test_an_interrupt_at_any_moment(
     small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
