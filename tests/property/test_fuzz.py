@@ -24,8 +24,9 @@ def test_each_corruption_is_named() -> None:
     assert " 0 differ" in result.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [5, 120])
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(20, marks=pytest.mark.slow), pytest.param(120, marks=pytest.mark.laboratory)]
+)
 def test_nothing_is_found(seconds: int, tmp_path: Path) -> None:
     result = _run("--seconds", str(seconds), "--seed", "7", "--finds", str(tmp_path / "finds"))
     errors = [path.read_text(encoding="utf-8") for path in sorted(tmp_path.glob("finds/*.txt"))]

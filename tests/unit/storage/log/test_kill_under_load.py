@@ -29,7 +29,6 @@ from placed import offset_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-KILLS = 200
 KILLS_A_FOLDER = 10
 LONGEST_START_S = 0.03
 LONGEST_LIFE_BYTES = 2400
@@ -183,10 +182,11 @@ def check_indexes(logs: WritableLogDirectory) -> None:
                 assert header.last_offset == entry.offset
 
 
-def test_nothing_acknowledged_is_lost_by_a_kill(writers: Writers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [60, pytest.param(200, marks=pytest.mark.laboratory)])
+def test_nothing_acknowledged_is_lost_by_a_kill(writers: Writers, tmp_path: Path, kills: int) -> None:
     source = random.Random(5)
     total = repaired = compacted = deleted = 0
-    for folder_number in range(KILLS // KILLS_A_FOLDER):
+    for folder_number in range(kills // KILLS_A_FOLDER):
         folder, path = tmp_path / f"log-dir-{folder_number}", tmp_path / f"told-{folder_number}"
         path.touch()
         told = Told(path)
@@ -217,6 +217,6 @@ def test_nothing_acknowledged_is_lost_by_a_kill(writers: Writers, tmp_path: Path
                 with odradek.open(folder) as logs:
                     assert logs.report.actions == []
         total += sum(len(records) for records in told.records.values())
-    print(f"{KILLS} kills, {total} records acknowledged; in {repaired} folders something was repaired")
-    assert min(compacted, deleted, repaired) > KILLS / 10
-    assert total > 50 * KILLS
+    print(f"{kills} kills, {total} records acknowledged; in {repaired} folders something was repaired")
+    assert min(compacted, deleted, repaired) > kills / 10
+    assert total > 50 * kills
