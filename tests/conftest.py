@@ -68,6 +68,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seen.add(function)
 
 
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over the thousands of tests, and over what was imported for them, from now on."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the folders whose tests are all deselected, nor the large packages that they need."""
     is_whole = collection_path.parent == TESTS and collection_path.name in {"interop", "spark"}
