@@ -249,10 +249,22 @@ class Export:
                 if self._selection.since_ms is not None and start < end:
                     found = self._source.find_timestamp(name, self._selection.since_ms, self._selection.isolation)
                     start = end if found is None else max(start, found)
-                for rows in self._rows(name, start, end) if start < end else ():
-                    writer.write(rows)
-                    self.report.records += rows.num_rows
-                    self.report.offsets += rows.num_rows
+                while start < end:
+                    try:
+                        for rows in self._rows(name, start, end):
+                            writer.write(rows)
+                            self.report.records += rows.num_rows
+                            self.report.offsets += rows.num_rows
+                            if rows.num_rows:
+                                start = rows.column("offset")[-1].as_py() + 1
+                        break
+                    except OffsetOutOfRangeError:
+                        # What came next was deleted meanwhile: go on after it.
+                        first = min(self._source.bounds(name).start_offset, end)
+                        if first <= start:
+                            raise
+                        self.report.lost.append(Lost(name, start, first))
+                        start = first
             writer.finish()
         finally:
             writer.drop()

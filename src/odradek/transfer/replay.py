@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from odradek.columnar.record_schema import SCHEMA
-from odradek.errors import LogError, OptionError
+from odradek.errors import LogError, OffsetOutOfRangeError, OptionError
 from odradek.kafka.committed_offset import CommittedOffset
 from odradek.kafka.stopping import StoppedError, stopped_by
 from odradek.records.isolation import Isolation
@@ -264,7 +264,11 @@ class _PartitionReplay:
         last = writer.last_record()
         if last is None or last.offset is None or last.offset < self._source.bounds(self._partition).start_offset:
             return
-        rows = next(iter(self._rows(last.offset, last.offset + 1, "read_uncommitted")), None)
+        try:
+            rows = next(iter(self._rows(last.offset, last.offset + 1, "read_uncommitted")), None)
+        except OffsetOutOfRangeError:
+            # It was deleted just now.
+            return
         there = None if rows is None or not rows.num_rows else rows.slice(0, 1).to_pylist()[0]
         if there is not None and (there["key"], there["value"]) == (last.key, last.value):
             return
@@ -278,11 +282,16 @@ class _PartitionReplay:
 
     def first_ms(self) -> int | None:
         """Return the timestamp of the record that comes next; None if there is none."""
-        for rows in self._rows(self._next, self._end_offset, self._isolation):
-            if rows.num_rows:
-                first = rows.column("timestamp").cast(pa.int64())[0].as_py()
-                return None if first is None else int(first)
-        return None
+        while True:
+            try:
+                for rows in self._rows(self._next, self._end_offset, self._isolation):
+                    if rows.num_rows:
+                        first = rows.column("timestamp").cast(pa.int64())[0].as_py()
+                        return None if first is None else int(first)
+            except OffsetOutOfRangeError as error:
+                self._pass_deleted(error)
+            else:
+                return None
 
     def run(self, positions: GroupPositions, known: Collection[tuple[str, TopicPartition]]) -> None:
         """Write everything up to the end.
@@ -319,20 +328,41 @@ class _PartitionReplay:
         """Write the records below an offset, and commit them."""
         if self._next >= stop:
             return
-        for rows in self._rows(self._next, stop, self._isolation):
-            for part, at_s in self._pace.parts(rows):
-                self._wait_until(at_s, writer)
-                writer.write(part)
-                self._pending_bytes += part.nbytes
-                with self._replay.lock:
-                    self._report.records += part.num_rows
-                    self._report.size_bytes += part.nbytes
-                if self._pending_bytes >= COMMIT_BYTES:
-                    self._commit(writer)
+        while self._next < stop:
+            try:
+                for rows in self._rows(self._next, stop, self._isolation):
+                    self._write(rows, writer)
+            except OffsetOutOfRangeError as error:
+                self._pass_deleted(error)
+            else:
+                self._next = stop
         # After the last record there may be markers, and what was left out.
-        writer.write(_NO_ROWS, stop)
+        writer.write(_NO_ROWS, self._next)
         self._commit(writer)
-        self._next = stop
+
+    def _write(self, rows: pa.RecordBatch, writer: PartitionWriter) -> None:
+        for part, at_s in self._pace.parts(rows):
+            self._wait_until(at_s, writer)
+            writer.write(part)
+            if part.num_rows:
+                self._next = part.column("offset")[-1].as_py() + 1
+            self._pending_bytes += part.nbytes
+            with self._replay.lock:
+                self._report.records += part.num_rows
+                self._report.size_bytes += part.nbytes
+            if self._pending_bytes >= COMMIT_BYTES:
+                self._commit(writer)
+
+    def _pass_deleted(self, error: OffsetOutOfRangeError) -> None:
+        """Go on after what was deleted in the source meanwhile; raise the error if nothing was."""
+        start = self._source.bounds(self._partition).start_offset
+        if start <= self._next:
+            raise error
+        # What comes after the end of this run is told by the next one.
+        start = min(start, self._end_offset)
+        with self._replay.lock:
+            self._report.lost.append(Lost(self._partition, self._next, start))
+        self._next = start
 
     def _wait_until(self, at_s: float, writer: PartitionWriter) -> None:
         """Wait for the time of the next records; what was written is committed in time."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import random
+import resource
 import threading
 import time
 from collections import Counter
@@ -14,8 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import odradek
+from odradek.cli.app import main
 from odradek.columnar.record_schema import SCHEMA
 from odradek.errors import InvalidProducerEpochError, LogError, OptionError
 from odradek.kafka.producer import Transaction
@@ -30,6 +34,7 @@ from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
 from odradek.transfer import broker_target
 from odradek.transfer import replay as replay_module
+from odradek.transfer.folder_target import FolderWriter
 from odradek.transfer.pacing import Pace
 from odradek.transfer.replay import Replay, ReplayReport
 from odradek.transfer.target import PartitionWriter, open_target
@@ -211,6 +216,80 @@ def test_what_was_deleted_meanwhile_is_told(data: Path, tmp_path: Path) -> None:
     report = replayed(data, tmp_path / "copy", groups=False)
     assert report.lost == [(TopicPartition("events", 0), 200, 230)]
     assert report.records == 20
+
+
+@pytest.fixture(params=["folder", "broker"])
+def shrinking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Callable[[int], object]]]:
+    """A source of 200 records in segments of two, and what deletes those below an offset."""
+
+    def fill(logs: Any) -> None:
+        logs.create_topic("events", config={"internal.segment.bytes": "1100", "retention.ms": "-1"})
+        for start in range(0, 200, 2):
+            records = [Record(value=b"v%03d" % n + b"x" * 500, timestamp=BEGUN_MS) for n in (start, start + 1)]
+            logs["events", 0].append(records)
+
+    if request.param == "broker":
+        with Broker() as broker:
+            fill(broker.logs)
+            # One answer has few records.
+            address = f"kafka://{broker.bootstrap_servers}?max.partition.fetch.bytes=2000"
+            log = broker.logs["events", 0]
+            yield address, log.delete_records
+        return
+    with odradek.open(tmp_path / "data", sync="off") as logs:
+        fill(logs)
+
+        def delete_before(offset: int) -> None:
+            logs["events", 0].delete_records(offset)
+            logs.maintain()
+
+        yield str(tmp_path / "data"), delete_before
+
+
+@pytest.mark.parametrize("pace", [None, "1000000"])
+def test_what_is_deleted_during_the_run_is_told(
+    shrinking: tuple[str, Callable[[int], object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: str | None
+) -> None:
+    source, delete_before = shrinking
+    target = tmp_path / "copy"
+    write = FolderWriter.write
+
+    def deleting(writer: FolderWriter, rows: pa.RecordBatch, next_offset: int | None = None) -> None:
+        write(writer, rows, next_offset)
+        delete_before(150)
+
+    monkeypatch.setattr(FolderWriter, "write", deleting)
+    # Few rows at a time, and few open files, so that not all is held before the first is written.
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (0, 0))
+    monkeypatch.setattr(replay_module, "record_batches", functools.partial(record_batches, rows=4))
+    ended = CliRunner().invoke(main, ["replay", source, "--to", str(target), *(["--pace", pace] if pace else [])])
+    lost, done = ended.stderr.splitlines()
+    assert ended.exit_code == 1
+    assert lost.endswith(" to 149 were deleted before they were replayed")
+    first = int(lost.split("offsets ")[1].split()[0])
+    assert done.startswith(f"odradek: {first + 50} records, ")
+    kept = [b"v%03d" % n for n in (*range(first), *range(150, 200))]
+    with odradek.open(target, mode="r") as logs:
+        assert [(record.value or b"")[:4] for record in logs["events", 0].read()] == kept
+        assert logs["events", 0].log_end_offset == 200
+    again = CliRunner().invoke(main, ["replay", source, "--to", str(target)])
+    assert (again.exit_code, again.stderr.partition(",")[0]) == (0, "odradek: 0 records")
+
+
+def test_everything_may_be_deleted_during_the_run(
+    shrinking: tuple[str, Callable[[int], object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, delete_before = shrinking
+    begin = FolderWriter.begin
+
+    def deleting(writer: FolderWriter, start_offset: int) -> None:
+        begin(writer, start_offset)
+        delete_before(200)
+
+    monkeypatch.setattr(FolderWriter, "begin", deleting)
+    report = replayed(source, tmp_path / "copy")
+    assert (report.records, report.lost) == (0, [(TopicPartition("events", 0), 0, 200)])
+    assert replayed(source, tmp_path / "copy").lost == []
 
 
 class _CutError(Exception):

@@ -29,9 +29,10 @@ from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_empty_batch
 from odradek.records.isolation import Isolation
 from odradek.sources.arrow import record_batches
-from odradek.sources.source import open_source
+from odradek.sources.source import Source, open_source
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
+from odradek.transfer import export as export_module
 from odradek.transfer import export_folder
 from odradek.transfer.export import Export, ExportReport, Lost, Selection
 from odradek.transfer.importing import Gap, Import, ImportReport
@@ -491,6 +492,36 @@ def test_what_is_deleted_during_an_export_is_told(tmp_path: Path, monkeypatch: p
             done = Export(source, source.choose(), Selection()).to_folder(tmp_path / "files")
     assert (done.records, done.lost) == (3, [Lost(EVENTS, 6, 9)])
     assert import_(tmp_path / "files", tmp_path / "again").records == 9
+
+
+@pytest.mark.parametrize("place", ["broker", "folder"])
+def test_what_is_deleted_during_an_export_into_one_file_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    with Broker(tmp_path / "data") as broker, open_source(tmp_path / "data") as folder:
+        broker.logs.create_topic("events", config={"internal.segment.bytes": "1100"})
+        log = broker.logs["events", 0]
+        for number in range(9):
+            log.append([Record(value=b"%d" % number + b"x" * 500)])
+        with open_source(f"kafka://{broker.bootstrap_servers}") as asked:
+            source = asked if place == "broker" else folder
+            source.refresh()
+
+            def deleting(source: Source, name: TopicPartition, start: int, end: int, **options: Any) -> Any:
+                if start:
+                    yield from record_batches(source, name, start, end, **options)
+                    return
+                # The file of the second segment is gone before it is opened.
+                yield from record_batches(source, name, start, 2, **options)
+                log.delete_records(6)
+                broker.logs.maintain()
+                yield from record_batches(source, name, 2, end, **options)
+
+            monkeypatch.setattr(export_module, "record_batches", deleting)
+            done = Export(source, source.choose("events"), Selection()).to_file(tmp_path / "events.jsonl", "jsonl")
+    assert (done.records, done.lost) == (5, [Lost(EVENTS, 2, 6)])
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [line["offset"] for line in lines] == [0, 1, 6, 7, 8]
 
 
 def test_topics_without_records_are_created(tmp_path: Path) -> None:
