@@ -67,8 +67,11 @@ def command(
     from odradek.transfer.record_files import STREAMS, format_of
 
     is_stdout = str(target) == "-"
-    one_file = is_stdout or (format_of(target) is not None and not target.is_dir())
-    if is_stdout and form not in (None, *STREAMS):
+    # A pipe or a device.
+    is_stream = is_stdout or (target.exists() and not target.is_dir() and not target.is_file())
+    one_file = is_stream or (format_of(target) is not None and not target.is_dir())
+    form = form or (format_of(target) if one_file else "parquet") or "jsonl"
+    if is_stream and form not in STREAMS:
         raise click.UsageError(f"{form} cannot be written to a pipe: use --format {' or '.join(STREAMS)}")
     if one_file and partition_by != "partition":
         raise click.UsageError("--partition-by is for a DIR")
@@ -81,12 +84,12 @@ def command(
         try:
             with writing_to(target), progress("export", export.total_offsets, lambda: export.report.offsets, "records"):
                 if is_stdout:
-                    done = export.to_stream(sys.stdout.buffer, form or "jsonl")
+                    done = export.to_stream(sys.stdout.buffer, form)
                 elif one_file:
-                    done = export.to_file(target, form or format_of(target) or "")
+                    done = export.to_file(target, form)
                 else:
                     done = export.to_folder(
-                        target, form or "parquet", partition_by=partition_by, file_bytes=file_bytes, threads=threads
+                        target, form, partition_by=partition_by, file_bytes=file_bytes, threads=threads
                     )
         except KeyboardInterrupt:
             if not one_file:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from odradek.storage.files import check_writable
+from odradek.storage.files import hidden_temporary, replaceable
 
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -83,13 +83,12 @@ def whole_file(path: Path) -> Iterator[Path]:
     A link stays, and the file that it leads to is replaced. What is no file, such as a pipe or a device, is written
     itself.
     """
-    if path.exists() and not path.is_file():
+    place = replaceable(path)
+    if place is None:
         with writing_to(path):
             yield path
         return
-    check_writable(path)
-    place = path.resolve()
-    temporary = place.with_name(f"{place.name}.tmp")
+    temporary = hidden_temporary(place)
     try:
         with writing_to(path):
             yield temporary

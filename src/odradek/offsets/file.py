@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 
 from odradek.arguments import checked_int, checked_path
@@ -49,9 +50,11 @@ class FileOffsetStore(OffsetStore):
     def __init__(self, path: str | os.PathLike[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
         self.path = checked_path("path", path).absolute()
         self.address = f"file://{self.path}"
-        self._lock_path = self.path.with_name(f".{self.path.name}.lock")
+        # A link stays: the file that it leads to is replaced, whichever of the names it is known by.
+        self._place = Path(os.path.realpath(self.path))
+        self._lock_path = self._place.with_name(f".{self._place.name}.lock")
         # Not `NAME.tmp`: in a folder of the user's that may be a file of the user's.
-        self._temporary_path = self.path.with_name(f".{self.path.name}{TEMPORARY_SUFFIX}")
+        self._temporary_path = self._place.with_name(f".{self._place.name}{TEMPORARY_SUFFIX}")
         self._timeout_s = checked_int("timeout_ms", timeout_ms, 0) / 1000
 
     @classmethod
@@ -86,13 +89,13 @@ class FileOffsetStore(OffsetStore):
 
     def _replace(self, expected: Positions, change: Callable[[Positions], Positions]) -> Positions:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._place.parent.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 current = self.load()
                 if current.version != expected.version:
                     raise CommitConflictError(self.address, expected.version, current.version)
                 committed = change(current)
-                write_atomically(self.path, _format(committed), temporary=self._temporary_path)
+                write_atomically(self._place, _format(committed), temporary=self._temporary_path)
         except OSError as error:
             raise_unless_of_system(error)
             raise OffsetStoreError(f"{self.address}: {error.strerror}") from error

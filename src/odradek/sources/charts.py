@@ -24,7 +24,7 @@ from odradek.html_table import html_table
 from odradek.inspection.statistics.log_statistics import LogStatistics, class_start
 from odradek.inspection.statistics.timeline import Stretch
 from odradek.sources.statistics import GroupLag
-from odradek.storage.files import write_atomically
+from odradek.storage.files import hidden_temporary, replaceable, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ _STYLE: Any = {
 
 
 def draw(path: Path, title: str, logs: Sequence[LogStatistics], lags: Sequence[GroupLag] = ()) -> None:
-    """Draw statistics into a file, which is there when it is complete.
+    """Draw statistics into a file, which is there when it is complete; a pipe or a device is written itself.
 
     Args:
         path: The file; its suffix says what it becomes: `.png`, `.svg` or `.html`.
@@ -73,6 +73,7 @@ def draw(path: Path, title: str, logs: Sequence[LogStatistics], lags: Sequence[G
     form = path.suffix.removeprefix(".").lower()
     if form not in FORMATS:
         raise OptionError(f"{path}: a picture ends with .png, .svg or .html")
+    place = replaceable(path)
     # As `rc_context` of pyplot, which would look for a screen.
     from matplotlib import rc_context
 
@@ -81,7 +82,12 @@ def draw(path: Path, title: str, logs: Sequence[LogStatistics], lags: Sequence[G
         drawn = io.BytesIO()
         figure.savefig(drawn, format="png" if form == "png" else "svg", dpi=150, metadata=_metadata(form))
     data = drawn.getvalue()
-    write_atomically(path, _page(title, data.decode(), logs) if form == "html" else data)
+    if form == "html":
+        data = _page(title, data.decode(), logs)
+    if place is None:
+        path.write_bytes(data)
+    else:
+        write_atomically(place, data, temporary=hidden_temporary(place))
 
 
 def _metadata(form: str) -> dict[str, str | None]:

@@ -189,6 +189,39 @@ def write_atomically(path: Path, data: Buffer, files: FileSystem = FILES, *, tem
     files.sync_directory(path.parent)
 
 
+def replaceable(path: Path) -> Path | None:
+    """Return the file that another may replace, so that links to it stay, or None for what has to be written itself.
+
+    Returns:
+        Where the path leads to, whether there is a file or not; None if there is a pipe, a device or a socket.
+
+    Raises:
+        PermissionError: The file may not be written: what is to replace it would not ask.
+        IsADirectoryError: It is a folder.
+        OSError: It is a link to itself.
+    """
+    place = Path(os.path.realpath(path))
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return place
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    check_writable(path)
+    return place if stat.S_ISREG(mode) else None
+
+
+def hidden_temporary(place: Path) -> Path:
+    """Return the name of a file that is to replace one in a folder of the user's, where `NAME.tmp` may be the user's.
+
+    A link of that name is removed: what it leads to belongs to others.
+    """
+    temporary = place.with_name(f".{place.name}{TEMPORARY_SUFFIX}")
+    if temporary.is_symlink():
+        temporary.unlink()
+    return temporary
+
+
 def check_writable(path: Path) -> None:
     """Do nothing if a file may be written, or does not exist: what is to replace it does not ask.
 

@@ -6,6 +6,7 @@ partition -> rows -> | file [0, 1200) | file [1200, 2400) | ...       each parti
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.errors import FormatError, LogError, OffsetOutOfRangeError
+from odradek.errors import FormatError, LogError, OffsetOutOfRangeError, OptionError
 from odradek.inspection.ahead import ahead
 from odradek.kafka.stopping import StoppedError
 from odradek.records.isolation import Isolation
@@ -24,10 +25,10 @@ from odradek.sources.arrow import record_batches
 from odradek.sources.path import PathSource
 from odradek.sources.source import Source
 from odradek.storage.file_lock import FileLock
-from odradek.storage.files import check_writable
+from odradek.storage.files import hidden_temporary, replaceable
 from odradek.storage.names import TopicPartition
 from odradek.transfer.export_folder import ExportFolder, Progress
-from odradek.transfer.record_files import RowWriter, row_writer
+from odradek.transfer.record_files import STREAMS, RowWriter, row_writer
 from odradek.transfer.threads import in_threads
 
 FILE_BYTES = 128 << 20
@@ -273,13 +274,24 @@ class Export:
     def to_file(self, path: str | os.PathLike[str], form: str) -> ExportReport:
         """Export into one file, which appears under its name when it is whole.
 
+        A link stays, and the file that it leads to is replaced. What is no file, such as a pipe or a device, is written
+        itself.
+
         Raises:
             FormatError: A batch is damaged; there is no file.
+            OptionError: A pipe cannot hold this format.
             OSError: The disk failed.
         """
         target = Path(path)
-        check_writable(target)
-        temporary = target.with_name(f"{target.name}.tmp")
+        place = replaceable(target)
+        if place is None:
+            if form not in STREAMS:
+                raise OptionError(f"{target} is a pipe or a device, which takes {' and '.join(STREAMS)}, not {form}")
+            with target.open("wb") as pipe:
+                self.to_stream(pipe, form)
+            self.report.files = 1
+            return self.report
+        temporary = hidden_temporary(place)
         lock = FileLock(temporary)
         if not lock.acquire():
             raise LogError(f"{target}: another program is exporting into it")
@@ -289,8 +301,10 @@ class Export:
             try:
                 self.to_stream(out, form)
                 out.flush()
+                if place.exists():
+                    os.fchmod(out.fileno(), stat.S_IMODE(place.stat().st_mode))
                 os.fsync(out.fileno())
-                temporary.replace(target)
+                temporary.replace(place)
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
