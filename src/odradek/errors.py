@@ -238,7 +238,10 @@ class BrokerError(OdradekError):
 
 
 class BrokerUnavailableError(BrokerError):
-    """A broker that did not do what it was asked to in time, or that refused."""
+    """A broker that did not do what it was asked to in time, or that refused.
+
+    If it answered with an error, `error_code` and `error_name` are those of its last answer.
+    """
 
     error_code = 8
     error_name = "BROKER_NOT_AVAILABLE"

@@ -33,6 +33,7 @@ from odradek.errors import BrokerError, BrokerUnavailableError, OptionError, Unk
 from odradek.inspection.groups import GroupDescription, GroupMember
 from odradek.inspection.partitions import PartitionSummary
 from odradek.kafka.cluster import CONNECTION_DEFAULTS, check_hosts
+from odradek.kafka.error_names import error_name
 from odradek.messages.uuids import ZERO_UUID, format_uuid
 from odradek.sources.address import BrokerAddress
 from odradek.sources.source import Bounds
@@ -45,8 +46,6 @@ _LOADING = (
     errors.NotCoordinatorError.errno,
 )
 _RETRY_S = 0.1
-_NAMES = {kind.error_code: kind.error_name for kind in BrokerError.__subclasses__()}
-"""Kafka's names where kafka-python has others."""
 T = TypeVar("T")
 _NAMED_ERROR = re.compile(r"\[Error (-?\d+)\] \w+: (.*)", re.DOTALL)
 
@@ -55,7 +54,7 @@ def refusal(error_code: int, message: str | None) -> BrokerError:
     """Return the error for Kafka's error code and a broker's message."""
     known = errors.for_code(error_code)
     error = BrokerError(message or known.description)
-    error.error_code, error.error_name = error_code, _NAMES.get(error_code, known.message)
+    error.error_code, error.error_name = error_code, error_name(error_code)
     return error
 
 
@@ -313,7 +312,8 @@ class BrokerAdmin(Admin):
             if result == errors.NonEmptyGroupError.__name__:
                 raise NonEmptyGroupError(f"group {group_id} has members: stop them first")
             if result != "OK":
-                raise BrokerUnavailableError(f"{self.address}: group {group_id}: {result}")
+                kind = getattr(errors, result, errors.UnknownError)
+                raise refusal(kind.errno, f"{self.address}: group {group_id}: {kind.description}")
 
     def close(self) -> None:
         """Close the connections."""

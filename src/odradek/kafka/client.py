@@ -17,6 +17,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, Met
 from odradek.errors import BrokerUnavailableError
 from odradek.kafka.cluster import Cluster, check
 from odradek.kafka.connection import MAX_RESPONSE_BYTES, BareConnection
+from odradek.kafka.error_names import error_name
 from odradek.kafka.settings import BrokerSettings
 from odradek.kafka.stopping import check_not_stopped
 from odradek.messages.uuids import format_uuid
@@ -121,10 +122,20 @@ class BrokerClient:
                 elif missing_until is None:
                     missing_until = now + MISSING_S
                 if not waits or now > (deadline if missing_until is None else min(deadline, missing_until)):
-                    raise BrokerUnavailableError(f"{self.name}: {what}: {error or type(error).__name__}") from error
+                    raise self._failure(what, error) from error
                 self._topics.clear()
                 self._coordinators.clear()
                 time.sleep(_RETRY_S)
+
+    def _failure(self, what: str, error: Exception) -> BrokerUnavailableError:
+        """Return our error for one of kafka-python or of a socket: with the broker's own code if it answered."""
+        if not isinstance(error, errors.BrokerResponseError):
+            return BrokerUnavailableError(f"{self.name}: {what}: {error or type(error).__name__}")
+        # kafka-python's text has its own name of the error, which is not Kafka's.
+        told = str(error) if isinstance(error, _MissingError) else ": ".join(map(str, error.args)) or error.description
+        failure = BrokerUnavailableError(f"{self.name}: {told if told.startswith(what) else f'{what}: {told}'}")
+        failure.error_code, failure.error_name = error.errno, error_name(error.errno)
+        return failure
 
     def ask(self, request: Any, node_id: int | None = None, *, timeout_ms: float | None = None) -> Any:
         """Send one request, once, and return the answer. Raises kafka-python's errors and OSError."""

@@ -354,6 +354,16 @@ def test_a_group_with_members_is_shown_and_refused(tmp_path: Path) -> None:
         consumer.close(autocommit=False)
 
 
+def test_a_refused_deletion_has_the_name_that_the_broker_gave_it(tmp_path: Path) -> None:
+    with Broker() as broker:
+        broker.create_topic("events")
+        broker.commit_offsets("words", {("events", 0): 0})
+        address = f"kafka://{broker.bootstrap_servers}"
+        with broker.fault("DeleteGroups", error="GROUP_AUTHORIZATION_FAILED"):
+            said = run("groups", "delete", address, "words", code=3)
+        assert said.startswith(f"odradek: GROUP_AUTHORIZATION_FAILED (30): {address}: group words: ")
+
+
 def test_members_that_a_broker_left_are_refused_in_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "data"
     with odradek.open(path) as logs:

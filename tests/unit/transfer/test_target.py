@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import odradek
 from odradek.columnar.record_schema import SCHEMA
+from odradek.errors import BrokerUnavailableError
 from odradek.inspection import verify
 from odradek.records import Record
 from odradek.sources.arrow import record_batches
@@ -154,3 +156,30 @@ def test_settings_that_kafka_removed_are_left_out_of_a_new_topic(address: str) -
 
     with open_source(address) as source:
         assert source.topic_config("events") == {"retention.ms": "-1"}
+
+
+def test_a_refusal_has_the_name_that_the_broker_gave_it() -> None:
+    with Broker() as broker, open_target(f"kafka://{broker.bootstrap_servers}") as target:
+        for topic, partitions, config, code, said in [
+            ("events", 1, {"no.such": "1"}, 40, "INVALID_CONFIG (40): {}: creating events: Unknown topic config name"),
+            ("events", 200_000, {}, 44, "POLICY_VIOLATION (44): {}: creating events: Excessively large number"),
+            ("bad name", 1, {}, 17, "INVALID_TOPIC_EXCEPTION (17): {}: looking for bad name: metadata of bad name"),
+        ]:
+            with pytest.raises(BrokerUnavailableError) as refused:
+                target.ensure_topic(topic, partitions, config)
+            assert refused.value.error_code == code
+            assert str(refused.value).startswith(said.format(broker.bootstrap_servers))
+        broker.create_topic("old")
+        with broker.fault("CreatePartitions", error="CLUSTER_AUTHORIZATION_FAILED"):
+            with pytest.raises(BrokerUnavailableError) as refused:
+                target.ensure_topic("old", 2)
+            assert (refused.value.error_code, refused.value.error_name) == (31, "CLUSTER_AUTHORIZATION_FAILED")
+            restored = pickle.loads(pickle.dumps(refused.value))
+            assert (restored.error_code, str(restored)) == (31, str(refused.value))
+
+
+def test_a_broker_that_is_not_there_has_given_no_name() -> None:
+    with open_target("kafka://127.0.0.1:1?default.api.timeout.ms=100") as target:
+        with pytest.raises(BrokerUnavailableError) as refused:
+            target.partitions("events")
+    assert (refused.value.error_code, refused.value.error_name) == (8, "BROKER_NOT_AVAILABLE")
