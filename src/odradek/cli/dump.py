@@ -19,6 +19,7 @@ from odradek.cli.progress import is_file, progress, total_size
 from odradek.errors import FormatError, OdradekError
 from odradek.inspection.ahead import ahead, gathered
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError, expand
+from odradek.inspection.moved_records import MovedRecords, unless_deleted
 from odradek.inspection.record_json import CSV_HEADING, Decode, batch_fields, quote, to_json
 from odradek.inspection.record_lines import NO_LIMIT, RecordLines
 from odradek.inspection.selection import DumpSelection, start_position
@@ -71,6 +72,7 @@ class Dump:
         self.code = ExitCode.CLEAN
         self._done_bytes = 0
         self._position = 0
+        self._moved = MovedRecords()
 
     def done(self) -> int:
         """Return how many bytes of the files were processed."""
@@ -135,8 +137,9 @@ class Dump:
         def refused(header: BatchHeader, error: FormatError) -> None:
             self._found(f"{place}: offset {header.base_offset}: {error.reason}")
 
-        lines = self._lines(place, owner, refused)
-        for part in source.slices(owner, start, end):
+        lines = self._lines(place, owner, selection, refused)
+        # So that what is deleted meanwhile is no error, if no start was asked for.
+        for part in source.slices(owner, None if start == bounds.start_offset else start, end):
             yield from lines.slice(part.data, part.position, part.end_position, part.origin)
             if lines.limit <= 0:
                 break
@@ -148,19 +151,22 @@ class Dump:
         if file.kind is not FileKind.RECORDS:
             yield from self._entries(file)
         elif not self._selection.skips_segment(file):
-            with mapped(file.path) as data:
-                reader = BatchReader(file.path, data, self.damaged, start_position(file, data, self._selection))
-                if self._batches:
-                    yield from self._batch_lines(file, reader)
-                else:
-                    yield from self._record_lines(file, reader, data)
+            yield from self._moved.read(file, self._selection, self._records)
 
-    def _batch_lines(self, file: LogFile, reader: BatchReader) -> Iterator[bytes]:
+    def _records(self, file: LogFile, selection: DumpSelection) -> Iterator[Buffer]:
+        with mapped(file.path) as data:
+            reader = BatchReader(file.path, data, self.damaged, start_position(file, data, selection))
+            if self._batches:
+                yield from self._batch_lines(file, reader, selection)
+            else:
+                yield from self._record_lines(file, reader, data, selection)
+
+    def _batch_lines(self, file: LogFile, reader: BatchReader, selection: DumpSelection) -> Iterator[bytes]:
         owner = file.topic_partition
         head = {"topic": owner.topic, "partition": owner.partition} if owner else {"topic": None, "partition": None}
         for header in reader:
             self._position = header.end_position
-            if self._selection.skips_batch(header) or (header.is_control and not self._control):
+            if selection.skips_batch(header) or (header.is_control and not self._control):
                 continue
             fields = batch_fields(header)
             if self._form == "jsonl":
@@ -173,11 +179,13 @@ class Dump:
             if self._limit <= 0:
                 return
 
-    def _record_lines(self, file: LogFile, reader: BatchReader, data: Buffer) -> Iterator[Buffer]:
+    def _record_lines(
+        self, file: LogFile, reader: BatchReader, data: Buffer, selection: DumpSelection
+    ) -> Iterator[Buffer]:
         def refused(header: BatchHeader, error: FormatError) -> None:
             self.damaged(damage_of(file.path, header, error))
 
-        lines = self._lines(str(file.path), file.topic_partition, refused)
+        lines = self._lines(str(file.path), file.topic_partition, selection, refused)
         for table, _ in reader.tables():
             yield from lines.table(table, data)
             self._position = table.stop_position
@@ -187,12 +195,16 @@ class Dump:
         yield lines.rest()
 
     def _lines(
-        self, place: str, owner: TopicPartition | None, refused: Callable[[BatchHeader, FormatError], None]
+        self,
+        place: str,
+        owner: TopicPartition | None,
+        selection: DumpSelection,
+        refused: Callable[[BatchHeader, FormatError], None],
     ) -> RecordLines:
         return RecordLines(
             self._form,
             owner,
-            selection=self._selection,
+            selection=selection,
             base64=self._base64,
             control=self._control,
             key=self._key,
@@ -402,7 +414,7 @@ def command(
                 share_state=share_group_state_decoder,
             ),
         )
-        show = KafkaDump(detail, dump.damaged).file
+        show = functools.partial(unless_deleted, KafkaDump(detail, dump.damaged).file)
     if form == "csv":
         sys.stdout.buffer.write(CSV_HEADING)
     brokers = [path for path in paths if is_broker(path)]

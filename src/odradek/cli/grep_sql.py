@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from odradek.cli.sql import Queries, log_tables, one_line, quoted, table_names
-from odradek.errors import LogError
+from odradek.errors import LogError, OffsetOutOfRangeError
 from odradek.inspection.log_files import locate_log_directory
 from odradek.inspection.selection import DumpSelection
 from odradek.records import Record
@@ -37,7 +37,11 @@ def records_where(
                 _, chunks = queries.run(query)
                 for chunk in chunks:
                     for partition, offset in chunk:
-                        record = logs[topic, partition].get(offset, isolation=isolation)
+                        try:
+                            record = logs[topic, partition].get(offset, isolation=isolation)
+                        except OffsetOutOfRangeError:
+                            # It was deleted since DuckDB has read it.
+                            record = None
                         if record is not None:
                             yield TopicPartition(topic, partition), [record]
             except queries.refusal as error:

@@ -63,7 +63,12 @@ def live_segments(folder: PartitionFolder) -> list[LiveSegment]:
         return [LiveSegment(file.path, file.base_offset) for file in folder.segments]
     # The log then decides which segments count. It opens these files, and anything may have their names.
     for path in swapped:
-        file_size(path)
+        try:
+            file_size(path)
+        except FileNotFoundError:
+            # It has its final name by now; of a link that leads nowhere that is not so.
+            if path.is_symlink():
+                raise
     with ReadOnlyLog(folder.path) as log:
         return [LiveSegment(segment.path, segment.base_offset) for segment in log.segments]
 

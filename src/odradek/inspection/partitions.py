@@ -18,6 +18,7 @@ from odradek.errors import FormatError, LogError
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.live_segments import LiveSegment, find_end, live_segments
 from odradek.inspection.log_files import LogDirectoryFolder, PartitionFolder
+from odradek.inspection.moved_records import while_unchanged
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.names import TopicPartition
 from odradek.storage.regular_files import file_size
@@ -80,9 +81,11 @@ class TopicListing:
         """Yield each partition, by topic and number."""
         for folder in self._directory.partitions:
             if folder.topic_partition is not None:
-                yield self._summary(folder, folder.topic_partition)
+                yield while_unchanged(folder, self._summary, lambda found: bool(found.problems))
 
-    def _summary(self, folder: PartitionFolder, topic_partition: TopicPartition) -> PartitionSummary:
+    def _summary(self, folder: PartitionFolder) -> PartitionSummary:
+        topic_partition = folder.topic_partition
+        assert topic_partition is not None
         summary = PartitionSummary(topic_partition)
         if folder.problem is not None:
             path = Path(folder.problem.path)

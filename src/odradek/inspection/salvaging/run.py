@@ -19,6 +19,7 @@ from odradek.arguments import checked_path
 from odradek.errors import LogError
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import LogDirectoryFolder, LogFile, PartitionFolder, UnknownPathError, locate
+from odradek.inspection.moved_records import while_unchanged
 from odradek.inspection.salvaging.copies import copy_files
 from odradek.inspection.salvaging.partition import PartitionSalvage
 from odradek.inspection.salvaging.report import SalvagedLog, SalvageReport
@@ -123,12 +124,19 @@ def _salvage_partition(
     if folder.topic_partition is None:
         raise LogError(f"{folder.path} is not named after a topic and a partition")
     name = partition_directory_name(folder.topic_partition)
-    log = SalvagedLog(target / name)
-    if watch is not None:
-        watch(log)
-    files.make_directory(work / name)
-    PartitionSalvage(folder, surroundings, work / name, log, files).run()
-    return log
+
+    def write(folder: PartitionFolder) -> SalvagedLog:
+        if (work / name).exists():
+            # The source was compacted, or its head was deleted, while it was read.
+            _remove(work / name, files)
+        log = SalvagedLog(target / name)
+        if watch is not None:
+            watch(log)
+        files.make_directory(work / name)
+        PartitionSalvage(folder, surroundings, work / name, log, files).run()
+        return log
+
+    return while_unchanged(folder, write, lambda log: bool(log.losses or log.mended or log.left_out))
 
 
 def _check_target(source: Path, target: Path, partitions: Iterable[PartitionFolder]) -> Path:
@@ -161,7 +169,7 @@ def _check_target(source: Path, target: Path, partitions: Iterable[PartitionFold
 
 
 def _remove(folder: Path, files: FileSystem) -> None:
-    """Remove a folder that was made here, if nothing was salvaged into it."""
+    """Remove a folder that was made here."""
     for path in folder.iterdir():
         if path.is_dir():
             _remove(path, files)

@@ -26,9 +26,10 @@ from typing import NamedTuple
 
 from odradek.errors import FormatError, LogError
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError
+from odradek.inspection.moved_records import MovedRecords
 from odradek.inspection.searching.batch_search import Committed
 from odradek.inspection.searching.part_search import Part, PartSearch, SearchOptions, search_part
-from odradek.inspection.selection import NO_END, start_position
+from odradek.inspection.selection import NO_END, DumpSelection, start_position
 from odradek.records.kernels.batches import walk_batches
 from odradek.records.scan import Status
 from odradek.storage.log.read_only_log import ReadOnlyLog
@@ -49,12 +50,14 @@ class _Task(NamedTuple):
         file: The file.
         part: The part.
         held: Keeps its bytes mapped.
+        options: What is looked for in it.
         is_readable: Whether the disk gives all of it; else it is the rest of the file.
     """
 
     file: LogFile
     part: Part
     held: memoryview
+    options: SearchOptions
     is_readable: bool = True
 
 
@@ -87,6 +90,7 @@ class FileSearch:
         self._damaged = damaged
         self._failed = failed
         self._committed: tuple[Path, Committed] | None = None
+        self._moved = MovedRecords()
         self.done_bytes = 0
 
     def run(self, files: Iterable[LogFile | UnknownPathError]) -> Iterator[tuple[LogFile, PartSearch]]:
@@ -121,7 +125,7 @@ class FileSearch:
         try:
             while True:
                 for task in islice(tasks, self._threads + 2 - len(waiting)):
-                    future = executor.submit(search_part, self._options, task.part) if task.is_readable else None
+                    future = executor.submit(search_part, task.options, task.part) if task.is_readable else None
                     waiting.append((task, future))
                 if not waiting:
                     return
@@ -135,18 +139,18 @@ class FileSearch:
 
     def _result_in_turn(self, task: _Task) -> Iterator[tuple[_Task, PartSearch]]:
         if task.is_readable:
-            yield task, search_part(self._options, task.part)
+            yield task, search_part(task.options, task.part)
             return
         # The disk does not give all of it: batch by batch.
         damages: list[Damage] = []
         part = task.part
         for header in BatchReader(part.path, part.data, damages.append, part.start):
             one = replace(part, start=header.position, end=header.end_position)
-            found = search_part(self._options, one)
+            found = search_part(task.options, one)
             found.damages[:0] = damages
             damages.clear()
             yield task._replace(part=one), found
-        rest = PartSearch(self._options, replace(part, start=part.end))
+        rest = PartSearch(task.options, replace(part, start=part.end))
         rest.damages += damages
         yield task._replace(part=rest.part), rest
 
@@ -164,22 +168,28 @@ class FileSearch:
     def _tasks_of(self, file: LogFile) -> Iterator[_Task]:
         if file.kind is not FileKind.RECORDS:
             raise UnknownPathError(file.path, "not a file of records")
-        if self._options.selection.skips_segment(file):
-            return
-        committed = self._committed_of(file)
+        if not self._options.selection.skips_segment(file):
+            yield from self._moved.read(file, self._options.selection, self._parts_of)
+
+    def _parts_of(self, file: LogFile, selection: DumpSelection) -> Iterator[_Task]:
         with mapped(file.path) as data:
+            # First the file, so that it stays although it is deleted.
+            committed = self._committed_of(file)
+            options = self._options._replace(selection=selection)
             held, readable = memoryview(data), ReadableBytes(data)
-            position, size, span = start_position(file, data, self._options.selection), len(data), _PART_BYTES
+            position, size, span = start_position(file, data, selection), len(data), _PART_BYTES
             before = position
             while position < size:
                 end = min(size, position + span)
                 if readable.end(position, end) < end:
-                    yield _Task(file, Part(file.path, data, position, size, committed), held, is_readable=False)
+                    yield _Task(
+                        file, Part(file.path, data, position, size, committed), held, options, is_readable=False
+                    )
                     return
                 table = walk_batches(data, position, end, _BATCHES, False)
                 stop, is_cut = table.stop_position, table.stop == Status.TRUNCATED and end < size
                 if stop > position:
-                    yield _Task(file, Part(file.path, data, position, stop, committed, before), held)
+                    yield _Task(file, Part(file.path, data, position, stop, committed, before), held, options)
                     if stop - before > _BEFORE_BYTES:
                         before = position
                     position, span = stop, _PART_BYTES
@@ -189,7 +199,7 @@ class FileSearch:
                 else:
                     batches = BatchReader(file.path, data, _ignore, before)
                     stop = next((header.position for header in batches if header.position >= position), size)
-                    yield _Task(file, Part(file.path, data, position, stop, committed, before), held)
+                    yield _Task(file, Part(file.path, data, position, stop, committed, before), held, options)
                     position = stop
 
     def _committed_of(self, file: LogFile) -> Committed | None:
@@ -197,7 +207,7 @@ class FileSearch:
             return None
         folder = file.path.parent
         if self._committed is None or self._committed[0] != folder:
-            if not file.is_segment or file.topic_partition is None:
+            if (file.is_named and not file.is_segment) or file.topic_partition is None:
                 raise UnknownPathError(file.path, "no segment of a log: which transactions were aborted is not known")
             with ReadOnlyLog(folder) as log:
                 end = log.last_stable_offset

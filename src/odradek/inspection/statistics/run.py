@@ -14,6 +14,7 @@ from odradek.inspection.batches import damage_finding
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.live_segments import live_segments
 from odradek.inspection.log_files import LogDirectoryFolder, LogFile, PartitionFolder, UnknownPathError, locate
+from odradek.inspection.moved_records import while_unchanged
 from odradek.inspection.statistics.log_statistics import LogStatistics, LogTally
 from odradek.records import scan_batches
 from odradek.records.kernels.batches import BatchTable
@@ -83,6 +84,9 @@ class FolderStatistics:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _of_log(self, folder: PartitionFolder) -> LogStatistics:
+        return while_unchanged(folder, self._look, lambda found: bool(found.findings))
+
+    def _look(self, folder: PartitionFolder) -> LogStatistics:
         tally = LogTally(log_name(folder), reads_records=self._reads_records)
         try:
             if folder.problem is not None:

@@ -35,6 +35,7 @@ from odradek.inspection.log_files import (
     UnknownPathError,
     partition_folder,
 )
+from odradek.inspection.moved_records import while_unchanged
 from odradek.inspection.surroundings import Surroundings
 from odradek.inspection.verification.metadata_snapshot import MetadataSnapshotCheck
 from odradek.inspection.verification.offset_checkpoints import LogExtent, check_extents, check_names
@@ -123,9 +124,17 @@ class Verification:
         if folder.problem is not None:
             yield _of_path(folder.problem)
             return
+        looked: list[tuple[PartitionFolder, PartitionCheck]] = []
+
+        def look(folder: PartitionFolder) -> list[Finding]:
+            check = self._check = PartitionCheck(folder, surroundings, decode=self._decode)
+            looked.append((folder, check))
+            return list(check.run())
+
+        yield from while_unchanged(folder, look, bool)
+        folder, check = looked[-1]
         self.files += len(folder.files)
-        check = PartitionCheck(folder, surroundings, decode=self._decode)
-        yield from self._run(check)
+        self._count(check)
         if check.extent is not None:
             extents.append(check.extent)
 
@@ -157,6 +166,9 @@ class Verification:
     def _run(self, check: PartitionCheck) -> Iterator[Finding]:
         self._check = check
         yield from check.run()
+        self._count(check)
+
+    def _count(self, check: PartitionCheck) -> None:
         self._check = None
         self._read_bytes += check.read_bytes
         self.batches += check.batches
