@@ -1,4 +1,4 @@
-"""`python -m odradek.cli` is `odradek`, and the script of that name calls `run`.
+"""`python -m odradek.cli` is `odradek`, and the script of that name calls `run`, through `odradek.__main__`.
 
 Ctrl-C never shows a traceback. While the program starts and while it exits, the signal itself ends it; in between, the
 command handles it (exit code 130). SIGTERM is handled as Ctrl-C is, and then ends the program; a second one does so at
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import signal
 
-# A shell may have one ignored.
-_is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+# A shell may have one ignored. Python has the default only where one of our modules has set it.
+_is_ours = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL)
 _is_end_ours = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 if __name__ == "__main__" and _is_ours:
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -248,6 +248,23 @@ def test_errors_become_codes(error: BaseException, code: int, message: str, monk
     assert (result.exit_code, result.stderr.strip()) == (code, message.strip())
 
 
+@pytest.mark.parametrize("start", ["runpy.run_module('odradek', run_name='__main__')", "import odradek.__main__"])
+def test_an_interrupt_while_the_command_is_imported_shows_no_traceback(start: str) -> None:
+    program = f"""
+import os, runpy, signal, sys
+# Tests may run where it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+{start}
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
+
+
 def test_an_interrupt_before_a_command_runs_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
