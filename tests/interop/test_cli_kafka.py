@@ -49,6 +49,25 @@ def test_kafka_compat_is_what_the_tool_prints(
 
 
 @pytest.mark.parametrize(
+    "flags",
+    [["--max-bytes", "700"], ["--max-bytes", "0"], ["--verify-index-only"], ["--index-sanity-check"]],
+    ids=" ".join,
+)
+def test_a_part_of_the_bytes_and_what_is_said_of_indexes(
+    kafka_fixture: KafkaFixture, kafka_tools: KafkaTools, flags: list[str]
+) -> None:
+    # Not of compacted logs, of which the tool names entries that are right.
+    topics = ("keyed", "transactional", "truncated-head")
+    files = (path for topic in topics for path in sorted((kafka_fixture.log_dir / f"{topic}-0").iterdir()))
+    paths = [path for path in files if path.suffix in {".log", ".index", ".timeindex", ".txnindex"}]
+    theirs = kafka_tools.dump_log(paths, *flags)
+    result = CliRunner().invoke(main, ["dump", "--kafka-compat", *flags, *map(str, paths)])
+    assert (result.exit_code, theirs.code) == (0, 0)
+    assert result.stdout == theirs.stdout
+    assert (result.stderr, theirs.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(
     ("topic", "flag"),
     [("__consumer_offsets-0", "--offsets-decoder"), ("__transaction_state-0", "--transaction-log-decoder")],
 )

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+import odradek
+from odradek.cli.app import main
+from odradek.offsets.store import open_store
+from odradek.storage.names import TopicPartition
+from odradek.testing import Broker
 from peers.fixtures import BrokerFactory
 from peers.kafka_tools import KafkaTools
 from peers.process import wait_for
@@ -214,3 +220,43 @@ def test_a_group_of_kafkas_consumer_is_active_in_the_folder_too(
         assert "NON_EMPTY_GROUP (68): group words has 1 member (counter /127.0.0.1), as its broker left it" in run(
             *address, code=3
         )
+
+
+def test_kafkas_tool_reads_and_writes_the_same_plans(kafka_tools: KafkaTools, tmp_path: Path) -> None:
+    # Kafka puts a longer name in quotes.
+    topics = ("short", "a-name-of-more-than-24-characters")
+    with Broker() as broker:
+        for topic in topics:
+            broker.create_topic(topic, partitions=2)
+            for number in range(2):
+                broker.logs[topic, number].append([odradek.Record(value=b"v")] * 10)
+        broker.commit_offsets("words", {(topic, number): 3 + number for topic in topics for number in range(2)})
+        address, plan = f"kafka://{broker.bootstrap_servers}/words", tmp_path / "plan.csv"
+
+        def reset(*arguments: str | Path) -> str:
+            command = (
+                "--bootstrap-server",
+                broker.bootstrap_servers,
+                "--group",
+                "words",
+                "--reset-offsets",
+                "--export",
+            )
+            return kafka_tools.run(GROUPS, *command, *arguments).check().stdout
+
+        def planned(*arguments: str | Path) -> str:
+            # In this process: starting one takes longer than all else.
+            ended = CliRunner().invoke(main, ["offsets", "set", address, *map(str, arguments)])
+            assert ended.exit_code == 0, ended.output
+            return ended.stdout
+
+        ours = planned("--shift", "2", "--dry-run", "--export")
+        theirs = reset("--shift-by", "2", "--all-topics", "--dry-run")
+        assert sorted(theirs.replace('"', "").split()) == ours.splitlines()
+        plan.write_text(theirs)
+        assert planned("--from-file", plan, "--export") == ours
+        plan.write_text(planned("--shift", "-1", "--dry-run", "--export"))
+        assert sorted(reset("--from-file", plan, "--execute").replace('"', "").split()) == plan.read_text().splitlines()
+        expected = {TopicPartition(topic, number): 4 + number for topic in topics for number in range(2)}
+        with open_store(address) as store:
+            assert {name: position.offset for name, position in store.load().items()} == expected

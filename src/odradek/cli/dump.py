@@ -6,6 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -80,9 +81,10 @@ class Dump:
 
     def damaged(self, damage: Damage) -> None:
         """Note bytes that cannot be read."""
-        self._found(str(damage))
+        self.found(str(damage))
 
-    def _found(self, what: str) -> None:
+    def found(self, what: str) -> None:
+        """Note what is wrong."""
         report(what)
         self.code = max(self.code, ExitCode.FINDINGS)
 
@@ -104,7 +106,7 @@ class Dump:
                 raise what
             yield from show(what)
         except FormatError as error:
-            self._found(describe(error))
+            self.found(describe(error))
         except (OSError, OdradekError) as error:
             report(describe(error))
             self.code = ExitCode.INPUT_OUTPUT
@@ -135,7 +137,7 @@ class Dump:
         place = f"{source.address}: {owner}"
 
         def refused(header: BatchHeader, error: FormatError) -> None:
-            self._found(f"{place}: offset {header.base_offset}: {error.reason}")
+            self.found(f"{place}: offset {header.base_offset}: {error.reason}")
 
         lines = self._lines(place, owner, selection, refused)
         # So that what is deleted meanwhile is no error, if no start was asked for.
@@ -234,7 +236,7 @@ class Dump:
         from odradek.inspection.decoding import internal_decode, redacted_decode, values_decode
 
         def cannot_decode(record: Record, error: ValueError) -> None:
-            self._found(f"{place}: offset {record.offset}: the value cannot be decoded: {error}")
+            self.found(f"{place}: offset {record.offset}: the value cannot be decoded: {error}")
 
         decode: Decode | None = None
         if owner is not None and decodes:
@@ -338,6 +340,14 @@ def _chosen(
 @click.option("--transaction-log-decoder", is_flag=True, help="With --kafka-compat: decode __transaction_state.")
 @click.option("--cluster-metadata-decoder", is_flag=True, help="With --kafka-compat: decode __cluster_metadata.")
 @click.option("--share-group-state-decoder", is_flag=True, help="With --kafka-compat: decode __share_group_state.")
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(0, (1 << 31) - 1),
+    metavar="N",
+    help="With --kafka-compat: the batches in the first N bytes of a file.",
+)
+@click.option("--verify-index-only", is_flag=True, help="With --kafka-compat: compare indexes with their segments.")
+@click.option("--index-sanity-check", is_flag=True, help="With --kafka-compat: check indexes as Kafka does at start.")
 def command(
     paths: tuple[str, ...],
     form: str,
@@ -364,6 +374,9 @@ def command(
     transaction_log_decoder: bool,
     cluster_metadata_decoder: bool,
     share_group_state_decoder: bool,
+    max_bytes: int | None,
+    verify_index_only: bool,
+    index_sanity_check: bool,
 ) -> int:
     """Show what the files of a log hold.
 
@@ -376,7 +389,8 @@ def command(
     """
     decoders = (offsets_decoder, transaction_log_decoder, cluster_metadata_decoder, share_group_state_decoder)
     is_decoded = any(decoders)
-    if not kafka_compat and (print_data_log or deep_iteration or skip_record_metadata or is_decoded):
+    limited = (max_bytes is not None, verify_index_only, index_sanity_check)
+    if not kafka_compat and any((print_data_log, deep_iteration, skip_record_metadata, is_decoded, *limited)):
         raise click.UsageError("--print-data-log and the options of Kafka's tool need --kafka-compat")
     start_offset, end_offset = offsets or (None, None)
     selection = DumpSelection(start_offset, end_offset, since, until)
@@ -401,7 +415,7 @@ def command(
     )
     show = dump.file
     if kafka_compat:
-        from odradek.cli.kafka_dump import Decoder, KafkaDump, KafkaDumpOptions
+        from odradek.cli.kafka_dump import Decoder, IndexView, KafkaDump, KafkaDumpOptions
 
         detail = KafkaDumpOptions(
             print_data=print_data_log or is_decoded,
@@ -414,7 +428,11 @@ def command(
                 share_state=share_group_state_decoder,
             ),
         )
-        show = functools.partial(unless_deleted, KafkaDump(detail, dump.damaged).file)
+        if max_bytes is not None:
+            detail = replace(detail, max_bytes=max_bytes)
+        if verify_index_only or index_sanity_check:
+            detail = replace(detail, indexes=IndexView.SANITY if index_sanity_check else IndexView.FINDINGS)
+        show = functools.partial(unless_deleted, KafkaDump(detail, dump.damaged, dump.found).file)
     if form == "csv":
         sys.stdout.buffer.write(CSV_HEADING)
     brokers = [path for path in paths if is_broker(path)]

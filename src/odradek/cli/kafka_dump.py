@@ -16,15 +16,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from typing_extensions import Buffer
 
-from odradek.errors import FormatError
+from odradek.errors import CorruptIndexError, FormatError
 from odradek.inspection.entry_listing import read_producer_snapshot, read_transaction_index
 from odradek.inspection.log_files import FileKind, LogFile
+from odradek.inspection.verification.run import Verification
 from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
 from odradek.messages.coordinators.group_records import group_record_json
 from odradek.messages.coordinators.listed_records import share_record_json
@@ -75,14 +76,27 @@ _COORDINATORS = {
 }
 
 
+class IndexView(Enum):
+    """What is shown of an index."""
+
+    ENTRIES = "its entries"
+    FINDINGS = "whether its entries fit to the segment"
+    SANITY = "whether Kafka would make it again when it starts"
+
+
+_ALL_BYTES = (1 << 31) - 1
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaDumpOptions:
-    """The options of Kafka's tool."""
+    """The options of Kafka's tool; `max_bytes` is of a file of records, 2^31 - 1 for all of it."""
 
     print_data: bool = False
     deep: bool = False
     skip_metadata: bool = False
     decoder: Decoder | None = None
+    max_bytes: int = _ALL_BYTES
+    indexes: IndexView = IndexView.ENTRIES
 
     def formatter(self) -> LineFormatter | None:
         """Return what prints plain batches; None if records have to be decoded."""
@@ -118,11 +132,15 @@ class KafkaDump:
     Args:
         options: The tool's options.
         report: Called with each damage.
+        found: Called with what is wrong with an index, in words.
     """
 
-    def __init__(self, options: KafkaDumpOptions, report: Callable[[Damage], None]) -> None:
+    def __init__(
+        self, options: KafkaDumpOptions, report: Callable[[Damage], None], found: Callable[[str], None]
+    ) -> None:
         self._options = options
         self._report = report
+        self._found = found
         self._printers: dict[FileKind, Callable[[LogFile], Iterator[Buffer]]] = {
             FileKind.RECORDS: self._records,
             FileKind.OFFSET_INDEX: self._offset_index,
@@ -144,15 +162,44 @@ class KafkaDump:
         index = OffsetIndex(file.path, file.base_offset)
         if not index.count:
             yield _line(f"{file.path} is empty.")
-        for entry in index.entries():
-            yield _line(f"offset: {entry.offset} position: {entry.position}")
+        elif self._options.indexes is IndexView.SANITY:
+            index.check_size()
+            yield self._sane(file, index.last_entry().offset)
+        elif self._options.indexes is IndexView.FINDINGS:
+            self._verify(file)
+        else:
+            for entry in index.entries():
+                yield _line(f"offset: {entry.offset} position: {entry.position}")
         index.close()
 
     def _time_index(self, file: LogFile) -> Iterator[Buffer]:
         index = TimeIndex(file.path, file.base_offset)
-        for entry in index.entries():
-            yield _line(f"timestamp: {entry.timestamp} offset: {entry.offset}")
+        if self._options.indexes is IndexView.SANITY:
+            index.check_size()
+            last = index.last_entry()
+            if index.count and last.timestamp < index.entry(0).timestamp:
+                reason = f"the last timestamp, {last.timestamp}, is below the first, {index.entry(0).timestamp}"
+                raise CorruptIndexError(reason, path=file.path)
+            yield self._sane(file, last.offset)
+        elif self._options.indexes is IndexView.FINDINGS:
+            self._verify(file)
+        else:
+            for entry in index.entries():
+                yield _line(f"timestamp: {entry.timestamp} offset: {entry.offset}")
         index.close()
+
+    @staticmethod
+    def _sane(file: LogFile, last_offset: int) -> bytes:
+        """Return the line for an index in which Kafka finds nothing wrong when it starts."""
+        if last_offset < file.base_offset:
+            raise CorruptIndexError(f"the last offset, {last_offset}, is below {file.base_offset}", path=file.path)
+        return _line(f"{file.path} passed sanity check.")
+
+    def _verify(self, file: LogFile) -> None:
+        """Compare an index with its segment, as `odradek verify` does."""
+        for finding in Verification().findings(replace(file, is_named=True)):
+            if finding.path == file.path:
+                self._found(str(finding))
 
     def _transaction_index(self, file: LogFile) -> Iterator[Buffer]:
         for entry in parse_transaction_index(read_transaction_index(file), path=file.path):
@@ -186,13 +233,18 @@ class KafkaDump:
             yield _line(f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}")
         else:
             yield _line(f"Log starting offset: {file.base_offset}")
-        with mapped(file.path) as data:
+        most = self._options.max_bytes
+        with mapped(file.path, most) as data:
+            is_cut = len(data) < file_size(file.path)
             trailing = 0
 
             def damaged(damage: Damage) -> None:
                 nonlocal trailing
                 if damage.is_truncation:
-                    trailing = damage.size_bytes
+                    if is_cut:
+                        # The batch goes on after what was asked for.
+                        return
+                    trailing = damage.size_bytes if most == _ALL_BYTES else 0
                 self._report(damage)
 
             formatter = self._options.formatter()

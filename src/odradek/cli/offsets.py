@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.app import report
-from odradek.cli.options import FORMAT, Existing, Timestamp
+from odradek.cli.options import FORMAT, Existing, NonEmptyPath, Timestamp
 from odradek.cli.progress import progress
 from odradek.cli.sources import SourceType, show_table
 from odradek.inspection.record_json import to_json
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.offsets.resets import Reset, ResetTarget
     from odradek.offsets.store import OffsetStore, Position
 
+_PLAN = NonEmptyPath(path_type=Path, allow_dash=True)
 _COLUMNS = ("topic", "partition", "offset", "leader_epoch", "topic_id", "batch")
 
 
@@ -83,6 +85,8 @@ def show(address: str, form: str) -> None:
 @click.option("--to-offset", metavar="N", type=click.IntRange(0), help="To this offset.")
 @click.option("--to-time", type=Timestamp(), help="To the first record at or after a time, or to the end.")
 @click.option("--shift", metavar="N", type=int, help="By so many offsets: on, or back if it is negative.")
+@click.option("--from-file", "plan", type=_PLAN, metavar="FILE", help="To the offsets that --export printed.")
+@click.option("--export", is_flag=True, help="Print CSV, as kafka-consumer-groups does: topic,partition,offset.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; without it, all that have a position.")
 @click.option("--partition", "partitions", metavar="N", multiple=True, type=click.IntRange(0), help="Only this one.")
 @click.option("--source", metavar="SOURCE", type=SourceType(), help="Where the topics are, if ADDRESS does not say so.")
@@ -97,6 +101,8 @@ def set_positions(
     to_offset: int | None,
     to_time: int | None,
     shift: int | None,
+    plan: Path | None,
+    export: bool,
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
     source: str | None,
@@ -114,12 +120,24 @@ def set_positions(
     Example: odradek offsets set kafka://localhost:9092/words --shift -100 --topic events --dry-run
     """
     from odradek.offsets import resets
+    from odradek.offsets.reset_plan import write_plan
+    from odradek.offsets.store import source_of
 
+    if export and form != "text":
+        raise click.UsageError("--export prints CSV: leave out --format")
     if len(dict(places)) < len(places):
         raise click.UsageError("a partition is named twice")
+    wanted = dict(places)
     given: list[resets.ResetTarget] = []
     if places:
-        given.append(resets.ToPlaces(dict(places)))
+        given.append(resets.ToPlaces(wanted))
+    if plan is not None:
+        if places or topics or partitions:
+            raise click.UsageError("--from-file itself names the partitions")
+        wanted = _read_plan(plan, address)
+        # As Kafka's tool, which sets none outside of the log.
+        source = source or source_of(address)
+        given.append(resets.ToPlaces(wanted))
     if to_earliest:
         given.append(resets.ToEarliest())
     if to_latest:
@@ -134,14 +152,30 @@ def set_positions(
         raise click.UsageError("give either TOPIC-PARTITION=OFFSET, or one of the options that say where to")
     if places and (topics or partitions):
         raise click.UsageError("--topic and --partition are for the options that say where to")
-    if places and source is None and not dry_run:
+    if wanted and source is None and not dry_run:
         with progress("offsets"), _open(address, force) as store:
             stored = store.load()
-            changed = {name: _moved(stored.get(name), offset) for name, offset in dict(places).items()}
+            changed = {name: _moved(stored.get(name), offset) for name, offset in wanted.items()}
             committed = store.commit(changed, expected=stored)
-        _print(committed, form)
+        if export:
+            click.echo(write_plan(wanted), nl=False)
+        else:
+            _print(committed, form)
         return
-    _reset(address, given[0], dict(places), topics, partitions, source, dry_run, force, form)
+    _reset(address, given[0], wanted, topics, partitions, source, dry_run, force, "csv" if export else form)
+
+
+def _read_plan(path: Path, address: str) -> dict[TopicPartition, int]:
+    from odradek.errors import OffsetStoreError
+    from odradek.offsets.reset_plan import read_plan
+    from odradek.offsets.store import group_of
+
+    name = "stdin" if str(path) == "-" else str(path)
+    try:
+        with sys.stdin if str(path) == "-" else path.open(encoding="utf-8", newline="") as lines:
+            return read_plan(lines, name, group_of(address))
+    except UnicodeDecodeError as error:
+        raise OffsetStoreError(f"{name}: it is not UTF-8") from error
 
 
 def _open(address: str, force: bool) -> OffsetStore:
@@ -206,6 +240,11 @@ def _reset(
 
 
 def _print_resets(planned: Mapping[TopicPartition, Reset], form: str) -> None:
+    from odradek.offsets.reset_plan import write_plan
+
+    if form == "csv":
+        click.echo(write_plan({name: reset.after for name, reset in planned.items()}), nl=False)
+        return
     if form == "jsonl":
         for name, reset in planned.items():
             fields = {"topic": name.topic, "partition": name.partition, "before": reset.before, "after": reset.after}

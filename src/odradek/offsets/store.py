@@ -370,6 +370,14 @@ def source_of(address: str) -> str | None:
     return None
 
 
+def group_of(address: str) -> str | None:
+    """Return the group whose positions are at an address; None where that is not a group of a name."""
+    parts = urlsplit(address)
+    if parts.scheme == "kafka":
+        return unquote(parts.path.strip("/")) or None
+    return dict(parse_qsl(parts.query)).get("group")
+
+
 def parse_address(address: str, options: Mapping[str, Any] | None = None) -> StoreAddress:
     """Take an address apart, without opening anything."""
     try:

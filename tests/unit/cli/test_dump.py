@@ -315,3 +315,59 @@ def test_records_of_share_groups_as_kafka_shows_them(tmp_path: Path) -> None:
         path.write_bytes(build_batch([record]))
         result = run("dump", "--kafka-compat", "--skip-record-metadata", f"--{name}-decoder", path)
         assert lines_of(result)[-1] == f"| {line}"
+
+
+def compat(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["dump", "--kafka-compat", *map(str, arguments)])
+
+
+def test_of_the_first_bytes_whole_batches_are_shown(tmp_path: Path) -> None:
+    segment = tmp_path / "t-0" / f"{0:020}.log"
+    segment.parent.mkdir()
+    batches = [build_batch([Record(value=b"%d" % n)], base_offset=n) for n in range(3)]
+    size = len(batches[0])
+    for data, most, shown, code in [
+        (b"".join(batches), 3 * size, 3, 0),
+        (b"".join(batches), 3 * size - 1, 2, 0),
+        (b"".join(batches), size + 5, 1, 0),
+        (b"".join(batches), size - 1, 0, 0),
+        (b"".join(batches), 0, 0, 0),
+        # What does not count is not looked at.
+        (batches[0] + b"\xff" * 100, size, 1, 0),
+        (batches[0] + bytes(20), 1000, 1, 1),
+    ]:
+        segment.write_bytes(data)
+        ended = compat("--max-bytes", str(most), segment)
+        assert (ended.exit_code, ended.stdout.count("baseOffset")) == (code, shown), ended.output
+        assert "invalid bytes" not in ended.output
+
+
+def test_indexes_are_compared_with_their_segment(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    folder = tmp_path / "keyed-0"
+    shutil.copytree(fixture_4_3_1.log_dir / folder.name, folder)
+    index = max(folder.glob("*.index"), key=lambda path: path.stat().st_size)
+    times = index.with_suffix(".timeindex")
+    for path in (index, times):
+        ended = compat("--verify-index-only", path)
+        assert (ended.exit_code, ended.stdout, ended.stderr) == (0, f"Dumping {path}\n", "")
+        ended = compat("--index-sanity-check", path)
+        assert (ended.exit_code, ended.stdout) == (0, f"Dumping {path}\n{path} passed sanity check.\n")
+        # Of both, Kafka's tool takes this one.
+        assert compat("--index-sanity-check", "--verify-index-only", path).stdout == ended.stdout
+    data = bytearray(index.read_bytes())
+    data[7] ^= 1
+    index.write_bytes(data)
+    ended = compat("--verify-index-only", index)
+    assert (ended.exit_code, ended.stdout) == (1, f"Dumping {index}\n")
+    assert ended.stderr.startswith(f"odradek: {index}: position 0: index: ")
+    assert compat("--index-sanity-check", index).exit_code == 0
+    index.write_bytes(data[:-1])
+    ended = compat("--index-sanity-check", index)
+    assert (ended.exit_code, ended.stdout) == (1, f"Dumping {index}\n")
+    assert "not a multiple of the entry size" in ended.stderr
+    early = bytearray(times.read_bytes())
+    early[-12:-8] = b"\0\0\0\1"
+    times.write_bytes(early)
+    ended = compat("--index-sanity-check", times)
+    assert ended.exit_code == 1
+    assert "is below the first" in ended.stderr

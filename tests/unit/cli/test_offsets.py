@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from odradek.cli.app import ExitCode, main
 from odradek.offsets.store import Position, open_store
 from odradek.storage.names import TopicPartition
+from peers.kafka_fixture import KafkaFixture
 
 EVENTS_0, EVENTS_1 = TopicPartition("events", 0), TopicPartition("my-events", 1)
 
@@ -142,3 +144,61 @@ def test_addresses_that_are_none(tmp_path: Path) -> None:
 
 def test_a_file_without_an_end_is_no_file_of_positions() -> None:
     assert "not a file" in run("show", "file:///dev/zero", code=ExitCode.INPUT_OUTPUT)
+
+
+def test_a_plan_is_exported_and_read(tmp_path: Path, kafka_fixture: KafkaFixture) -> None:
+    shutil.copytree(kafka_fixture.log_dir, tmp_path / "data")
+    address, plan = f"folder:{tmp_path}/data?group=group-1", tmp_path / "plan.csv"
+    before = run("show", address)
+    planned = run("set", address, "--to-earliest", "--dry-run", "--export")
+    assert planned == "keyed,0,0\nkeyed,1,0\nkeyed,2,0\n"
+    assert run("show", address) == before
+    # As Kafka prints it: with a line at the end that is empty, and with quotes.
+    plan.write_text('"keyed",0,7\nkeyed,2,9999999\n\n')
+    done = run("set", address, "--from-file", str(plan), "--export")
+    end = json.loads(run("set", address, "--to-latest", "--dry-run", "--format", "jsonl").splitlines()[2])["after"]
+    assert done == f"odradek: keyed-2: 9999999 is beyond the log end offset, {end}\nkeyed,0,7\nkeyed,2,{end}\n"
+    rows = [json.loads(line) for line in run("show", address, "--format", "jsonl").splitlines()]
+    assert [row["offset"] for row in rows if row["partition"] != 1] == [7, end]
+    # Of a plan for several groups, what is of this one.
+    plan.write_text("other,keyed,1,3\ngroup-1,keyed,1,4\nother,keyed,0,3\n")
+    assert run("set", address, "--from-file", str(plan), "--export") == "keyed,1,4\n"
+    # A file knows neither groups nor the ends of logs.
+    store = f"file:{tmp_path}/offsets.json"
+    result = CliRunner().invoke(main, ["offsets", "set", store, "--from-file", "-", "--export"], input="keyed,1,4\n")
+    assert (result.exit_code, result.stdout) == (0, "keyed,1,4\n")
+    assert "keyed          1       4" in run("show", store)
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ("topic,partition,offset\n", "line 1: it is not topic,partition,offset"),
+        ("keyed,0,1\nkeyed,0\n", "line 2: it is not topic,partition,offset"),
+        ("keyed,0,-1\n", "line 1: it is not"),
+        ("keyed,2147483648,1\n", "line 1: it is not"),
+        ("a,b,keyed,0,1\n", "line 1: it is not"),
+        ("key/ed,0,1\n", "line 1: "),
+        ("keyed,0,1\nkeyed,0,2\n", "line 2: keyed-0 comes twice"),
+        ("one,keyed,0,1\ntwo,keyed,0,1\n", "it is a plan for 2 groups"),
+        ("", "there is no offset in it"),
+        ('"keyed,0,1\n', "line 1: "),
+        ("keyed,0,\xff\n".encode("latin-1"), "it is not UTF-8"),
+    ],
+)
+def test_what_is_no_plan_changes_nothing(tmp_path: Path, plan: str | bytes, said: str) -> None:
+    path = tmp_path / "plan.csv"
+    path.write_bytes(plan if isinstance(plan, bytes) else plan.encode())
+    result = CliRunner().invoke(main, ["offsets", "set", f"file:{tmp_path}/o.json", "--from-file", str(path)])
+    assert (result.exit_code, result.output.count("\n")) == (3, 1)
+    assert f"odradek: {path}" in result.output
+    assert said in result.output
+    assert not (tmp_path / "o.json").exists()
+
+
+def test_a_plan_goes_with_no_other_place(tmp_path: Path) -> None:
+    for more in (["keyed-0=1"], ["--topic", "keyed"], ["--to-latest"], ["--export", "--format", "jsonl"]):
+        line = ["offsets", "set", f"file:{tmp_path}/o.json", "--from-file", "plan.csv", *more]
+        (Path(tmp_path) / "plan.csv").write_text("keyed,0,1\n")
+        line[4] = str(tmp_path / "plan.csv")
+        assert CliRunner().invoke(main, line).exit_code == 2

@@ -55,8 +55,12 @@ class Damage(NamedTuple):
 
 
 @contextmanager
-def mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
-    """Map a whole file for reading; an empty one is `b""`.
+def mapped(path: Path, most_bytes: int | None = None) -> Iterator[mmap.mmap | bytes]:
+    """Map a file for reading, or its first bytes; an empty one is `b""`.
+
+    Args:
+        path: The file.
+        most_bytes: How many bytes at most; all of them if None.
 
     Raises:
         FormatError: It is not a regular file, or was cut while it was opened.
@@ -65,6 +69,8 @@ def mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
     with open_file(path) as file:
         descriptor = file.fileno()
         size = os.fstat(descriptor).st_size
+        if most_bytes is not None:
+            size = min(size, most_bytes)
         if not size:
             yield b""
             return
