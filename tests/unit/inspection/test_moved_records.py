@@ -15,6 +15,8 @@ from odradek import Record
 from odradek.cli.app import main
 from odradek.cli.dump import Dump
 from odradek.inspection import log_files, salvage, verify
+from odradek.inspection.explaining import explanation
+from odradek.inspection.live_segments import LiveSegment, live_segments
 from odradek.inspection.log_files import LogDirectoryFolder, LogFile, expand, locate
 from odradek.inspection.moved_records import MovedRecords
 from odradek.inspection.partitions import TopicListing
@@ -211,3 +213,22 @@ def test_what_a_condition_found_may_be_deleted(logs: WritableLogDirectory, monke
     assert (ended.exit_code, ended.stderr) == (0, "")
     found = [json.loads(line)["offset"] for line in ended.stdout.splitlines()]
     assert found == [record.offset for record in logs["gone", 0].read() if record.key == b"k1"]
+
+
+def test_an_explanation_of_what_changes_begins_again(
+    logs: WritableLogDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed_then: list[object] = []
+
+    def shrinking(folder: log_files.PartitionFolder) -> list[LiveSegment]:
+        segments = live_segments(folder)
+        listed_then.append(segments)
+        shrink(logs)
+        return segments
+
+    monkeypatch.setattr(explanation, "live_segments", shrinking)
+    # What compaction leaves, in another segment.
+    found = explanation.explain(logs.path / "compacted-0", 25)
+    assert (found.record is not None, 25 in offsets(logs, "compacted")) == (True, True)
+    assert len(listed_then) >= 2
+    assert explanation.explain(logs.path / "gone-0", 3).read_uncommitted.reason == "below the log start offset"

@@ -11,6 +11,7 @@ Source in Kafka: `UnifiedLog.read`, `LocalLog`, `Fetcher`.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 from collections.abc import Callable
@@ -139,6 +140,9 @@ class Explanation:
     findings: list[Finding] = field(default_factory=list)
 
 
+_MOST_LOOKS = 8
+
+
 def explain(path: str | os.PathLike[str], offset: int) -> Explanation:
     """Explain one offset of a partition. Nothing is written.
 
@@ -152,11 +156,19 @@ def explain(path: str | os.PathLike[str], offset: int) -> Explanation:
         FormatError: A segment is not a regular file.
         OSError: A segment cannot be read.
     """
-    folder = _folder(locate(checked_path("path", path)), path)
-    segments = live_segments(folder)
-    if not segments:
-        raise LogError(f"{folder.path} holds no segment")
-    return _Explainer(folder, segments, offset).run()
+    place = checked_path("path", path)
+    for looks in itertools.count(1):
+        folder = _folder(locate(place), path)
+        segments = live_segments(folder)
+        if not segments:
+            raise LogError(f"{folder.path} holds no segment")
+        try:
+            return _Explainer(folder, segments, offset).run()
+        except FileNotFoundError:
+            # A running broker has deleted or compacted a segment since the folder was listed.
+            if looks == _MOST_LOOKS:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _folder(located: LogFile | PartitionFolder | LogDirectoryFolder, path: str | os.PathLike[str]) -> PartitionFolder:
