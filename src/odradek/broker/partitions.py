@@ -221,6 +221,13 @@ class Partitions:
         partition = self._partitions[topic, number] = Partition(TopicPartition(topic, number), log, self._executor)
         return partition
 
+    def in_use(self, topic: str | UUID, number: int) -> Partition | None:
+        """Return a partition by its topic's name or id, if it was used before; else `named` finds it."""
+        partition = (
+            self._partitions.get((topic, number)) if isinstance(topic, str) else self._by_id.get((topic, number))
+        )
+        return None if partition is None or partition.log.is_closed else partition
+
     def named(self, topic: str | None, topic_id: UUID | None, number: int) -> Partition:
         """Return a partition as a request names it: by the topic's id, or by its name if there is no id.
 

@@ -31,6 +31,7 @@ from odradek.broker.protocol import (
     API_VERSIONS_KEY,
     Encoded,
     Message,
+    RequestHeader,
     decode_header,
     encode_response,
 )
@@ -223,8 +224,16 @@ class Server:
         sasl = connection.sasl
         if sasl is not None and sasl.wants_plain_token:
             return self._take_token(connection, sasl, frame)
+        found = self._apis[int.from_bytes(frame[:2], "big", signed=True)]
+        if sasl is None and found is not None and found.at_once is not None:
+            try:
+                encoded = found.at_once(self.broker, connection, frame)
+            except Exception as error:
+                return self._failed(found, self._read(found, connection, frame, decode_header(frame)), error, begun)
+            if encoded is not None:
+                self.metrics.answered(found.name, perf_counter() - begun)
+                return encoded
         header = decode_header(frame)
-        found = self._apis[header.api_key]
         if found is None:
             raise ProtocolError(f"API key {header.api_key} is not advertised")
         if sasl is not None:
@@ -242,8 +251,7 @@ class Server:
                 header = header._replace(version=0)
                 return encode_response(header, unsupported_version())
             raise ProtocolError(f"version {header.version} of {found.name} is not advertised")
-        body = decode_request(frame, header) if found.decode is None else found.decode(frame, header)
-        request = Request(self.broker, connection, header, body)
+        request = self._read(found, connection, frame, header)
         try:
             answer = found.handle(request)
             # Most are dictionaries: this is a fraction of the time that the abstract type takes.
@@ -252,6 +260,10 @@ class Server:
         except Exception as error:
             return self._failed(found, request, error, begun)
         return self._answer_later(found, request, answer, begun)
+
+    def _read(self, found: Api, connection: Connection, frame: bytearray, header: RequestHeader) -> Request:
+        body = decode_request(frame, header) if found.decode is None else found.decode(frame, header)
+        return Request(self.broker, connection, header, body)
 
     async def _answer_later(
         self, found: Api, request: Request, answer: Awaitable[Message | None], begun: float

@@ -53,6 +53,9 @@ class Request:
 Handler: TypeAlias = Callable[[Request], "Message | Awaitable[Message | None] | None"]
 """Answers a request. None: the client wants no answer."""
 
+AtOnce: TypeAlias = "Callable[[Broker, Connection, bytearray], Encoded | None]"
+"""Answers a request that asks for nothing special, without what others need; None: it is another one."""
+
 Failed: TypeAlias = Callable[[Request, int, str], Message]
 """Makes the answer to a request that failed as a whole, from Kafka's error code and a text."""
 
@@ -68,6 +71,7 @@ class Api(NamedTuple):
         failed: Makes the answer of a request that failed; None if an error code and a message at the top do.
         decode: Reads the body of a request; None if kio does.
         encode: Writes a response.
+        at_once: Answers the usual requests faster; None if there is no such way.
         overlaps: Whether a request may be begun before the one before it was answered.
         before_authentication: Whether a client may use it before it has authenticated.
         ends_with_client: Whether working on a request ends when its client has gone, as it only waits.
@@ -81,6 +85,7 @@ class Api(NamedTuple):
     failed: Failed | None = None
     decode: Callable[[bytearray, RequestHeader], Any] | None = None
     encode: Callable[[RequestHeader, Message], Encoded] = encode_response
+    at_once: AtOnce | None = None
     overlaps: bool = False
     before_authentication: bool = False
     ends_with_client: bool = False
@@ -147,6 +152,7 @@ def api(
     failed: Failed | None = None,
     decode: Callable[[bytearray, RequestHeader], Any] | None = None,
     encode: Callable[[RequestHeader, Message], Encoded] = encode_response,
+    at_once: AtOnce | None = None,
     overlaps: bool = False,
     before_authentication: bool = False,
     ends_with_client: bool = False,
@@ -164,6 +170,7 @@ def api(
             failed,
             decode,
             encode,
+            at_once,
             overlaps,
             before_authentication,
             ends_with_client,

@@ -17,7 +17,7 @@ import asyncio
 import struct
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -26,13 +26,18 @@ from odradek.broker.api import Request, api
 from odradek.broker.data_responses import encode_produce
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.partitions import Partition
-from odradek.broker.protocol import Message, RequestHeader
+from odradek.broker.protocol import Encoded, Message, RequestHeader, decode_header
 from odradek.broker.transactions.rules import ProducerIdAndEpoch
 from odradek.broker.transactions.verification import ClientLevel, is_verified, verify_batches
 from odradek.errors import BrokerError, OdradekError, ProtocolError, RecordRefusedError
 from odradek.records.append.batching import AppendResult
 from odradek.records.kernels.frames import WireReader
+from odradek.records.kernels.plain_produce import plain_produce
 from odradek.storage.names import is_internal
+
+if TYPE_CHECKING:
+    from odradek.broker.broker import Broker
+    from odradek.broker.connection import Connection
 
 _FIRST_FLEXIBLE = 9
 _FIRST_WITH_IDS = 13
@@ -120,12 +125,66 @@ def _partition(number: int, code: int = NO_ERROR, text: str | None = None, **fie
     }
 
 
+# -- requests that ask for nothing special
+
+
+def produce_at_once(broker: Broker, connection: Connection, frame: bytearray) -> Encoded | None:
+    """Append the batches of a request that asks for nothing special, if no partition keeps them waiting.
+
+    Returns:
+        The answer; None if nothing was done, so that `produce` has to answer.
+    """
+    plain = plain_produce(frame)
+    if plain is None:
+        return None
+    batches = []
+    for topic, number, records in plain.batches:
+        partition = broker.partitions.in_use(topic, number)
+        if partition is None or not partition.is_quick(records) or is_internal(partition.topic_partition.topic):
+            return None
+        batches.append((partition, records))
+    results: list[Any] = []
+    is_refused = False
+    for partition, records in batches:
+        try:
+            result = partition.append(records)
+        except (OdradekError, OSError) as error:
+            results.append(error)
+            is_refused = True
+        else:
+            append_time_ms = -1 if result.append_time_ms is None else result.append_time_ms
+            results.append((result.first_offset, append_time_ms, partition.log.log_start_offset))
+    if not is_refused:
+        return Encoded(plain.answer(results))
+    header = decode_header(frame)
+    request = Request(broker, connection, header, decode(frame, header))
+    outcomes = zip([partition for partition, _ in batches], results, strict=True)
+    appended = [[_outcome(number, *next(outcomes)) for number in numbers] for numbers in request.body.topics.values()]
+    answer = _answer(request, appended)
+    assert answer is not None
+    return encode_produce(header, answer)
+
+
+def _outcome(number: int, partition: Partition, result: Any) -> Message:
+    """Return what is answered: to an error, or to an offset, a time and the log start offset."""
+    if isinstance(result, Exception):
+        return _refused(partition, number, result)
+    base_offset, append_time_ms, log_start_offset = result
+    return _partition(
+        number, base_offset=base_offset, log_append_time_ms=append_time_ms, log_start_offset=log_start_offset
+    )
+
+
+# -- all requests
+
+
 @api(
     0,
     "Produce",
     range(3, 14),
     decode=decode,
     encode=encode_produce,
+    at_once=produce_at_once,
     failed=_failed,
     overlaps=True,
     counts_errors=True,

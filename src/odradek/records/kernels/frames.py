@@ -53,7 +53,8 @@ def whole_frames(data, most_bytes: int64_t) -> tuple:
 
 
 @lru_cache(maxsize=1024)
-def _uuid(data):
+def uuid_of(data: bytes):
+    """Return the UUID of 16 bytes; the ids of topics come again and again."""
     return UUID(bytes=data)
 
 
@@ -149,9 +150,9 @@ class WireReader:
         return load_i64(self._fixed(8))
 
     def uuid(self):
-        """Read a UUID; the ids of topics come again and again."""
+        """Read a UUID."""
         start: int64_t = self._take(16)
-        return _uuid(PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._bytes + start), 16))
+        return uuid_of(PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._bytes + start), 16))
 
     def nullable_count(self) -> int64_t:
         """Read the number of an array's items; -1 stands for null.

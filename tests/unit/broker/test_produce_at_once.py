@@ -1,0 +1,234 @@
+"""Requests that are answered at once leave the same answers, logs and counts behind as by the way of all others."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.broker.api import APIS
+from odradek.broker.clock import Clock
+from odradek.broker.partitions import Partition
+from odradek.broker.protocol import encode_request
+from odradek.broker.running import BrokerThread
+from odradek.errors import ProtocolError
+from odradek.records.append.batching import AppendResult
+from odradek.records.builder import build_batch
+from odradek.records.compression import Codec
+from odradek.records.kernels.objects import Record
+from odradek.testing.wire import WireClient
+from peers.broker_thread import connect
+
+PRODUCE, API_VERSIONS = 0, 18
+NOW_MS = 1_700_000_000_000
+AFTERWARDS = 0x5A5A5A5A
+LISTENERS: dict[str, str | int | float | bool] = {"listeners": "PLAINTEXT://127.0.0.1:0"}
+TOPICS = {
+    "events": {},
+    "compacted": {"cleanup.policy": "compact"},
+    "stamped": {"message.timestamp.type": "LogAppendTime"},
+    "small": {"max.message.bytes": "200"},
+    "flushed": {"flush.messages": "1"},
+    "rolled": {"segment.ms": "1"},
+    "indexed": {"index.interval.bytes": "0"},
+    "compressed": {"compression.type": "lz4"},
+}
+PARTITIONS = 2
+
+
+class _StandingClock(Clock):
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class _Side:
+    """A broker, with or without the way at once, and what became of what it was sent."""
+
+    def __init__(self, path: Path, *, at_once: bool) -> None:
+        self.path = path
+        self.running = BrokerThread(path, LISTENERS, sync="off", background=False, clock=_StandingClock())
+        self.at_once = 0
+        produce = APIS[PRODUCE]
+        assert produce is not None
+        assert produce.at_once is not None
+        answer_at_once = produce.at_once
+
+        def counted(*arguments: Any) -> Any:
+            answer = answer_at_once(*arguments)
+            self.at_once += answer is not None
+            return answer
+
+        apis = type(APIS)()
+        apis[PRODUCE] = produce._replace(at_once=counted if at_once else None)  # type: ignore[index]
+        self.running.server._apis = apis
+        self.ids = {name: self._create(name) for name in TOPICS}
+        self.client = connect(self.running)
+
+    def _create(self, name: str) -> UUID:
+        logs = self.running.broker.logs
+        topic_id = self.running.call(
+            lambda: logs.create_topic(name, partitions=PARTITIONS, config=TOPICS[name])
+        ).topic_id
+        assert topic_id is not None
+        return topic_id
+
+    def answers(self, request: bytes) -> list[bytes | str]:
+        """Send a request, and another one after it; return what came before the answer to that."""
+        try:
+            self.client.socket.sendall(request + encode_request(API_VERSIONS, 0, AFTERWARDS, "c", {}))
+            found: list[bytes | str] = []
+            while struct.unpack_from(">i", frame := self.client.receive_frame())[0] != AFTERWARDS:
+                found.append(frame)
+        except (ProtocolError, OSError):
+            self.client.close()
+            self.client = connect(self.running)
+            return ["closed"]
+        return found
+
+    def files(self) -> dict[str, bytes]:
+        found = {}
+        for path in sorted(self.path.rglob("*")):
+            if path.suffix in (".log", ".index", ".timeindex", ".snapshot"):
+                found[str(path.relative_to(self.path))] = path.read_bytes()
+        return {name: data for name, data in found.items() if "__cluster_metadata" not in name}
+
+
+@contextmanager
+def both(tmp_path: Path) -> Iterator[tuple[_Side, _Side]]:
+    sides = _Side(tmp_path / "at-once", at_once=True), _Side(tmp_path / "slowly", at_once=False)
+    try:
+        yield sides
+    finally:
+        for side in sides:
+            side.client.close()
+            side.running.stop()
+
+
+class _Producer:
+    """Requests at random, most of them good."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.sequences: dict[tuple[str, int], int] = {}
+
+    def batch(self, topic: str, number: int) -> bytes | None:
+        rng, kind = self.rng, self.rng.random()
+        key = None if topic == "compacted" and rng.random() < 0.3 else b"k"
+        late_ms = rng.choice([0, 0, 0, 5, -5, 7_200_000])
+        count = rng.choice([1, 1, 2, 5])
+        records = [Record(key=key, value=rng.randbytes(rng.choice([0, 10, 150])), timestamp=NOW_MS + late_ms)] * count
+        fields: dict[str, Any] = {}
+        if rng.random() < 0.5:
+            sequence = self.sequences.get((topic, number), 0)
+            if rng.random() < 0.8:
+                self.sequences[topic, number] = sequence + count
+            else:
+                sequence = max(0, sequence + rng.choice([-count, 1]))
+            fields = {"producer_id": 7, "producer_epoch": rng.choice([0] * 20 + [1]), "base_sequence": sequence}
+        if kind < 0.04:
+            return rng.choice([None, b"", b"x" * 70])
+        if kind < 0.08:
+            fields["codec"] = Codec.LZ4
+        data = bytes(build_batch(records, **fields))
+        if kind > 0.97:
+            data += data
+        if kind > 0.93:
+            position = rng.randrange(len(data))
+            data = data[:position] + bytes([data[position] ^ 1 << rng.randrange(8)]) + data[position + 1 :]
+        return data
+
+    def request(self, ids: dict[str, UUID]) -> bytes:
+        rng, topics = self.rng, []
+        for name in rng.sample(sorted(TOPICS), rng.choice([1, 1, 1, 2, 3])):
+            numbers = rng.choice([[0], [1], [0], [1], [0, 1], [1, 0], [0, 0], [5]])
+            parts = [{"index": number, "records": self.batch(name, number)} for number in numbers]
+            topics.append({"name": name, "topic_id": ids[name], "partition_data": parts})
+        if rng.random() < 0.05:
+            topics[0] = {
+                **topics[0],
+                "name": rng.choice(["missing", "__consumer_offsets", "é"]),
+                "topic_id": UUID(int=rng.choice([0, 5])),
+            }
+        acks = rng.choice([1, 1, 1, -1, -1, -1, 0, 3])
+        transactional_id = "t" if rng.random() < 0.03 else None
+        message = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1000, "topic_data": topics}
+        client_id = rng.choice(["c", "c", None, "", "é", "__admin_client"])
+        request = bytearray(encode_request(PRODUCE, rng.randrange(3, 14), rng.getrandbits(31), client_id, message))
+        if rng.random() < 0.2:
+            # Not the size of the frame, nor the API.
+            position = rng.randrange(6, len(request))
+            request[position] = rng.randrange(256)
+        return bytes(request)
+
+
+def _compare(tmp_path: Path, seed: int, requests: int) -> None:
+    with both(tmp_path) as (at_once, slowly):
+        producer, kinds = _Producer(seed), set()
+        for number in range(requests):
+            request = producer.request(at_once.ids)
+            same = request
+            for name in TOPICS:
+                same = same.replace(at_once.ids[name].bytes, slowly.ids[name].bytes)
+            wanted = slowly.answers(same)
+            for name in TOPICS:
+                wanted = [
+                    one if isinstance(one, str) else one.replace(slowly.ids[name].bytes, at_once.ids[name].bytes)
+                    for one in wanted
+                ]
+            assert at_once.answers(request) == wanted, f"seed {seed}, request {number}: {request!r}"
+            kinds.add(len(wanted))
+        assert slowly.at_once == 0
+        assert at_once.at_once > requests / 10
+        assert kinds == {0, 1}
+        counted = [side.running.broker.metrics.apis["Produce"] for side in (at_once, slowly)]
+        assert counted[0].errors == counted[1].errors
+        assert sum(counted[0].counts) == sum(counted[1].counts)
+    assert at_once.files() == slowly.files()
+
+
+def test_whatever_is_produced_is_answered_and_written_alike(tmp_path: Path) -> None:
+    _compare(tmp_path, seed=1, requests=300)
+
+
+@pytest.mark.slow
+def test_whatever_is_produced_is_answered_and_written_alike_for_long(tmp_path: Path) -> None:
+    _compare(tmp_path, seed=2, requests=1000)
+
+
+def test_internal_topics_are_refused_however_often_one_produces_to_them(
+    running: BrokerThread, client: WireClient
+) -> None:
+    topic_id = running.broker.logs.create_topic("__consumer_offsets").topic_id
+    part = {"index": 0, "records": bytes(build_batch([Record(key=b"k", value=b"v", timestamp=NOW_MS)]))}
+    topics = [{"name": "__consumer_offsets", "topic_id": topic_id, "partition_data": [part]}]
+    message = {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": topics}
+    for version in (9, 9, 13, 13):
+        answer = client.call(PRODUCE, version, message)
+        assert answer.responses[0].partition_responses[0].error_code.name == "invalid_topic_exception"
+    assert running.broker.logs["__consumer_offsets", 0].log_end_offset == 0
+
+
+def test_an_error_that_nobody_expects_is_told_of_each_partition(
+    running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = running.broker.logs.create_topic("events", partitions=2).topic_id
+    data = bytes(build_batch([Record(value=b"v", timestamp=NOW_MS)]))
+    parts = [{"index": number, "records": data} for number in (0, 1)]
+    topics = [{"name": "events", "topic_id": topic_id, "partition_data": parts}]
+    message = {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": topics}
+    client.call(PRODUCE, 13, message)
+
+    def fail(self: Partition, *arguments: object, **options: object) -> AppendResult:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Partition, "append", fail)
+    for version in (9, 13):
+        answer = client.call(PRODUCE, version, message)
+        codes = [int(one.error_code) for one in answer.responses[0].partition_responses]
+        assert codes == [-1, -1]
