@@ -49,8 +49,8 @@ def scratch_folder() -> Path:
 
 def all_targets() -> dict[str, Target]:
     """Return every target by its name."""
-    from targets import batches, cleaning, codecs, files, folders, inspection, metadata, round_trips
+    from targets import batches, cleaning, codecs, files, folders, inspection, metadata, requests, round_trips
 
     found = [*batches.TARGETS, *codecs.TARGETS, *files.TARGETS, *metadata.TARGETS, *folders.TARGETS]
-    found += [*inspection.TARGETS, *round_trips.TARGETS, *cleaning.TARGETS]
+    found += [*inspection.TARGETS, *round_trips.TARGETS, *cleaning.TARGETS, *requests.TARGETS]
     return {target.name: target for target in found}
