@@ -69,6 +69,18 @@ class BatchTable:
         return self._size()
 
     @property
+    def has_producer_id(self):
+        """Whether an idempotent producer wrote the first batch."""
+        return self._count > 0 and self._rows[0].producer_id >= 0
+
+    @property
+    def base_offset(self):
+        """The base offset of the first batch."""
+        if self._count == 0:
+            raise IndexError(0)
+        return self._rows[0].base_offset
+
+    @property
     def last_offset(self):
         """The last offset of the last batch."""
         if self._count == 0:

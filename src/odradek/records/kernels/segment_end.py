@@ -2,7 +2,7 @@
 
     | batch | batch | batch |             Written: the position, the next offset, the greatest timestamp,
                             ^                      how far it is to the last batch with an index entry
-    | batch | batch | batch | batch |     after an append: another Written, where no index entry is due
+    | batch | batch | batch | batch |     after an append: another Written, where at most one index entry is due
 
 Source in Kafka: `LogSegment.append`, `LogSegment.shouldRoll`.
 """
@@ -91,10 +91,8 @@ class Written:
             and batches._rows[batches._count - 1].last_offset - room._base_offset <= INT32_MAX
         )
 
-    def after(self, batches: BatchTable, index_interval_bytes: int64_t):
-        """Return what the files hold after batches were written; None where one of them needs an index entry."""
-        info: cython.pointer(BatchInfo)
-        index: cython.Py_ssize_t
+    @cython.cfunc
+    def _copy(self) -> Written:
         after: Written = Written.__new__(Written)
         after.position = self.position
         after.next_offset = self.next_offset
@@ -104,14 +102,42 @@ class Written:
         after.offset_entries = self.offset_entries
         after.time_entries = self.time_entries
         after.transactions = self.transactions
+        return after
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _add(self, info: cython.pointer(BatchInfo)) -> cython.void:
+        if info.max_timestamp > self.max_timestamp:
+            self.max_timestamp = info.max_timestamp
+            self.offset_of_max_timestamp = info.last_offset
+        self.position += info.size_bytes
+        self.bytes_since_index_entry += info.size_bytes
+        self.next_offset = info.last_offset + 1
+
+    def after(self, batches: BatchTable, index_interval_bytes: int64_t):
+        """Return what the files hold after batches were written; None where one of them needs an index entry."""
+        index: cython.Py_ssize_t
+        after: Written = self._copy()
         for index in range(batches._count):
             if after.bytes_since_index_entry > index_interval_bytes:
                 return None
-            info = cython.address(batches._rows[index])
-            if info.max_timestamp > after.max_timestamp:
-                after.max_timestamp = info.max_timestamp
-                after.offset_of_max_timestamp = info.last_offset
-            after.position += info.size_bytes
-            after.bytes_since_index_entry += info.size_bytes
-            after.next_offset = info.last_offset + 1
+            after._add(cython.address(batches._rows[index]))
+        return after
+
+    def after_entry(self, batches: BatchTable, index_interval_bytes: int64_t, last_indexed_timestamp: int64_t):
+        """Return what the files hold after one batch was written that needs an index entry; None for all others.
+
+        Args:
+            batches: The batch.
+            index_interval_bytes: After how many bytes an entry is due.
+            last_indexed_timestamp: The timestamp of the last entry of the time index, or -1.
+        """
+        if batches._count != 1 or self.bytes_since_index_entry <= index_interval_bytes:
+            return None
+        after: Written = self._copy()
+        after.bytes_since_index_entry = 0
+        after._add(cython.address(batches._rows[0]))
+        after.offset_entries += 1
+        if after.max_timestamp > last_indexed_timestamp:
+            after.time_entries += 1
         return after

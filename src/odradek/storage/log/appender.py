@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from typing_extensions import Buffer
 
@@ -19,7 +19,7 @@ from odradek.errors import InvalidRecordError, OffsetOutOfRangeError, RecordList
 from odradek.records.append.batching import BatchBuilder, headers_of, in_segments
 from odradek.records.append.validator import AppendOrigin, AppendRules, accept_plain, validate_append
 from odradek.records.compression import CODECS, Codec, Decompressor
-from odradek.records.header import NO_PRODUCER_ID, BatchHeader
+from odradek.records.header import BatchHeader
 from odradek.records.kernels.batches import BatchTable, number_batches, walk_batches
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.log.changes import Changes
@@ -35,8 +35,7 @@ _MOST_NUMBERED = 1 << 31
 """An append numbers no more records than this."""
 
 
-@dataclass(slots=True)
-class Appended:
+class Appended(NamedTuple):
     """The result of an append.
 
     Attributes:
@@ -213,22 +212,23 @@ class Appender:
         self, data: Buffer, table: BatchTable, leader_epoch: int, *, supports_epoch_bump: bool
     ) -> Appended:
         """Append a producer's batch that was checked and has its offsets, if its producer's state allows it."""
-        local, view, header = self._local, memoryview(data), table.header(0)
+        local, view = self._local, memoryview(data)
         change = None
-        if header.producer_id > NO_PRODUCER_ID:
+        if table.has_producer_id:
+            header = table.header(0)
             change = local.producers.next_batch(header)
             if change is None:
                 return self._append_numbered(
                     view, [header], table, AppendOrigin.CLIENT, supports_epoch_bump=supports_epoch_bump
                 )
-        if not local.fits_segment(header.size_bytes):
-            self._check_size(header.size_bytes)
+        if not local.fits_segment(table.size_bytes):
+            self._check_size(table.size_bytes)
         local.about_to_write()
         if not self._epochs.is_latest(leader_epoch):
-            self._note_epochs([header])
+            self._note_epochs(table.headers())
         rolled = local.append(view, table, change)
-        last_offset = header.last_offset
-        return Appended(header.base_offset, last_offset, last_offset + 1, rolled)
+        last_offset = table.last_offset
+        return Appended(table.base_offset, last_offset, last_offset + 1, rolled)
 
     def _append_numbered(
         self,

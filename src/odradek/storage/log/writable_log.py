@@ -232,12 +232,9 @@ class WritableLog(Log):
         if self._is_closed or self._disk.failure is not None:
             self._disk.check()
             self._check_open()
-        if self._is_unsettled():
+        # A change was interrupted.
+        if self._local.changes.unfinished is not None or self._appender.in_parts.unfinished is not None:
             self._settle()
-
-    def _is_unsettled(self) -> bool:
-        """Whether a change is in progress, or was interrupted."""
-        return self._local.changes.unfinished is not None or self._appender.in_parts.unfinished is not None
 
     def _settle(self) -> None:
         self._local.changes.settle()
@@ -250,7 +247,6 @@ class WritableLog(Log):
         settles the change.
         """
         local = self._local
-        # As `_is_unsettled` says: each look at the log begins here.
         is_unsettled = local.changes.unfinished is not None or self._appender.in_parts.unfinished is not None
         if is_unsettled and not self._is_closed and self._process.is_this:
             # A disk that fails takes the log offline; the rest can still be read.

@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from odradek.errors import FormatError, LogError
 from odradek.records.append.validator import AppendOrigin
@@ -59,8 +60,7 @@ class AppendCheck:
     completed: list[CompletedTransaction] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerChange:
+class ProducerChange(NamedTuple):
     """What an append changes; see `ProducerStateManager.prepare`. It holds absolute values, so it can be applied twice.
 
     Attributes:

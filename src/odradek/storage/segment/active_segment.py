@@ -67,7 +67,7 @@ class _SegmentFiles:
     """The open files of an active segment.
 
     Attributes:
-        indexed: What the indexes and their builder stand at; None while they change, and where that was interrupted.
+        indexed: What the indexes stand at; None while they change, and where that was interrupted.
     """
 
     def __init__(self, directory: Path, base_offset: int, limits: SegmentLimits, files: FileSystem) -> None:
@@ -87,9 +87,24 @@ class _SegmentFiles:
         self.offset_index.go_back(written.offset_entries)
         self.time_index.go_back(written.time_entries)
         self.transaction_index.go_back(len(written.transactions))
+        self.indexed = written
+
+    def builder_at(self, written: Written) -> IndexBuilder:
+        """Return what adds entries to the indexes, as it stands at what was published."""
         largest = TimestampOffset(written.max_timestamp, written.offset_of_max_timestamp)
         self.builder.go_back(written.position, largest, written.bytes_since_index_entry)
-        self.indexed = written
+        return self.builder
+
+    def add_entry(self, before: Written, batches: BatchTable) -> Written | None:
+        """Do what the builder does for one batch that needs an entry, as large ones do; None for all others."""
+        offset_index, time_index = self.offset_index, self.time_index
+        if offset_index.is_full or time_index.is_full:
+            return None
+        written = before.after_entry(batches, self.builder.interval_bytes, time_index.last_entry.timestamp)
+        if written is not None:
+            offset_index.append(written.next_offset - 1, before.position)
+            time_index.maybe_append(written.max_timestamp, written.offset_of_max_timestamp)
+        return written
 
     def written(self, next_offset: int, transactions: tuple[AbortedTransaction, ...]) -> Written:
         """Return what the indexes and their builder stand at."""
@@ -301,12 +316,12 @@ class ActiveSegment(Segment):
         if opened.indexed is not before:
             opened.go_back(before)
         opened.indexed = None
-        opened.builder.add(batches.headers())
-        for transaction in aborted:
-            opened.transaction_index.append(transaction)
-        written = opened.written(
-            batches.last_offset + 1, (*before.transactions, *aborted) if aborted else before.transactions
-        )
+        written = None if aborted else opened.add_entry(before, batches)
+        if written is None:
+            opened.builder_at(before).add(batches.headers())
+            for transaction in aborted:
+                opened.transaction_index.append(transaction)
+            written = opened.written(batches.last_offset + 1, (*before.transactions, *aborted))
         opened.indexed = written
         if not (opened.offset_index.is_full or opened.time_index.is_full):
             self._room = room
@@ -366,7 +381,7 @@ class ActiveSegment(Segment):
         self._room = None
         opened.go_back(written)
         opened.indexed = None
-        opened.builder.finish()
+        opened.builder_at(written).finish()
         written = opened.written(written.next_offset, written.transactions)
         if opened.log.size != written.position:
             opened.log.truncate(written.position)

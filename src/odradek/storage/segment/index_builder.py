@@ -7,7 +7,7 @@
                                                                                 and once more at the segment's end
 
 Appends, recovery (after a split as well) and salvage add their entries by it. Compiled code has copies: compaction,
-`odradek.records.kernels.segment_output`, and appends of which no batch gets an entry,
+`odradek.records.kernels.segment_output`, and appends of which no batch gets an entry, or the only one does,
 `odradek.records.kernels.segment_end`. `tests/property/test_index_builder.py` holds them together.
 
 Source in Kafka: `LogSegment.append`, `LogSegment.recover`, `LogSegment.onBecomeInactiveSegment`.
