@@ -1,14 +1,16 @@
-"""Our broker, killed under load again and again, with the producers that confluent-kafka has.
+"""Our broker, killed or stopped for a while under load again and again, with the producers that confluent-kafka has.
 
 Producers write all the time: idempotent ones, and transactional ones that move the position of a group with each
-transaction and abort some of them. They go on through each kill and restart. In the end no record that was acknowledged
-is missing, none is there twice, `read_committed` is given the committed transactions and nothing of the others, and the
-positions are those of the last committed transactions.
+transaction and abort some of them. They go on through each kill and restart, or pause. In the end no record that was
+acknowledged is missing, none is there twice, `read_committed` is given the committed transactions and nothing of the
+others, and the positions are those of the last committed transactions.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -232,10 +234,41 @@ def _is_reused(mover: Mover, value: bytes | None, found: bytes | None) -> bool:
 @pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.laboratory)])
 @pytest.mark.timeout(3600)
 def test_nothing_acknowledged_is_lost_or_doubled_by_kills(tmp_path: Path, kills: int) -> None:
+    def kill(broker: OdradekBroker, _: random.Random) -> None:
+        broker.kill()
+        broker.start()
+
+    _check_under_load(tmp_path, kills, kill)
+
+
+@pytest.mark.laboratory
+@pytest.mark.timeout(3600)
+def test_nothing_acknowledged_is_lost_or_doubled_by_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Requests time out on the way, and transactions: they are sent again, and aborted.
+    monkeypatch.setitem(SETTINGS, "socket.timeout.ms", 1000)
+    monkeypatch.setitem(SETTINGS, "transaction.timeout.ms", 3000)
+    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+
+    def pause(broker: OdradekBroker, rng: random.Random) -> None:
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            time.sleep(rng.choice([0.2, 1.2, 4.0, 8.0]))
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+
+    _check_under_load(tmp_path, 40, pause, config)
+
+
+def _check_under_load(
+    tmp_path: Path,
+    times: int,
+    disturb: Callable[[OdradekBroker, random.Random], None],
+    config: dict[str, str] | None = None,
+) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    with OdradekBroker(tmp_path / "data") as broker:
+    with OdradekBroker(tmp_path / "data", config) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **SETTINGS})
         topics = [
             NewTopic(name, max(PARTITIONS, MOVERS), config={"flush.messages": "1"}) for name in (PLAIN, MOVED, SOURCE)
@@ -247,12 +280,11 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_kills(tmp_path: Path, kills:
         workers: list[Worker] = [*plain, *movers]
         for worker in workers:
             worker.start()
-        for _ in range(kills):
+        for _ in range(times):
             if rng.random() < 0.8:
                 _wait_for_progress(workers)
             time.sleep(rng.random() * 0.5)
-            broker.kill()
-            broker.start()
+            disturb(broker, rng)
         _wait_for_progress(workers)
         for worker in workers:
             worker.finish()

@@ -16,6 +16,9 @@ from collections.abc import Callable
 
 _logger = logging.getLogger(__name__)
 
+_LATE_MS = 2.0
+"""The loop fires timers within a millisecond or so, unless it was busy or the process was stopped."""
+
 
 class Timer:
     """Something that is done when its time has come, unless it is cancelled."""
@@ -97,6 +100,16 @@ class Clock:
             self._wake = self._loop.call_later(delay_s, self._fire)
 
     def _fire(self) -> None:
+        self._wake = None
+        loop = self._loop
+        if loop is None or not self._timers or self.elapsed_ms() - self._timers[0].deadline_ms < _LATE_MS:
+            self._fire_due()
+            return
+        # A process that was stopped (SIGSTOP, a frozen container) is told of the time before it is told of its sockets.
+        # The heartbeats that wait in them came in time: they are read in the turn of the loop after this one.
+        loop.call_soon(loop.call_soon, self._fire_due)
+
+    def _fire_due(self) -> None:
         now = self.elapsed_ms()
         due = []
         while self._timers and self._timers[0].deadline_ms <= now:

@@ -169,6 +169,27 @@ def test_the_protocol_that_most_members_like_best_is_selected(client: WireClient
     assert other.receive(JOIN, 9, waiting).protocol_name == "b"
 
 
+def test_heartbeats_that_wait_in_the_socket_come_before_a_session_is_over(
+    running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = stable_member(client, "g", session_ms=10_000)
+    clock = running.broker.clock
+    message = {"group_id": "g", "generation_id": 1, "member_id": member.member_id, "group_instance_id": None}
+
+    def be_stopped() -> int:
+        sent = client.send(HEARTBEAT, 4, message)
+        monkeypatch.setattr(clock, "_advanced_ms", 20_000)
+        # Linux tells a process that goes on of the time first: epoll_wait was interrupted.
+        clock._fire()
+        return sent
+
+    sent = running.call(be_stopped)
+    assert int(client.receive(HEARTBEAT, 4, sent).error_code) == 0
+    assert state(client, "g") == "Stable"
+    advance(running, 20)
+    assert state(client, "g") == "Empty"
+
+
 def test_a_silent_member_is_removed(running: BrokerThread, client: WireClient) -> None:
     member = stable_member(client, "g", session_ms=10_000)
     advance(running, 9)
