@@ -128,8 +128,7 @@ class Mover(Worker):
                 try:
                     self._transact(producer, number, group)
                 except KafkaException as raised:
-                    if raised.args[0].txn_requires_abort():
-                        _again(producer.abort_transaction, CALL_S)
+                    if raised.args[0].txn_requires_abort() and _aborts(producer):
                         self.outcomes[number] = False
                     else:
                         # Fenced, say by the time-out of the transaction: initializing aborts what is still open.
@@ -173,6 +172,15 @@ def _again(call: Callable[..., object], *arguments: Any) -> None:
                 raise
         else:
             return
+
+
+def _aborts(producer: Producer) -> bool:
+    """Abort the transaction; return whether the producer can go on."""
+    try:
+        _again(producer.abort_transaction, CALL_S)
+    except KafkaException:
+        return False
+    return True
 
 
 def _read_all(broker: OdradekBroker, topic: str, isolation: str) -> dict[Any, Any]:

@@ -11,7 +11,7 @@ import pytest
 from odradek.broker.groups.group import Group
 from odradek.broker.running import BrokerThread
 from odradek.testing.wire import WireClient
-from peers.broker_thread import advance, connect
+from peers.broker_thread import advance, connect, eventually
 from peers.group_requests import (
     DESCRIBE,
     FIND,
@@ -204,6 +204,24 @@ def test_a_silent_member_is_removed(running: BrokerThread, client: WireClient) -
         ("g", "consumer", "Empty", "classic")
     ]
     assert client.call(LIST, 4, {"states_filter": ["Stable"]}).groups == ()
+
+
+def test_requests_of_clients_that_have_gone_are_not_kept(
+    running: BrokerThread, client: WireClient, other: WireClient
+) -> None:
+    first = stable_member(client, "g", session_ms=60_000)
+    second = client.call(JOIN, 9, join_message("g", session_ms=60_000)).member_id
+    connections = running.server.connections
+    for _ in range(3):
+        # The rebalance waits for the first member.
+        with connect(running, client_id="gone") as gone:
+            gone.send(JOIN, 9, join_message("g", second))
+            eventually(lambda: running.call(lambda: any(one.is_busy for one in connections)))
+        eventually(lambda: running.call(lambda: not any(one.is_busy for one in connections)))
+    assert running.call(lambda: not running.server._tasks)
+    # It still counts as one that has joined, as in Apache Kafka.
+    joined = client.call(JOIN, 9, join_message("g", first.member_id))
+    assert {one.member_id for one in joined.members} == {first.member_id, second}
 
 
 def test_a_rebalance_goes_on_without_members_that_do_not_join_again(

@@ -16,32 +16,33 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.api import Request, api
 from odradek.broker.groups.group import join_answer
 from odradek.broker.groups.membership import JoinRequest
-from odradek.broker.protocol import Message, given, milliseconds
+from odradek.broker.protocol import Encoded, Message, RequestHeader, encode_response, given, milliseconds
 
 _FIRST_WITHOUT_PROTOCOL = 7
 
 
-def _in_form(request: Request, message: Message) -> Message:
-    """Return an answer with the protocol's name as this version has it: null and empty mean the same."""
+def _encode(header: RequestHeader, message: Message) -> Encoded:
+    """Write an answer with the protocol's name as this version has it: null and empty mean the same."""
     name = message["protocol_name"] or None
-    return {**message, "protocol_name": name if request.version >= _FIRST_WITHOUT_PROTOCOL else name or ""}
+    name = name if header.version >= _FIRST_WITHOUT_PROTOCOL else name or ""
+    return encode_response(header, {**message, "protocol_name": name})
 
 
 def _failed(request: Request, code: int, text: str) -> Message:
-    return _in_form(request, join_answer(code))
+    return join_answer(code)
 
 
-@api(11, "JoinGroup", range(10), failed=_failed)
+@api(11, "JoinGroup", range(10), failed=_failed, encode=_encode, ends_with_client=True)
 def join_group(request: Request) -> Message | Awaitable[Message]:
     """Let a member join."""
     body, config = request.body, request.broker.config
     if not body.group_id:
-        return _in_form(request, join_answer(int(ErrorCode.invalid_group_id), body.member_id))
+        return join_answer(int(ErrorCode.invalid_group_id), body.member_id)
     session_timeout_ms = milliseconds(body.session_timeout)
     rebalance_timeout = given(body, "rebalance_timeout")
     shortest, longest = config["group.min.session.timeout.ms"], config["group.max.session.timeout.ms"]
     if not shortest <= session_timeout_ms <= longest:
-        return _in_form(request, join_answer(int(ErrorCode.invalid_session_timeout), body.member_id))
+        return join_answer(int(ErrorCode.invalid_session_timeout), body.member_id)
     joining = JoinRequest(
         version=request.version,
         group_id=body.group_id,
@@ -55,12 +56,4 @@ def join_group(request: Request) -> Message | Awaitable[Message]:
         protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
         reason=given(body, "reason") or "not provided",
     )
-    answer = request.broker.groups.shard(body.group_id).members.join(joining)
-    if not isinstance(answer, Awaitable):
-        return _in_form(request, answer)
-    waited_for = answer
-
-    async def later() -> Message:
-        return _in_form(request, await waited_for)
-
-    return later()
+    return request.broker.groups.shard(body.group_id).members.join(joining)

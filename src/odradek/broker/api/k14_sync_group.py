@@ -23,7 +23,7 @@ def _failed(request: Request, code: int, text: str) -> Message:
     return sync_answer(code)
 
 
-@api(14, "SyncGroup", range(6), failed=_failed)
+@api(14, "SyncGroup", range(6), failed=_failed, ends_with_client=True)
 def sync_group(request: Request) -> Message | Awaitable[Message]:
     """Return a member's assignment."""
     body = request.body
