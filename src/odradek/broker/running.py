@@ -102,6 +102,16 @@ def _check_node_id(settings: BrokerConfig, found: int) -> None:
         raise InvalidConfigError("node.id", f"is {wanted}, but the log directory belongs to node {found}")
 
 
+def check_is_parent(process: int) -> None:
+    """Check whether this process has the broker that a process started.
+
+    Raises:
+        LogError: It is a child process of it, by `fork`.
+    """
+    if process != os.getpid():
+        raise LogError("the broker runs in the parent of this process: of a child, only clients can use it")
+
+
 class BrokerThread:
     """A broker in a thread of its own; a context manager that stops it.
 
@@ -259,8 +269,10 @@ class _Shared:
             self.started.set_exception(error)
 
     def submit(self, act: Callable[[], None], done: Future[Any]) -> None:
+        # Before the lock: a thread of the parent may have held it.
+        check_is_parent(self.process)
         with self._lock:
-            if self._loop is None or self.process != os.getpid():
+            if self._loop is None:
                 raise LogError("the broker has stopped")
             self._waiting.add(done)
             self._loop.call_soon_threadsafe(act)
@@ -271,7 +283,9 @@ class _Shared:
             self._waiting.discard(done)
 
     def ask_to_stop(self) -> None:
+        if self.process != os.getpid():
+            return
         with self._lock:
             self._is_asked = True
-            if self._loop is not None and self.process == os.getpid():
+            if self._loop is not None:
                 self._loop.call_soon_threadsafe(self.stop.set)

@@ -12,16 +12,21 @@ import atexit
 import os
 import shutil
 import tempfile
+import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from odradek.broker.running import BrokerThread
+from odradek.broker.running import BrokerThread, check_is_parent
 from odradek.storage.config_def import ConfigValue
+from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.file_lock import FileLock
 from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.testing.broker_control import BrokerClock, BrokerControl
 from odradek.testing.control_server import ControlServer
@@ -43,6 +48,15 @@ QUICK_CONFIG: Mapping[str, ConfigValue] = {
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it has a name of its own
 _MEMORY_BYTES = 1 << 30
+_PREFIX = "odradek-broker-"
+_ENDED_WITHIN_S = 10.0
+_LEFT_AFTER_S = 60.0
+"""A broker has locked its log directory long before."""
+
+_folders: dict[Path, threading.Event] = {}
+"""The temporary folders of this process, each with what is set when its broker has ended."""
+
+os.register_at_fork(after_in_child=_folders.clear)
 
 
 def _temporary_folder() -> Path:
@@ -50,12 +64,33 @@ def _temporary_folder() -> Path:
     in_memory = (
         "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES
     )
-    return Path(tempfile.mkdtemp(prefix="odradek-", dir=_MEMORY if in_memory else None))
+    parent = _MEMORY if in_memory else Path(tempfile.gettempdir())
+    _remove_left_ones(parent)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    _folders[folder] = threading.Event()
+    return folder
+
+
+@cache
+def _remove_left_ones(parent: Path) -> None:
+    """Remove what killed programs have left: it would fill the memory one day. A process looks once."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            lock_file = folder / "data" / LOCK_FILE_NAME
+            if time.time() - lock_file.stat().st_mtime < _LEFT_AFTER_S:
+                continue
+            lock = FileLock(lock_file)
+            if lock.acquire():
+                shutil.rmtree(folder, ignore_errors=True)
+                lock.release()
 
 
 def _remove(folder: Path | None) -> None:
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
+        ended = _folders.pop(folder, None)
+        if ended is not None:
+            ended.set()
 
 
 class Broker:
@@ -83,17 +118,27 @@ class Broker:
         self._process = os.getpid()
         temporary = _temporary_folder() if path is None else None
         self.path = Path(path) if path is not None else (temporary or Path()) / "data"
-        self._running = BrokerThread(
-            self.path,
-            {**QUICK_CONFIG, **(config or {})},
-            sync="off",
-            background=False,
-            # Also of a broker that nobody stopped.
-            ended=partial(_remove, temporary),
-        )
+        try:
+            self._running = BrokerThread(
+                self.path,
+                {**QUICK_CONFIG, **(config or {})},
+                sync="off",
+                background=False,
+                # Also of a broker that nobody stopped.
+                ended=partial(_remove, temporary),
+            )
+        except BaseException:
+            # Ctrl-C may have come before there was a thread.
+            _remove(temporary)
+            raise
         _brokers.add(self)
-        self._control = BrokerControl(self._running.server, self._running.call)
-        self.clock: BrokerClock = self._control.clock
+        self._own_control = BrokerControl(self._running.server, self._running.call)
+        self.clock: BrokerClock = self._own_control.clock
+
+    @property
+    def _control(self) -> BrokerControl:
+        check_is_parent(self._process)
+        return self._own_control
 
     @property
     def bootstrap_servers(self) -> str:
@@ -191,8 +236,9 @@ class Broker:
         return self._control.requests(api)
 
     def reset(self) -> None:
-        """Remove all faults, and forget the requests that came in."""
-        self._control.reset()
+        """Remove all faults, and forget the requests that came in. In a child process of `fork` it does nothing."""
+        if self._process == os.getpid():
+            self._control.reset()
 
     def control_server(self, host: str = "127.0.0.1", port: int = 0) -> ControlServer:
         """Let programs in other languages do the same by HTTP; the result is a context manager with an `address`.
@@ -225,3 +271,7 @@ def _stop_all() -> None:
     """Stop what the program has left running, so that no temporary folder stays."""
     for broker in list(_brokers):
         broker.stop()
+    # Of those that nothing refers to any more, and that are about to end.
+    for folder, ended in list(_folders.items()):
+        if not ended.wait(_ENDED_WITHIN_S):
+            _remove(folder)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek import Record
-from odradek.errors import BrokerError, OdradekError, OptionError, ProtocolError, UnknownTopicOrPartitionError
+from odradek.errors import BrokerError, LogError, OdradekError, OptionError, ProtocolError, UnknownTopicOrPartitionError
 from odradek.records.builder import build_batch
+from odradek.storage.file_lock import FileLock
 from odradek.testing import Broker, request_tap
+from odradek.testing import broker as testing_broker
 from odradek.testing.request_tap import ReceivedRequest
 from odradek.testing.wire import WireClient
 from peers.broker_thread import eventually
@@ -261,6 +265,32 @@ def test_a_forked_child_that_stops_it_leaves_it_to_its_parent(broker: Broker, cl
     assert produce(client).error_code == 0
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_is_told_that_the_broker_is_not_its_own(broker: Broker, client: WireClient) -> None:
+    # A thread of the parent may hold any lock at that moment.
+    with broker._control._tap._lock, broker._running._shared._lock:
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(20)
+            # As the pytest plugin does after a test.
+            broker.reset()
+            for action in (
+                broker.requests,
+                partial(broker.create_topic, "other"),
+                partial(broker.fault, "Fetch", drop=True),
+                partial(broker.clock.advance, 1),
+            ):
+                with pytest.raises(LogError, match="parent"):
+                    action()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert produce(client).error_code == 0
+
+
 def test_a_folder_of_its_own_is_removed_even_if_the_broker_cannot_be_closed() -> None:
     broker = Broker()
     broker.path.rename(broker.path.with_name("elsewhere"))
@@ -380,6 +410,43 @@ def test_a_broker_that_nobody_stopped_leaves_no_folder() -> None:
     with pytest.warns(ResourceWarning, match="never stopped"):
         forget(names)
     eventually(lambda: not folder.exists())
+
+
+def test_a_broker_that_is_still_stopping_as_the_program_ends_leaves_no_folder() -> None:
+    program = (
+        "import gc; from odradek import Record; from odradek.testing import Broker",
+        "broker = Broker()",
+        "broker.create_topic('events', 100)",
+        "[broker.logs['events', one].append([Record(value=b'a')]) for one in range(100)]",
+        "print(broker.path.parent)",
+        # As by Ctrl-C between its start and the `with` that would stop it.
+        "del broker; gc.collect()",
+    )
+    command = [sys.executable, "-W", "ignore", "-c", "; ".join(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not Path(done.stdout.strip()).exists()
+
+
+def test_what_killed_programs_have_left_is_removed(tmp_path: Path) -> None:
+    def left(name: str, started_s: float) -> Path:
+        lock_file = tmp_path / name / "data" / ".lock"
+        lock_file.parent.mkdir(parents=True)
+        lock_file.touch()
+        os.utime(lock_file, (started_s, started_s))
+        return lock_file
+
+    killed, running, _ = left("odradek-broker-1", 0), left("odradek-broker-2", 0), left("odradek-other", 0)
+    left("odradek-broker-3", time.time())
+    (tmp_path / "odradek-broker-4").mkdir()
+    lock = FileLock(running)
+    assert lock.acquire()
+    testing_broker._remove_left_ones(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"odradek-{one}" for one in ("broker-2", "broker-3", "broker-4", "other")
+    }
+    assert not killed.exists()
+    assert lock.is_held
+    lock.release()
 
 
 def test_a_program_that_ends_without_stopping_its_broker_leaves_no_folder() -> None:
