@@ -284,7 +284,10 @@ class Server:
         """Return the answer that tells of an error."""
         if isinstance(error, ProtocolError):
             raise error
-        if not isinstance(error, BrokerError | LogError):
+        if isinstance(error, OSError) and error.errno is not None:
+            # Of the disk, a folder that has gone say; every further request would tell the same.
+            self.broker.disk_failed(str(error))
+        elif not isinstance(error, BrokerError | LogError):
             _logger.error("%s of %s failed", found.name, request.connection.peer, exc_info=error)
         code, text = code_of(error), message_of(error)
         if found.failed is not None:

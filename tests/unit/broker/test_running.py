@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import threading
 import time
@@ -17,13 +18,14 @@ import pytest
 from odradek.broker.running import BrokerThread
 from odradek.broker.server import Server
 from odradek.broker.service import HostPort, serve
-from odradek.errors import InvalidConfigError, LogDirectoryLockedError, LogError, ProtocolError
+from odradek.errors import InvalidConfigError, LogDirectoryLockedError, LogError, OdradekError, ProtocolError
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.directory.opening import open_log_directory
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 from odradek.testing.wire import WireClient
 
+KAFKA_STORAGE_ERROR = 56
 CONFIG: dict[str, str | int | float | bool] = {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
 
@@ -177,6 +179,24 @@ def test_a_timer_that_fails_does_not_stop_the_others(running: BrokerThread) -> N
 
     running.call(begin)
     assert done.wait(10)
+
+
+def test_a_folder_that_has_gone_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    running = BrokerThread(tmp_path / "data", CONFIG, background=False)
+    endpoint = running.endpoint()
+    shutil.rmtree(tmp_path / "data")
+    topics = [{"name": "events", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}]
+    with WireClient(endpoint.host, endpoint.port) as client:
+        made = client.call(19, 7, {"topics": topics, "timeout_ms": 1000, "validate_only": False}).topics
+        assert [int(one.error_code) for one in made] == [KAFKA_STORAGE_ERROR]
+    for _ in range(3):
+        with WireClient(endpoint.host, endpoint.port) as client, pytest.raises(ProtocolError, match="closed"):
+            client.call(18, 3, {"client_software_name": "tests", "client_software_version": "1"})
+    with pytest.raises(OdradekError, match="No such file or directory"):
+        running.stop()
+    errors = [record for record in caplog.records if record.name != "odradek.broker.running"]
+    assert [record.getMessage() for record in errors if record.exc_info] == []
+    assert sum(record.levelname == "ERROR" for record in errors) == 1
 
 
 def test_each_setting_that_has_no_effect_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
