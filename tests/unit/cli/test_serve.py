@@ -216,3 +216,18 @@ def test_the_control_is_served_for_tests_in_other_languages(tmp_path: Path) -> N
         with WireClient("127.0.0.1", served.port()) as client:
             answer = client.call(3, 1, {"topics": [{"name": "events"}]})
         assert len(answer.topics[0].partitions) == 3
+
+
+def test_what_is_there_from_the_start_is_left_out_of_garbage_collections(tmp_path: Path) -> None:
+    program = (
+        "import atexit, gc",
+        "atexit.register(lambda: print(gc.get_freeze_count()))",
+        "from odradek.cli.app import main",
+        f"main(['serve', {str(tmp_path / 'data')!r}, '--listeners', 'PLAINTEXT://127.0.0.1:0'])",
+    )
+    command = [sys.executable, "-c", "; ".join(program)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        Served(process).line(READY.pattern)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+    assert int(out) > 10_000
