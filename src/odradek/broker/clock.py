@@ -19,6 +19,8 @@ _logger = logging.getLogger(__name__)
 _LATE_MS = 2.0
 """The loop fires timers within a millisecond or so, unless it was busy or the process was stopped."""
 
+_FEW_TIMERS = 1000
+
 
 class Timer:
     """Something that is done when its time has come, unless it is cancelled."""
@@ -57,6 +59,7 @@ class Clock:
     def __init__(self) -> None:
         self._advanced_ms = 0.0
         self._timers: list[Timer] = []
+        self._most_timers = _FEW_TIMERS
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.TimerHandle | None = None
 
@@ -76,9 +79,17 @@ class Clock:
         """Do something in the event loop's thread some time from now."""
         timer = Timer(self.elapsed_ms() + max(0.0, delay_ms), action)
         heapq.heappush(self._timers, timer)
+        if len(self._timers) > self._most_timers:
+            self._drop_cancelled()
         if self._timers[0] is timer:
             self._schedule()
         return timer
+
+    def _drop_cancelled(self) -> None:
+        """Let go of cancelled timers: members that come and go would leave some behind for minutes each."""
+        self._timers[:] = [timer for timer in self._timers if timer.is_pending]
+        heapq.heapify(self._timers)
+        self._most_timers = max(_FEW_TIMERS, 2 * len(self._timers))
 
     async def sleep(self, delay_ms: float) -> None:
         """Wait some time."""

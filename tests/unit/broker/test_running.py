@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,22 @@ def test_a_timer_that_fails_does_not_stop_the_others(running: BrokerThread) -> N
 
     running.call(begin)
     assert done.wait(10)
+
+
+def test_cancelled_timers_are_not_kept_until_their_time(running: BrokerThread) -> None:
+    clock = running.broker.clock
+    fired: list[int] = []
+
+    def come_and_go() -> None:
+        timers = [clock.after(3_600_000 - number, partial(fired.append, number)) for number in range(3)]
+        for _ in range(10_000):
+            clock.after(300_000, partial(fired.append, -1)).cancel()
+        timers[1].cancel()
+
+    running.call(come_and_go)
+    assert running.call(lambda: len(clock._timers)) < 2000
+    running.call(lambda: clock.advance(3601))
+    assert fired == [2, 0]
 
 
 def test_a_folder_that_has_gone_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
