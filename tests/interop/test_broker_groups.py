@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ from peers.group_requests import (
 )
 
 METADATA = 3
+REBALANCE = 27
 MEMBER_ID = re.compile(r"([A-Za-z0-9.]*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 CONFIG: dict[str, str | int | float | bool] = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -155,7 +157,24 @@ def membership(talk: Talk, other: WireClient) -> None:
     ):
         for version in (3, 6, 9):
             talk(JOIN, version, message)
+    votes(talk, other)
     statics(talk, other)
+
+
+def votes(talk: Talk, other: WireClient) -> None:
+    """Talk about which protocol a group takes when as many members like the one best as the other."""
+    names = ["range", "roundrobin", "sticky", "cooperative-sticky", "rr"]
+    for number, (one, another) in enumerate(itertools.permutations(names, 2)):
+        group = f"votes-{number}"
+        liked = {one: SUBSCRIPTION, another: SUBSCRIPTION}
+        first = stable_member(talk.client, group, protocols=liked)
+        liked_by_other = dict(reversed(liked.items()))
+        second = other.call(JOIN, 9, join_message(group, protocols=liked_by_other)).member_id
+        waiting = other.send(JOIN, 9, join_message(group, second, protocols=liked_by_other))
+        while heartbeat(talk.client, group, first.member_id, 1) != REBALANCE:
+            pass
+        talk(JOIN, 9, join_message(group, first.member_id, protocols=liked))
+        talk.keep(f"votes of {one} and {another}", other.receive(JOIN, 9, waiting))
 
 
 def statics(talk: Talk, other: WireClient) -> None:

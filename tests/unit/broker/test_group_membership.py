@@ -190,6 +190,20 @@ def test_heartbeats_that_wait_in_the_socket_come_before_a_session_is_over(
     assert state(client, "g") == "Empty"
 
 
+def test_among_protocols_with_as_many_votes_the_one_is_taken_that_apache_kafka_takes(
+    client: WireClient, other: WireClient
+) -> None:
+    liked = {"range": SUBSCRIPTION, "rr": SUBSCRIPTION}
+    first = stable_member(client, "g", protocols=liked)
+    assert first.protocol_name == "range"
+    second = other.call(JOIN, 9, join_message("g", protocols=dict(reversed(liked.items())))).member_id
+    waiting = other.send(JOIN, 9, join_message("g", second, protocols=dict(reversed(liked.items()))))
+    while heartbeat(client, "g", first.member_id, 1) != REBALANCE:
+        pass
+    assert client.call(JOIN, 9, join_message("g", first.member_id, protocols=liked)).protocol_name == "rr"
+    assert other.receive(JOIN, 9, waiting).protocol_name == "rr"
+
+
 def test_a_silent_member_is_removed(running: BrokerThread, client: WireClient) -> None:
     member = stable_member(client, "g", session_ms=10_000)
     advance(running, 9)

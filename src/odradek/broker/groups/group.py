@@ -18,6 +18,7 @@ from odradek.broker.clock import Timer
 from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.groups.member import Member, Protocols
 from odradek.broker.protocol import Message
+from odradek.broker.state_log import java_hash
 from odradek.errors import FormatError
 from odradek.messages.coordinators.consumer_protocol import SUBSCRIPTION
 from odradek.messages.coordinators.group_records import (
@@ -29,6 +30,7 @@ from odradek.messages.coordinators.group_records import (
 )
 
 _VERSION_BYTES = 2
+_BUCKETS = 16
 
 
 class State(Enum):
@@ -295,7 +297,8 @@ class Group:
         """Return the protocol that all members support and most of them like best."""
         candidates = {name for name, count in self._supported().items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
-        return votes.most_common(1)[0][0]
+        # Among equals Kafka takes the one that comes first in a Java map, whoever has voted for it.
+        return min(votes, key=lambda name: (-votes[name], _place_in_java_map(name)))
 
     def _subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL:
@@ -429,6 +432,12 @@ class Group:
                 for member in self.members.values()
             ],
         }
+
+
+def _place_in_java_map(name: str) -> int:
+    """Return where a small `HashMap` has a text."""
+    found = java_hash(name) & 0xFFFFFFFF
+    return (found ^ found >> 16) & (_BUCKETS - 1)
 
 
 def join_answer(code: int, member_id: str = "") -> Message:
