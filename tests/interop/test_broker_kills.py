@@ -176,12 +176,12 @@ def _again(call: Callable[..., object], *arguments: Any) -> None:
 
 
 def _aborts(producer: Producer) -> bool:
-    """Abort the transaction; return whether it was, and had not timed out."""
+    """Abort the transaction; return whether it was, and the producer can go on."""
     try:
         _again(producer.abort_transaction, CALL_S)
     except KafkaException as raised:
-        # Only where transactions time out before their producers give up.
-        if TIMEOUT not in SETTINGS or raised.args[0].name() != "_FENCED":
+        # It timed out meanwhile, or was committed by a request that the producer had given up; only pauses do that.
+        if TIMEOUT not in SETTINGS or not raised.args[0].fatal():
             raise
         return False
     return True
