@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -499,7 +500,8 @@ def test_compacted_and_transactional_topics_have_no_losses(
     assert stored(tmp_path / "out") == expected
 
 
-def test_sigterm_finishes_the_batch(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_the_batch(number: signal.Signals, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(
         f"""
         [source]
@@ -526,13 +528,13 @@ def test_sigterm_finishes_the_batch(fixture_4_3_1: KafkaFixture, tmp_path: Path)
         for line in job.stdout:
             lines.append(line)
             if line.startswith("batch 1:"):
-                job.terminate()
+                job.send_signal(number)
         assert job.wait(60) == 0, "".join(lines)[-2000:]
     finally:
         job.kill()
         job.wait()
         job.stdout.close()
-    assert any(line.startswith("SIGTERM: stopping after this batch") for line in lines)
+    assert any(line.startswith(f"{number.name}: stopping after this batch") for line in lines)
     with open_store((tmp_path / "offsets.json").as_uri()) as store:
         places = store.load()
     assert stored(tmp_path / "out") == Counter(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -22,9 +26,23 @@ def open_session(job: Job) -> SparkSession:
         SparkStartError: Java is missing, or the workers of the running session do not have Odradek.
     """
     try:
-        return session(job.name, master=job.spark_master, conf=job.spark_conf)
+        with _kept_interrupt():
+            return session(job.name, master=job.spark_master, conf=job.spark_conf)
     except (Py4JError, PySparkException) as error:
         raise explain(error) from error
+
+
+@contextmanager
+def _kept_interrupt() -> Iterator[None]:
+    """Keep a handler of Ctrl-C: PySpark replaces it when it starts, and would break off a batch that is to be finished.
+
+    Where there is only Python's own, PySpark's may stay, which cancels what runs in Spark.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and handler not in (None, signal.default_int_handler):
+        signal.signal(signal.SIGINT, handler)
 
 
 def register_udfs(spark: SparkSession, job: Job) -> None:
