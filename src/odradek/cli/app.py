@@ -128,6 +128,11 @@ def describe(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+def exit_code(error: Exception) -> ExitCode:
+    """Return how a command ends that fails with an error."""
+    return ExitCode.FINDINGS if isinstance(error, FormatError) else ExitCode.INPUT_OUTPUT
+
+
 class Application(click.Group):
     """The group of all commands."""
 
@@ -245,12 +250,9 @@ class Application(click.Group):
             # Bytes of an argument that are no UTF-8: a path may have them, a name or a pattern not.
             report(f"{error.object[:100]!r} is not UTF-8" if isinstance(error, UnicodeEncodeError) else str(error))
             return ExitCode.USAGE
-        except FormatError as error:
-            report(describe(error))
-            return ExitCode.FINDINGS
         except (OdradekError, OSError, ImportError, RecursionError) as error:
             report(describe(error))
-            return ExitCode.INPUT_OUTPUT
+            return exit_code(error)
         return code if isinstance(code, int) else ExitCode.CLEAN
 
 

@@ -7,17 +7,23 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.app import ExitCode, describe, fail, printable, report
+from odradek.cli.app import ExitCode, describe, exit_code, fail, printable, report
 from odradek.cli.options import FORMAT, Existing
 from odradek.cli.progress import progress
-from odradek.errors import FormatError, JobError, OdradekError
+from odradek.errors import FormatError, JobError, OffsetStoreError
 from odradek.inspection.record_json import to_json
+
+if TYPE_CHECKING:
+    from odradek.spark.pipeline import BatchReport
+    from odradek.spark.pipeline.job_file import JobFile
 
 FOLLOW_INTERVAL_MS = 1000
 _JAVA_TRACE = "spark.sql.pyspark.jvmStacktrace.enabled"
+_JOB = click.option("--job", "name", metavar="NAME", help="Only this one of the jobs of FILE.")
 
 
 @click.group()
@@ -32,7 +38,7 @@ def command() -> None:
 @click.argument("file", type=Existing(folder=False))
 @FORMAT
 def check(file: Path, form: str) -> int:
-    """Check the job that FILE describes, in a second or two, without starting Spark.
+    """Check the jobs that FILE describes, in a second or two, without starting Spark.
 
     The check covers keys, the offset store, topics, SQL, views and columns; it asks the store and brokers with a short
     timeout. Findings go to stdout, one line each; the exit code is 1 if there are any.
@@ -48,7 +54,13 @@ def check(file: Path, form: str) -> int:
         fail(describe(error), ExitCode.INPUT_OUTPUT)
     for finding in findings:
         if form == "jsonl":
-            fields = {"file": str(finding.path), "line": finding.line, "key": finding.key, "reason": finding.reason}
+            fields = {
+                "file": str(finding.path),
+                "line": finding.line,
+                "job": finding.job,
+                "key": finding.key,
+                "reason": finding.reason,
+            }
             click.echo(to_json(fields))
         else:
             click.echo(printable(str(finding)))
@@ -62,37 +74,49 @@ def check(file: Path, form: str) -> int:
 @click.option(
     "--follow", type=click.IntRange(min=1), metavar="SECONDS", help="Continue for this long after what is there now."
 )
+@_JOB
 @click.option("--debug", is_flag=True, help="Print Spark's own trace of an error, too.")
 @FORMAT
-def run(file: Path, follow: int | None, debug: bool, form: str) -> None:
-    """Run the job that FILE describes.
+def run(file: Path, follow: int | None, name: str | None, debug: bool, form: str) -> int:
+    """Run the jobs that FILE describes.
 
-    Without a trigger interval in FILE the job ends when it has read what is there now; with --follow it continues with
-    new records. Ctrl-C and SIGTERM finish the current batch; a second one does not wait for it.
+    Without a trigger interval in FILE a job ends when it has read what is there now; with --follow it continues with
+    new records. Several jobs run one after another; if one has an interval, or with --follow, all at the same time.
+    One that fails does not end the others. Ctrl-C and SIGTERM finish the current batch; a second one does not wait for
+    it.
 
     Example: odradek pipeline run examples/wordcount.toml --follow 60
     """
     from odradek.cli.pipeline_report import RunReport
-    from odradek.spark.pipeline import Job
-    from odradek.spark.pipeline.job import located, read_job
 
-    job = Job.read(file)
-    text = read_job(file)
-    if follow is not None:
-        job = replace(job, trigger_interval_ms=job.trigger_interval_ms or FOLLOW_INTERVAL_MS)
-    if debug:
-        job = replace(job, spark_conf={_JAVA_TRACE: "true", **job.spark_conf})
-    report = RunReport(job.name, jsonl=form == "jsonl")
-    report.step("loading Spark ...")
-    with report:
+    found = _read(file, name)
+    jobs = {}
+    for job in found.jobs:
+        if follow is not None:
+            job = replace(job, trigger_interval_ms=job.trigger_interval_ms or FOLLOW_INTERVAL_MS)
+        if debug:
+            job = replace(job, spark_conf={_JAVA_TRACE: "true", **job.spark_conf})
+        jobs[job.name] = job
+    told = RunReport(list(jobs), jsonl=form == "jsonl")
+    for each in told.jobs.values():
+        each.step("loading Spark ...")
+    failures: list[Exception] = []
+    ended: list[str] = []
+    with told:
         from odradek.spark.pipeline import Pipeline
+        from odradek.spark.pipeline.job_runs import JobRuns, SharedSpark
         from odradek.spark.pipeline.session import silence_error_log
 
         silence_error_log()
-        pipeline = Pipeline(job, on_step=report.step, console=report.sink_console)
+        spark = SharedSpark(found.jobs[0], file.stem).session if len(jobs) > 1 else None
+        pipelines = {
+            job.name: Pipeline(job, spark, on_step=told.jobs[job.name].step, console=told.sink_console)
+            for job in jobs.values()
+        }
+        runs = JobRuns(pipelines)
 
         def stop(number: int, frame: FrameType | None) -> None:
-            pipeline.stop()
+            runs.stop()
             signal.signal(number, signal.SIG_DFL)
             # The signal may interrupt a print of the console: another print from here would repeat it.
             os.write(2, f"{signal.Signals(number).name}: stopping after this batch\n".encode())
@@ -100,52 +124,97 @@ def run(file: Path, follow: int | None, debug: bool, form: str) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
 
-        try:
-            pipeline.run(report.batch, follow_s=follow)
-        except OdradekError as error:
+        def done(name: str, batch: BatchReport) -> None:
+            told.jobs[name].batch(batch)
+
+        def end(name: str, failure: Exception | None) -> None:
+            if failure is None:
+                ended.append(name)
+                told.jobs[name].step("done")
+                return
             if debug:
-                report.trace(error)
-            if isinstance(error, JobError) and error.key is not None:
-                raise located(file, text, error) from error
-            raise
-    report.end(job, pipeline.positions)
+                told.jobs[name].trace(failure)
+            if isinstance(failure, JobError) and (failure.key is not None or len(jobs) > 1):
+                failure = found.located(list(jobs).index(name), failure)
+                text = describe(failure)
+            else:
+                text = f"{file}: job {name}: {describe(failure)}"
+            failures.append(failure)
+            told.jobs[name].step("failed")
+            if len(jobs) > 1:
+                report(text)
+
+        runs.run(done, end, follow_s=follow)
+    if failures and len(jobs) == 1:
+        raise failures[0]
+    for job in jobs.values():
+        if job.name in ended:
+            told.jobs[job.name].end(job, pipelines[job.name].positions)
+    return exit_code(failures[0]) if failures else ExitCode.CLEAN
+
+
+def _read(file: Path, name: str | None) -> JobFile:
+    """Read the jobs of a file, or one of them."""
+    from odradek.spark.pipeline.job_file import JobFile
+
+    found = JobFile.read(file)
+    if name is None:
+        return found
+    try:
+        return found.picked(name)
+    except LookupError as error:
+        raise click.UsageError(f"{file}: {error}") from error
 
 
 @command.command()
 @click.argument("file", type=Existing(folder=False))
+@_JOB
 @FORMAT
-def status(file: Path, form: str) -> int:
-    """Show how far the job that FILE describes is, whether it runs or not: positions, lag, last batch, last error.
+def status(file: Path, name: str | None, form: str) -> int:
+    """Show how far the jobs that FILE describes are, whether they run or not: positions, lag, last batch, last error.
 
-    The offset store and the source are asked; no Spark is started. The exit code is 1 if the last run ended with an
-    error, if the source does not answer, or if the next batch cannot be read.
+    The offset stores and the sources are asked; no Spark is started. The exit code is 1 if the last run of a job ended
+    with an error, if its source does not answer, or if its next batch cannot be read.
 
     Example: odradek pipeline status examples/wordcount.toml
     """
     from odradek.cli.pipeline_report import show_status
-    from odradek.spark.pipeline import Job
     from odradek.spark.pipeline.status import job_status
 
-    with progress("status"):
-        found = job_status(Job.read(file))
-    show_status(found, jsonl=form == "jsonl")
-    return ExitCode.CLEAN if found.is_well else ExitCode.FINDINGS
+    jobs = _read(file, name).jobs
+    codes: list[ExitCode] = []
+    for number, job in enumerate(jobs):
+        try:
+            with progress("status"):
+                found = job_status(job)
+        except OffsetStoreError as error:
+            if len(jobs) == 1:
+                raise
+            report(f"job {job.name}: {describe(error)}")
+            codes.append(exit_code(error))
+            continue
+        if number and form == "text":
+            click.echo()
+        show_status(found, jsonl=form == "jsonl")
+        if not found.is_well:
+            codes.append(ExitCode.FINDINGS)
+    return codes[0] if codes else ExitCode.CLEAN
 
 
-@command.command(short_help="Merge the small Parquet files of a job.")
+@command.command(short_help="Merge the small Parquet files of jobs.")
 @click.argument("file", type=Existing(folder=False))
 @click.option("--target-mb", type=click.IntRange(min=1), default=128, show_default=True, help="How large files become.")
+@_JOB
 @FORMAT
-def compact(file: Path, target_mb: int, form: str) -> None:
-    """Merge the small Parquet files of the job that FILE describes, while it does not run.
+def compact(file: Path, target_mb: int, name: str | None, form: str) -> None:
+    """Merge the small Parquet files of the jobs that FILE describes, while they do not run.
 
     Example: odradek pipeline compact examples/wordcount.toml --target-mb 256
     """
-    from odradek.spark.pipeline import Job
     from odradek.spark.pipeline.job import ParquetSinkSpec
     from odradek.spark.pipeline.merging import compact as merge
 
-    for sink in Job.read(file).sinks:
+    for sink in (sink for job in _read(file, name).jobs for sink in job.sinks):
         if isinstance(sink, ParquetSinkSpec):
             merged, made = merge(sink.path, target_mb << 20)
             if form == "jsonl":

@@ -11,12 +11,12 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
@@ -25,7 +25,6 @@ from rich.text import Text
 from odradek.cli.app import printable
 from odradek.cli.progress import is_shown
 from odradek.cli.sources import show_table
-from odradek.errors import OdradekError
 from odradek.inspection.record_json import to_json
 from odradek.records.timestamps import iso_text
 from odradek.spark.pipeline.job import Job, ParquetSinkSpec
@@ -51,31 +50,30 @@ class _Warnings(logging.Handler):
 
 
 class RunReport:
-    """The report of one run; a context manager around it.
+    """The report of the runs of one or several jobs; a context manager around them.
 
     Args:
-        name: What the job is called.
+        names: What the jobs are called.
         jsonl: Whether stdout gets JSON lines, for programs.
 
     Attributes:
+        jobs: The report of each job, by its name.
         sink_console: Where console sinks print, if not to stdout.
     """
 
-    def __init__(self, name: str, *, jsonl: bool) -> None:
-        self._name = name
-        self._jsonl = jsonl
-        self._console = Console()
+    def __init__(self, names: Sequence[str], *, jsonl: bool) -> None:
         self.sink_console = Console(stderr=True) if jsonl else None
-        self._step = ""
-        self._since = time.monotonic()
-        self._last: BatchReport | None = None
-        self._batches = 0
-        self._spinner = Spinner("dots")
+        is_live = is_shown()
+        console = Console()
+        self.jobs = {
+            name: JobReport(name, console, jsonl=jsonl, is_live=is_live, is_one_of_several=len(names) > 1)
+            for name in names
+        }
         self._live: Live | None = None
         self._warnings = _Warnings(logging.WARNING)
-        if is_shown():
+        if is_live:
             self._live = Live(
-                get_renderable=self._moving,
+                get_renderable=lambda: Group(*(job.moving() for job in self.jobs.values())),
                 console=Console(stderr=True),
                 # If stdout is the same terminal, lines and the tables of console sinks are printed above the progress.
                 redirect_stdout=sys.stdout.isatty(),
@@ -93,10 +91,36 @@ class RunReport:
             self._live.stop()
         _LIBRARY.removeHandler(self._warnings)
 
+
+class JobReport:
+    """The report of one job.
+
+    Args:
+        name: What the job is called.
+        console: Stdout.
+        jsonl: Whether stdout gets JSON lines.
+        is_live: Whether the progress is shown.
+        is_one_of_several: Whether its lines have to say which job they are of.
+    """
+
+    def __init__(
+        self, name: str, console: Console, *, jsonl: bool, is_live: bool = False, is_one_of_several: bool = False
+    ) -> None:
+        self._name = name
+        self._jsonl = jsonl
+        self._console = console
+        self._is_live = is_live
+        self._prefix = f"{printable(name)}: " if is_one_of_several else ""
+        self._step = ""
+        self._since = time.monotonic()
+        self._last: BatchReport | None = None
+        self._batches = 0
+        self._spinner = Spinner("dots")
+
     def step(self, what: str) -> None:
         """Show the next step."""
         self._step, self._since = what, time.monotonic()
-        if self._live is None and not self._batches:
+        if not self._is_live and not self._batches:
             # Until the first batch is done nothing else is printed, which may take minutes.
             click.echo(printable(f"{self._name}: {what}"), err=True)
 
@@ -109,6 +133,7 @@ class RunReport:
                 for name, start, end in batch.ranges
             ]
             fields = {
+                "job": self._name,
                 "time_ms": time.time_ns() // 1_000_000,
                 "batch": batch.number,
                 "offsets": batch.offsets,
@@ -122,15 +147,16 @@ class RunReport:
             click.echo(to_json(fields))
         else:
             self._console.print(
-                f"batch {batch.number}: {batch.offsets:,} offsets of {_ranges(batch)} in {batch.seconds:.1f} s, "
-                f"{batch.offsets / batch.seconds:,.0f}/s, {batch.lag:,} left"
+                f"{self._prefix}batch {batch.number}: {batch.offsets:,} offsets of {_ranges(batch)} "
+                f"in {batch.seconds:.1f} s, {batch.offsets / batch.seconds:,.0f}/s, {batch.lag:,} left"
                 + (f", {batch.refused:,} records refused" if batch.refused else ""),
                 soft_wrap=True,
+                markup=False,
             )
         self._last = batch
         self.step("waiting for records ...")
 
-    def trace(self, error: OdradekError) -> None:
+    def trace(self, error: Exception) -> None:
         """Print where an error comes from, and the errors that caused it."""
         click.echo("".join(traceback.format_exception(error)), err=True)
 
@@ -139,18 +165,20 @@ class RunReport:
         if self._jsonl:
             return
         if not self._batches:
-            self._console.print("nothing new: every partition is read up to its end")
+            what = "nothing new: every partition is read up to its end"
+            self._console.print(f"{self._prefix}{what}", soft_wrap=True, markup=False)
         for sink in job.sinks:
             if isinstance(sink, ParquetSinkSpec):
-                self._console.print(f"Parquet: {sink.path}", soft_wrap=True, markup=False)
-        table = Table(title="Offsets reached")
+                self._console.print(f"{self._prefix}Parquet: {sink.path}", soft_wrap=True, markup=False)
+        table = Table(title=Text(f"{self._prefix}Offsets reached"))
         for name in ("topic", "partition", "next offset"):
             table.add_column(name)
         for (topic, partition), position in sorted(positions.items()):
             table.add_row(topic, str(partition), str(position.offset))
         self._console.print(table)
 
-    def _moving(self) -> RenderableType:
+    def moving(self) -> RenderableType:
+        """Return the line of the progress as it is now."""
         # A spinner with a text of its own would wrap it on a narrow terminal.
         frame = self._spinner.render(time.monotonic())
         assert isinstance(frame, Text)

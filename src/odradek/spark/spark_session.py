@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from odradek.arguments import checked_mapping, checked_text
@@ -55,7 +56,7 @@ def session(
     if master is not None:
         checked_text("master", master)
     given = checked_mapping("conf", conf)
-    running = SparkSession.getActiveSession()
+    running = _running()
     if running is not None:
         _check_workers(running)
         return running
@@ -73,6 +74,14 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _running() -> SparkSession | None:
+    """Return the session of this thread, or else that of the thread that started Spark."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def check_java() -> None:

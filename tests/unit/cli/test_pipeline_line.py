@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from odradek.cli.pipeline_report import RunReport
+from odradek.cli.pipeline_report import JobReport
 from odradek.offsets.store import Position
 from odradek.spark.pipeline import BatchReport
 from odradek.spark.ranges import OffsetRange
@@ -27,7 +27,7 @@ BATCH = BatchReport(
 
 
 def test_the_moving_line_tells_phase_speed_lags_and_sinks(capsys: pytest.CaptureFixture[str]) -> None:
-    report = RunReport("orders", jsonl=False)
+    report = JobReport("orders", Console(), jsonl=False)
     report.step("batch 7: 2,000 offsets, parquet /out ...")
     assert report._line() == "orders: batch 7: 2,000 offsets, parquet /out ... 0 s"
     report.batch(BATCH)
@@ -41,18 +41,19 @@ def test_the_moving_line_tells_phase_speed_lags_and_sinks(capsys: pytest.Capture
 
 @pytest.mark.parametrize("width", [3, 20, 80])
 def test_the_moving_line_is_one_line_on_a_narrow_terminal(width: int) -> None:
-    report = RunReport("orders", jsonl=False)
+    report = JobReport("orders", Console(), jsonl=False)
     report.batch(BATCH)
     console = Console(file=io.StringIO(), width=width, force_terminal=True)
-    (line,) = console.render_lines(report._moving())
+    (line,) = console.render_lines(report.moving())
     assert "".join(part.text for part in line).endswith("…")
 
 
 def test_a_line_of_json_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    RunReport("orders", jsonl=True).batch(BATCH)
+    JobReport("orders", Console(), jsonl=True).batch(BATCH)
     told = json.loads(capsys.readouterr().out)
     assert told.pop("time_ms") > 1_600_000_000_000
     assert told == {
+        "job": "orders",
         "batch": 7,
         "offsets": 2000,
         "seconds": 0.5,

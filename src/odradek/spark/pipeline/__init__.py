@@ -1,7 +1,7 @@
 """The pipeline: topics in, SQL over them, sinks out, and the reading position in an offset store.
 
-`job` describes what to do (a TOML file), `check` checks a job without running it, `driver` runs it batch by batch, and
-each sink has a module.
+`job` describes what to do, `job_file` reads a TOML file of one job or several, `check` checks it without running it,
+`driver` runs a job batch by batch, `job_runs` several of them, and each sink has a module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks a job without running it: no Spark is started, and nothing is written.
+"""Checks a job, or the jobs of a file, without running it: no Spark is started, and nothing is written.
 
     keys      unknown keys, with the nearest known name, and wrong values
     store     its address, and whether it answers
@@ -33,8 +33,8 @@ from odradek.spark.pipeline.job import (
     Job,
     ParquetSinkSpec,
     TopicSinkSpec,
-    read_job,
 )
+from odradek.spark.pipeline.job_file import JobEntry, clashes, read_entries, read_job_text
 from odradek.spark.pipeline.job_lines import JobLines
 from odradek.spark.pipeline.packages import PACKAGES, missing_package
 from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
@@ -56,82 +56,123 @@ class JobFinding:
         line: The line in the file, from 1; None if it is not known.
         key: The key that is wrong; None if the finding is not about a key.
         reason: What is wrong.
+        job: The name of the job, in a file with several; None if it is wrong for more than one.
     """
 
     path: Path
     line: int | None
     key: str | None
     reason: str
+    job: str | None = None
 
     def __str__(self) -> str:
-        place = f"{self.path}: line {self.line}" if self.line else str(self.path)
-        return f"{place}: {self.key}: {self.reason}" if self.key else f"{place}: {self.reason}"
+        job = self.job and f"job {self.job}"
+        parts = [str(self.path), self.line and f"line {self.line}", job, self.key, self.reason]
+        return ": ".join(part for part in parts if part)
 
 
 def check_job(path: Path) -> list[JobFinding]:
-    """Return what is wrong with the job in a file, in the order of its lines.
+    """Return what is wrong with the jobs in a file, in the order of its lines.
 
     Raises:
         FormatError: The file does not hold text.
         OSError: The file cannot be read.
     """
-    text = read_job(path)
-    lines = JobLines(text)
-    unknown: list[JobError] = []
-    findings: list[JobFinding] = []
-
-    def found(key: str | None, reason: str, line: int | None = None) -> None:
-        # One line, even if a library's message has several.
-        told = " ".join(reason.split())
-        findings.append(JobFinding(path, line or (lines.line(key) if key else None), key, told))
-
+    text = read_job_text(path)
+    found = _Findings(path, JobLines(text))
     try:
-        job = Job.parse(text, path.absolute().parent, unknown)
+        entries = read_entries(text)
     except JobError as error:
-        unknown.append(error)
-    else:
-        _JobCheck(job, lines, found).run()
-    for wrong in unknown:
-        # TOML's parser puts the line into its message.
-        place = None if wrong.key else re.search(r"\(at line (\d+)", wrong.reason)
-        found(wrong.key, wrong.reason, int(place[1]) if place else None)
-    return sorted(findings, key=lambda finding: finding.line or 0)
+        found.add(None, error)
+        return found.sorted()
+    checks: list[_JobCheck] = []
+    numbers: list[int] = []
+    for number, entry in enumerate(entries):
+        unknown: list[JobError] = []
+        try:
+            checks.append(_JobCheck(entry.job(path.absolute().parent, unknown), entry, found))
+            numbers.append(number)
+        except JobError as error:
+            unknown.append(error)
+        for wrong in unknown:
+            found.add(entry, wrong)
+    for number, clash in clashes([check.job for check in checks]):
+        found.add(entries[numbers[number]], clash)
+    # What is asked of other machines is asked for all jobs together.
+    for check in checks:
+        check.begin()
+    deadline = time.monotonic() + ANSWERS_S
+    for check in checks:
+        check.end(deadline)
+    return found.sorted()
+
+
+class _Findings:
+    """What was found so far in a file."""
+
+    def __init__(self, path: Path, lines: JobLines) -> None:
+        self.lines = lines
+        self._path = path
+        self._findings: list[JobFinding] = []
+
+    def add(self, entry: JobEntry | None, error: JobError, line: int | None = None) -> None:
+        """Add an error of a job, or, without one, of the file."""
+        if error.key is None and line is None:
+            # TOML's parser puts the line into its message.
+            place = re.search(r"\(at line (\d+)", error.reason)
+            line = int(place[1]) if place else None
+        elif error.key is not None and line is None:
+            line = self.lines.line(error.key, None if entry is None else entry.number)
+        # One line, even if a library's message has several.
+        told = " ".join(error.reason.split())
+        self._findings.append(JobFinding(self._path, line, error.key, told, None if entry is None else entry.title))
+
+    def sorted(self) -> list[JobFinding]:
+        """Return them in the order of the lines; what is wrong with a default is told once, not for each job."""
+        jobs: dict[tuple[int | None, str | None, str], list[str | None]] = {}
+        for found in self._findings:
+            jobs.setdefault((found.line, found.key, found.reason), []).append(found.job)
+        findings = [
+            JobFinding(self._path, *what, names[0] if len(names) == 1 else None) for what, names in jobs.items()
+        ]
+        return sorted(findings, key=lambda found: found.line or 0)
 
 
 class _JobCheck:
     """One check of a job whose keys are right."""
 
-    def __init__(self, job: Job, lines: JobLines, found: Callable[..., None]) -> None:
-        self._job = job
-        self._lines = lines
-        self._found = found
+    def __init__(self, job: Job, entry: JobEntry, found: _Findings) -> None:
+        self.job = job
+        self._entry = entry
+        self._findings = found
         self._views: dict[str, Columns] = {}
         self._asked: list[tuple[str, str, threading.Thread]] = []
 
-    def run(self) -> None:
-        options = self._job.source_options()
-        if self._job.metrics is not None and importlib.util.find_spec("prometheus_client") is None:
+    def begin(self) -> None:
+        """Check what can be checked here, and ask others."""
+        options = self.job.source_options()
+        if self.job.metrics is not None and importlib.util.find_spec("prometheus_client") is None:
             self._found("metrics.listen", "this needs the package prometheus_client, which is not installed")
-        self._ask("offsets.store", parse_address(self._job.offset_store).text, self._store)
+        self._ask("offsets.store", parse_address(self.job.offset_store).text, self._store)
         if options.path is None:
             servers = options.kafka["bootstrap.servers"]
             self._ask("source.kafka.bootstrap.servers", servers, lambda: self._broker_topics(options, servers))
         else:
             self._ask("source.path", options.path, lambda: self._folder_topics(options, Path(str(options.path))))
         columns = (*RECORD_COLUMNS, "headers") if options.include_headers else RECORD_COLUMNS
-        if (value := self._job.value) is not None:
+        if (value := self.job.value) is not None:
             columns = (*columns, value.column)
             self._value_schema(value)
         self._views[RECORDS_VIEW] = columns
-        for number, udf in enumerate(self._job.udfs):
+        for number, udf in enumerate(self.job.udfs):
             self._function(udf.function, f"udf[{number}].function")
-        for number, transform in enumerate(self._job.transforms):
+        for number, transform in enumerate(self.job.transforms):
             if transform.sql is not None:
                 self._views[transform.view] = self._query(f"transform[{number}].sql", transform.sql)
             elif transform.python is not None:
                 self._function(transform.python, f"transform[{number}].python")
                 self._views[transform.view] = None
-        for number, sink in enumerate(self._job.sinks):
+        for number, sink in enumerate(self.job.sinks):
             key = f"sink[{number}]"
             match sink:
                 case ConsoleSinkSpec():
@@ -151,11 +192,16 @@ class _JobCheck:
                         self._function(sink.positions, f"{key}.positions")
                 case SparkSinkSpec():
                     self._package(sink.format, f"{key}.type")
-        deadline = time.monotonic() + ANSWERS_S
+
+    def end(self, deadline: float) -> None:
+        """Wait for the answers."""
         for key, asked, thread in self._asked:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
                 self._found(key, f"{asked}: no answer after {ANSWERS_S:g} s")
+
+    def _found(self, key: str, reason: str, line: int | None = None) -> None:
+        self._findings.add(self._entry, JobError(reason, key), line)
 
     def _ask(self, key: str, asked: str, look: Callable[[], None]) -> None:
         """Check something that may be on another machine, while the other checks go on."""
@@ -175,8 +221,8 @@ class _JobCheck:
             self._found(key, f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
     def _store(self) -> None:
-        options = {"timeout_ms": PATIENCE_MS, **self._job.offset_store_options}
-        with open_store(self._job.offset_store, options) as store:
+        options = {"timeout_ms": PATIENCE_MS, **self.job.offset_store_options}
+        with open_store(self.job.offset_store, options) as store:
             store.load()
 
     def _folder_topics(self, options: SourceOptions, folder: Path) -> None:
@@ -220,10 +266,10 @@ class _JobCheck:
 
     def _query(self, key: str, sql: str) -> Columns:
         # The tables of a catalog are not known here.
-        has_catalog = any(word in name for name in self._job.spark_conf for word in ("catalog", "warehouse", "hive"))
+        has_catalog = any(word in name for name in self.job.spark_conf for word in ("catalog", "warehouse", "hive"))
         query = Query(sql, self._views, has_catalog=has_catalog)
         for finding in query.findings:
-            self._found(key, finding.reason, self._lines.text_line(key, finding.line))
+            self._found(key, finding.reason, self._findings.lines.text_line(key, finding.line, self._entry.number))
         return query.columns
 
     def _function(self, name: FunctionName, key: str) -> None:
@@ -244,7 +290,7 @@ class _JobCheck:
             self._found("source.value.schema", f"no schema of {value.format}: {error}")
 
     def _package(self, kind: str, key: str) -> None:
-        missing = missing_package(kind, self._job.spark_conf) if kind in PACKAGES else None
+        missing = missing_package(kind, self.job.spark_conf) if kind in PACKAGES else None
         if missing is not None:
             self._found(key, missing)
 

@@ -108,7 +108,8 @@ class Pipeline:
 
     Args:
         job: What to do.
-        spark: A session to use; by default one is started from the job's settings.
+        spark: A session to use, or what gives one, called when there is something to read; by default one is started
+            from the job's settings.
         on_step: Called with a few words before each step, such as starting Spark or writing a batch.
         console: Where console sinks print; by default stdout.
     """
@@ -116,7 +117,7 @@ class Pipeline:
     def __init__(
         self,
         job: Job,
-        spark: SparkSession | None = None,
+        spark: SparkSession | Callable[[], SparkSession] | None = None,
         *,
         on_step: Callable[[str], None] | None = None,
         console: Console | None = None,
@@ -127,7 +128,7 @@ class Pipeline:
         self._on_step = on_step
         self._console = console
         self._options = job.source_options()
-        self._given = spark
+        self._spark = spark
         self._stopping = False
         # A signal handler may always put into a SimpleQueue; an Event could deadlock with the interrupted thread.
         self._stops: SimpleQueue[None] = SimpleQueue()
@@ -168,7 +169,7 @@ class Pipeline:
             for sink in sinks:
                 sink.start(self.positions)
             self._note = newest_note(self.positions.values())
-            spark: SparkSession | None = self._given
+            spark = None if callable(self._spark) else self._spark
             target: dict[TopicPartition, int] | None = None
             number = 0
             last_start = inf
@@ -195,7 +196,7 @@ class Pipeline:
                 if planned.ranges:
                     if spark is None:
                         self._tell("starting Spark ...")
-                        spark = open_session(self.job)
+                        spark = self._spark() if callable(self._spark) else open_session(self.job)
                         # The time of a batch is without Spark's start.
                         started = time.monotonic()
                     if not number:

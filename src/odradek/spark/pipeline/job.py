@@ -22,36 +22,26 @@
     view = "words"
     path = "words"
 
-Paths are relative to the file. An unknown key is an error.
+Paths are relative to the file. An unknown key is an error. `job_reader` reads it, and `job_file` a file with several.
 """
 
 from __future__ import annotations
 
+import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.arguments import checked_path
-from odradek.errors import FormatError, JobError, OptionError
+from odradek.errors import JobError, OptionError
 from odradek.records.compression import CODECS
 from odradek.records.timestamps import bound_ms
-from odradek.spark.options import SourceOptions, nearest, parse_duration_ms
+from odradek.spark.options import SourceOptions, nearest
 from odradek.spark.pipeline.functions import FunctionName
-from odradek.spark.pipeline.job_lines import JobLines
-from odradek.spark.pipeline.job_table import Table
-from odradek.spark.pipeline.sink_specs import (
-    SPARK_SINKS,
-    PythonSinkSpec,
-    SparkSinkSpec,
-    read_python_sink,
-    read_spark_sink,
-)
-from odradek.spark.pipeline.value_format import ValueFormat, value_format
+from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
+from odradek.spark.pipeline.value_format import ValueFormat
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC
-from odradek.storage.regular_files import read_file
 
 RECORDS_VIEW = "records"
 ORIGIN_COLUMNS = ("topic", "partition", "offset")
@@ -61,8 +51,6 @@ TOPIC_SINK_COLUMNS = (*ORIGIN_COLUMNS, "value")
 PARTITION_COLUMNS = {"topic": "topic", "date": "timestamp"}
 """What the folders of a Parquet sink may be partitioned by, and the column that each needs."""
 DEFAULT_NAME = "odradek"
-_MAX_PORT = 65535
-_LIMIT_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PARQUET_CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 _PLANNED_HERE = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
@@ -261,6 +249,7 @@ class Job:
         """Refuse sinks that would mistake each other's records for their own."""
         ids: set[str] = set()
         paths: list[Path] = []
+        functions: set[FunctionName] = set()
         for sink in self.sinks:
             if isinstance(sink, TopicSinkSpec):
                 if sink.transactional_id is None and self.name == DEFAULT_NAME:
@@ -278,9 +267,13 @@ class Job:
                 ids.add(name)
             elif isinstance(sink, ParquetSinkSpec):
                 for path in paths:
-                    if sink.path == path or sink.path in path.parents or path in sink.path.parents:
+                    if overlap(sink.path, path):
                         raise JobError(f"sink: {sink.path} and {path}: two sinks cannot write to one folder")
                 paths.append(sink.path)
+            elif isinstance(sink, PythonSinkSpec) and sink.positions is not None:
+                if sink.positions in functions:
+                    raise JobError(f"sink: two sinks cannot have one function for their positions: {sink.positions}")
+                functions.add(sink.positions)
 
     def transactional_id(self, sink: TopicSinkSpec) -> str:
         """Return the prefix of a sink's transactional ids."""
@@ -299,77 +292,52 @@ class Job:
         try:
             return SourceOptions.parse(self.source)
         except OptionError as error:
-            # The message names the option, if the error is about one.
-            named = next((name for name in self.source if re.search(rf"(?i)\b{re.escape(name)}\b", str(error))), None)
+            # The message names the option, if the error is about one, and may go on with one that is meant.
+            told = str(error).partition("did you mean")[0]
+            named = next((name for name in self.source if re.search(rf"(?i)\b{re.escape(name)}\b", told)), None)
             raise JobError(str(error), f"source.{named}" if named else "source") from error
 
     @classmethod
-    def read(cls, path: Path) -> Job:
-        """Read a job from a TOML file.
+    def read(cls, path: str | os.PathLike[str]) -> Job:
+        """Read the job of a TOML file that has one.
 
         Raises:
-            JobError: The file cannot be read, or does not describe a job that can run.
+            JobError: The file cannot be read, or does not describe a job that can run, or has several.
         """
-        try:
-            text = read_job(path)
-        except OSError as error:
-            raise JobError(f"{path}: {error.strerror}") from error
-        except FormatError as error:
-            raise JobError(f"{path}: {error.reason}") from error
-        try:
-            return cls.parse(text, path.absolute().parent)
-        except JobError as error:
-            raise located(path, text, error) from error
+        from odradek.spark.pipeline.job_file import JobFile
+
+        return JobFile.read(path).only()
 
     @classmethod
-    def parse(cls, text: str, folder: Path, unknown: list[JobError] | None = None) -> Job:
-        """Read a job from the text of a TOML file.
+    def read_all(cls, path: str | os.PathLike[str]) -> list[Job]:
+        """Read the jobs of a TOML file: those of its `[[job]]`, or, if there are none, the one that it is.
+
+        Raises:
+            JobError: The file cannot be read, or one of its jobs cannot run, or two of them would do each other harm.
+        """
+        from odradek.spark.pipeline.job_file import JobFile
+
+        return list(JobFile.read(path).jobs)
+
+    @classmethod
+    def parse(cls, text: str, folder: Path) -> Job:
+        """Read the job of a text in TOML.
 
         Args:
             text: The text.
             folder: What its paths are relative to.
-            unknown: Collects the errors of unknown keys; without it the first one is raised.
 
         Raises:
-            JobError: The text does not describe a job that can run.
+            JobError: The text does not describe a job that can run, or describes several.
         """
-        try:
-            content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise JobError(str(error)) from error
-        except RecursionError as error:
-            raise JobError("nested too deeply to be read") from error
-        return _from_table(Table("", content, unknown), folder)
+        from odradek.spark.pipeline.job_file import JobFile
+
+        return JobFile.parse(text, folder).only()
 
 
-def located(path: Path, text: str, error: JobError) -> JobError:
-    """Return the error of a job with its file, and the line of its key.
-
-    Args:
-        path: The file.
-        text: What the file holds.
-        error: The error.
-    """
-    lines = JobLines(text)
-    line = None if error.key is None else lines.line(error.key)
-    in_query = re.search(r"\bline (\d+),? pos(?:ition)? \d+", error.reason)
-    if error.key is not None and in_query is not None:
-        # Spark counts the lines of the query.
-        line = lines.text_line(error.key, int(in_query[1]))
-    return JobError(f"{path}: line {line}: {error}" if line else f"{path}: {error}")
-
-
-def read_job(path: Path) -> str:
-    """Return the text of a job's file.
-
-    Raises:
-        FormatError: The path is not a file, or the file is far too long, or not UTF-8.
-        OSError: The file cannot be read.
-    """
-    try:
-        return read_file(path, _LIMIT_BYTES).decode()
-    except UnicodeDecodeError as error:
-        raise FormatError(f"this is not UTF-8: {error.reason}", path=path, position=error.start) from error
+def overlap(path: Path, other: Path) -> bool:
+    """Whether two folders are the same, or one lies in the other."""
+    return path == other or path in other.parents or other in path.parents
 
 
 def _is_taken(name: str, views: set[str]) -> bool:
@@ -410,140 +378,3 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
     wrong = [column for column in sink.partition_by if column not in PARTITION_COLUMNS]
     if wrong:
         raise JobError(f"topic and date, not {wrong[0]!r}", f"{key}.partition_by")
-
-
-def _from_table(root: Table, folder: Path) -> Job:
-    source_table = root.table("source")
-    value = value_format(source_table.table("value"), folder)
-    source = source_table.texts()
-    if "path" in source:
-        source["path"] = str(folder / _checked(source["path"], "source.path"))
-    offsets = root.table("offsets")
-    store = offsets.need("store", str)
-    if store.startswith("file:") and not store.startswith("file:/"):
-        store = (folder / _checked(store.removeprefix("file:"), "offsets.store")).resolve().as_uri()
-    reset = offsets.take("reset", object, "earliest")
-    trigger = root.table("trigger")
-    spark = root.table("spark")
-    metrics = root.table("metrics")
-    transforms = []
-    for entry in root.tables("transform"):
-        view, sql, python = entry.need("view", str), entry.take("sql", str), _function(entry, "python", folder)
-        given = {} if python is None else {"input": entry.take("input", str, RECORDS_VIEW)}
-        transforms.append(Transform(view, sql, python, **given))
-        entry.end()
-    udfs = []
-    for entry in root.tables("udf"):
-        function = FunctionName.parse(entry.need("function", str), entry.key("function"), folder)
-        udfs.append(Udf(entry.need("name", str), function, entry.take("returns", str)))
-        entry.end()
-    job = Job(
-        name=root.take("name", str, DEFAULT_NAME),
-        source=source,
-        offset_store=store,
-        offset_store_options=offsets.take("options", dict, {}),
-        reset=reset,
-        transforms=tuple(transforms),
-        sinks=tuple(_sink(entry, folder) for entry in root.tables("sink")),
-        trigger_interval_ms=_interval_ms(trigger.take("interval", str)),
-        max_offsets_per_batch=trigger.take("max_offsets_per_batch", int),
-        spark_master=spark.take("master", str),
-        spark_conf=spark.table("conf").texts(),
-        metrics=_host_port(metrics.take("listen", str), metrics.key("listen")),
-        udfs=tuple(udfs),
-        value=value,
-    )
-    for table in (offsets, trigger, spark, metrics, root):
-        table.end()
-    return job
-
-
-def _function(entry: Table, name: str, folder: Path) -> FunctionName | None:
-    text = entry.take(name, str)
-    return None if text is None else FunctionName.parse(text, entry.key(name), folder)
-
-
-def _interval_ms(text: str | None) -> int | None:
-    if text is None:
-        return None
-    interval_ms = parse_duration_ms(text)
-    if interval_ms is None:
-        raise JobError(f"a time such as 500ms, 5s or 1m, not {text!r}", "trigger.interval")
-    return interval_ms
-
-
-def _host_port(text: str | None, key: str) -> tuple[str, int] | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]*):(\d{1,5})", text)
-    if match is None or int(match[2]) > _MAX_PORT:
-        raise JobError(f"an address such as 127.0.0.1:9404, not {text!r}", key)
-    return match[1].strip("[]"), int(match[2])
-
-
-def _local_path(entry: Table, folder: Path) -> Path:
-    text: str = entry.need("path", str)
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text) is not None:
-        raise JobError(f"{entry.key('path')}: a folder of this machine's file system, not {text!r}")
-    return (folder / _checked(text, entry.key("path"))).resolve()
-
-
-def _checked(path: str, key: str) -> Path:
-    try:
-        return checked_path("the path", path)
-    except OptionError as error:
-        raise JobError(str(error), key) from error
-
-
-def _sink(entry: Table, folder: Path) -> SinkSpec:
-    kind = entry.need("type", str)
-    spec: SinkSpec
-    if kind == "parquet":
-        spec = ParquetSinkSpec(
-            path=_local_path(entry, folder),
-            view=entry.take("view", str, RECORDS_VIEW),
-            name=entry.take("name", str),
-            merge=entry.take("merge", str),
-            partition_by=tuple(entry.take("partition_by", list, [])),
-            compression=entry.take("compression", str, "zstd"),
-            on_held=entry.take("on_held", str, "error"),
-        )
-    elif kind == "console":
-        view = entry.take("view", str, RECORDS_VIEW)
-        spec = ConsoleSinkSpec(
-            sql=entry.take("sql", str, f"SELECT * FROM {view}"),  # noqa: S608 - the user's own SQL
-            rows=entry.take("rows", int, 20),
-            title=entry.take("title", str),
-        )
-    elif kind == "topic":
-        topic, kafka = entry.take("topic", str), entry.table("kafka").texts()
-        path = _local_path(entry, folder) if entry.has("path") else None
-        if (path is None) is not ("bootstrap.servers" in kafka):
-            raise JobError("give either path (a log directory) or kafka.bootstrap.servers", entry.key("kafka"))
-        if path is not None and kafka:
-            raise JobError("this is for a broker, and path is a folder: leave it out", entry.key(f"kafka.{min(kafka)}"))
-        # Of no use beside a fixed topic.
-        routing = {name: entry.take(name, str) for name in ("topic_column", "position_topic") if topic is None}
-        spec = TopicSinkSpec(
-            topic=topic,
-            kafka=kafka,
-            path=path,
-            view=entry.take("view", str, RECORDS_VIEW),
-            partition_by=entry.take("partition_by", str, "source"),
-            compression=entry.take("compression", str, "none"),
-            transactional_id=entry.take("transactional_id", str),
-            on_held=entry.take("on_held", str, "error"),
-            on_invalid=entry.take("on_invalid", str, "error"),
-            dead_letter_topic=entry.take("dead_letter_topic", str),
-            partition_column=entry.take("partition_column", str),
-            **{name: value for name, value in routing.items() if value is not None},
-        )
-    elif kind == "python":
-        spec = read_python_sink(entry, folder, RECORDS_VIEW)
-    elif kind in SPARK_SINKS:
-        spec = read_spark_sink(entry, kind, folder, RECORDS_VIEW)
-    else:
-        known = ("parquet", "topic", "console", "python", *SPARK_SINKS)
-        raise JobError(f"one of {', '.join(known)}, not {kind!r}{nearest(kind, known)}", entry.key("type"))
-    entry.end()
-    return spec
