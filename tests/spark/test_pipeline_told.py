@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,13 +38,7 @@ path = "out"
 """
 
 
-@pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
-    """The command takes them for itself, as it owns its process elsewhere."""
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    yield
-    for number, handler in before:
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signals_as_before")
 
 
 @pytest.fixture

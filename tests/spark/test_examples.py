@@ -1,0 +1,196 @@
+"""The jobs in `examples/`, run against real servers: nothing but addresses and names of topics is changed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+from click.testing import CliRunner
+from kafka import KafkaProducer
+from pyspark.sql import SparkSession
+
+import odradek
+from odradek.admin.admin import open_admin
+from odradek.cli.app import main
+from odradek.offsets.store import open_store
+from odradek.spark.pipeline import Job, Pipeline
+from peers.kafka import KafkaBroker
+from peers.redis import RedisServer
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DAY_MS = 24 * 60 * 60 * 1000
+START_MS = 1_790_000_000_000
+WORDS = ["the log", "The  log is", "an append only", "log", "of records and the log"]
+
+pytestmark = pytest.mark.usefixtures("signals_as_before")
+
+
+class CrashError(BaseException):
+    """What no job expects."""
+
+
+def example(folder: Path, name: str, **changes: str) -> Path:
+    """Copy an example into a folder `examples`, with other addresses."""
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    file = folder / "examples" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def run(file: Path, *options: str) -> str:
+    ended = CliRunner().invoke(main, ["pipeline", "run", str(file), *options])
+    assert ended.exit_code == 0, ended.output
+    return ended.output
+
+
+def rows(folder: Path, *columns: str) -> Counter[tuple[Any, ...]]:
+    table = pyarrow.dataset.dataset(folder, partitioning="hive").to_table(columns=list(columns))
+    return Counter(tuple(row.values()) for row in table.to_pylist())
+
+
+def words_of(texts: list[str]) -> Counter[tuple[Any, ...]]:
+    counted = Counter(word for text in texts for word in text.lower().split(" ") if word)
+    return Counter(dict.fromkeys(counted.items(), 1))
+
+
+def plain(words: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
+    """Return the words without those that are not UTF-8, which Spark and Python show in two ways."""
+    return Counter({row: number for row, number in words.items() if re.fullmatch("[a-z]+", row[0])})
+
+
+@pytest.fixture
+def send(shared_kafka: KafkaBroker) -> Callable[[str, int], list[str]]:
+    """Writes texts to a topic of two partitions, one every eight hours; returns all that were written."""
+    sent: list[str] = []
+    numbers = count()
+
+    def write(topic: str, texts: int) -> list[str]:
+        producer = KafkaProducer(bootstrap_servers=shared_kafka.bootstrap_servers, acks="all")
+        try:
+            for number in (next(numbers) for _ in range(texts)):
+                sent.append(f"{WORDS[number % len(WORDS)]} {number}")
+                when = START_MS + number * DAY_MS // 3
+                producer.send(topic, sent[-1].encode(), b"%d" % number, [("n", b"%d" % number)], number % 2, when)
+            producer.flush()
+        finally:
+            producer.close()
+        return sent
+
+    return write
+
+
+def positions_in(kind: str, request: pytest.FixtureRequest, kafka: KafkaBroker) -> str:
+    """Return the address of a store, as the example has it."""
+    if kind == "redis":
+        return f"redis://127.0.0.1:{request.getfixturevalue('redis_server').port}/0?group={{name}}"
+    if kind == "zookeeper":
+        return f"zookeeper://{request.getfixturevalue('zookeeper_server').hosts}/{{name}}"
+    return f"kafka://{kafka.bootstrap_servers}/examples-{{name}}"
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("kind", ["redis", "zookeeper", "kafka"])
+def test_external_to_internal(
+    kind: str,
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    shared_kafka: KafkaBroker,
+    send: Callable[[str, int], list[str]],
+    tmp_path: Path,
+) -> None:
+    servers = shared_kafka.bootstrap_servers
+    changes = {
+        "redis://localhost:6379/0?group={name}": positions_in(kind, request, shared_kafka),
+        "kafka.example.org:9092": servers,
+        '"localhost:9092"': f'"{servers}"',
+        "texts": f"texts-{kind}",
+    }
+    file = example(tmp_path, "external-to-internal.toml", **changes)
+    external, internal = f"texts-{kind}", f"internal.texts-{kind}"
+    with open_admin(f"kafka://{servers}") as admin:
+        for topic in (external, internal):
+            admin.create_topic(topic, 2)
+    sent = send(external, 40)
+
+    def crash(step: str) -> None:
+        if step.endswith("storing its end ..."):
+            raise CrashError
+
+    def check() -> None:
+        address = f"kafka://{servers}"
+        options: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation": "read_committed", "follow": False}
+        with odradek.consume(address, internal, **options) as copied:
+            found = sorted((one.record.timestamp, one.partition, one.record) for one in copied)
+        assert [
+            (record.key, record.value, record.headers, timestamp, partition) for timestamp, partition, record in found
+        ] == [
+            (b"%d" % number, text.encode(), (("n", b"%d" % number),), START_MS + number * DAY_MS // 3, number % 2)
+            for number, text in enumerate(sent)
+        ]
+        assert rows(tmp_path / "totals", "word", "count") == words_of(sent)
+        assert rows(tmp_path / "by-date", "value") == Counter({(text.encode(),): 1 for text in sent})
+        dates = {path.name for path in (tmp_path / "by-date").glob("date=*")}
+        assert {"date=2026-09-21", "date=2026-09-22"} < dates
+
+    # Each job dies after its sinks have written, and before its store has the batch's end.
+    for job in Job.read_all(file):
+        with pytest.raises(CrashError):
+            Pipeline(job, spark, on_step=crash).run()
+    assert "log" in run(file)
+    check()
+    if kind == "redis":
+        send(external, 20)
+        run(file)
+        check()
+    for job in Job.read_all(file):
+        with open_store(job.offset_store) as store:
+            places = store.load()
+        assert {name.partition for name in places} == {0, 1}
+
+
+@pytest.mark.interop
+def test_kafka_to_parquet(
+    spark: SparkSession,
+    shared_kafka: KafkaBroker,
+    redis_server: RedisServer,
+    send: Callable[[str, int], list[str]],
+    tmp_path: Path,
+) -> None:
+    servers = shared_kafka.bootstrap_servers
+    with open_admin(f"kafka://{servers}") as admin:
+        admin.create_topic("events", 2)
+    sent = send("events", 10)
+    changes = {"localhost:9092": servers, "redis://localhost:6379/0": redis_server.url}
+    file = example(tmp_path, "kafka-to-parquet.toml", **changes)
+    run(file, "--follow", "1")
+    assert rows(tmp_path / "events", "topic", "value") == Counter({("events", text.encode()): 1 for text in sent})
+
+
+def test_wordcount(spark: SparkSession, writable_log_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    writable_log_dir.rename(tmp_path / "demo" / "log-dir")
+    file = example(tmp_path, "wordcount.toml")
+
+    def check() -> None:
+        with odradek.open(tmp_path / "demo" / "log-dir", "r") as logs:
+            texts = [record.value.decode(errors="replace") for record in logs["v2-none", 0] if record.value]
+        counted = plain(rows(tmp_path / "demo" / "totals", "word", "count"))
+        assert counted
+        assert counted == plain(words_of(texts))
+
+    assert "Most frequent words" in run(file)
+    check()
+    with odradek.open(tmp_path / "demo" / "log-dir") as logs:
+        logs["v2-none", 0].append([odradek.Record(value=b"nothing is done twice")])
+    assert ": 1 offsets" in run(file)
+    check()
