@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import odradek.spark
+from odradek.errors import OptionError
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
 from peers.kafka_fixture import KafkaFixture
 
@@ -102,6 +105,45 @@ def test_honours_a_narrowed_schema(spark: SparkSession, fixture_4_3_1: KafkaFixt
     assert [(row.offset, row.value) for row in frame.collect()] == [
         (record["offset"], decoded(record["value"])) for record in records
     ]
+
+
+def test_reads_the_columns_that_are_named(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:
+    log_dir = fixture_4_3_1.log_dir
+    every = odradek.spark.read(spark, log_dir, subscribe="keyed", includeHeaders=True)
+    assert len(every.columns) == 8
+    some = odradek.spark.read(spark, log_dir, subscribe="keyed", columns=("value", "headers", "offset"))
+    assert some.columns == ["value", "headers", "offset"]
+    assert sorted(some.collect(), key=repr) == sorted(every.select(some.columns).collect(), key=repr)
+    # What workers decode, and hand over, is what was asked for.
+    plan = some._jdf.queryExecution().executedPlan().toString()
+    assert "headers#" in plan
+    assert "key#" not in plan
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "told"),
+    [
+        ({"columns": ["offset", "valeu"]}, OptionError, "there is no column 'valeu'; did you mean value?"),
+        ({"columns": ["Offset"]}, OptionError, "there is no column 'Offset'; did you mean offset?"),
+        ({"columns": ["xyz"]}, OptionError, "there is no column 'xyz'; there are key, value, topic, partition, offset"),
+        ({"columns": ["offset", "value", "offset"]}, OptionError, "the column 'offset' is named twice"),
+        ({"columns": []}, OptionError, "columns names none: give one at least"),
+        ({"columns": "offset"}, TypeError, "columns must be a list of names, not 'offset'"),
+        ({"columns": [b"offset"]}, TypeError, "a column must be a str, not b'offset'"),
+        ({"subscribe": 3.5}, TypeError, "the option subscribe must be a text, a whole number, True or False, not 3.5"),
+        ({"subscrib": "keyed"}, OptionError, "unknown option subscrib; did you mean subscribe?"),
+        ({"path": None}, OptionError, "give either path"),
+        ({"spark": None}, TypeError, "spark must be a SparkSession, not None"),
+    ],
+)
+def test_wrong_arguments_of_read_are_told_before_spark_does_anything(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, arguments: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    given: dict[str, Any] = {"spark": spark, "path": fixture_4_3_1.log_dir, "subscribe": "keyed", **arguments}
+    if "subscrib" in given:
+        del given["subscribe"]
+    with pytest.raises(error, match=re.escape(told)):
+        odradek.spark.read(**given)
 
 
 def test_starts_and_ends_where_the_offsets_say(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:

@@ -2,6 +2,7 @@
 
     spark = odradek.spark.session()                          # its workers run this Python and find the data source
     spark.read.format("odradek").option("subscribe", "events").load("data")
+    odradek.spark.read(spark, "data", subscribe="events", columns=["offset", "value"])      # decodes these columns only
 
 A session that you start yourself needs `PYSPARK_PYTHON` in its environment: the Python that has Odradek installed.
 """
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from odradek.spark.pipeline import Job, Pipeline
     from odradek.spark.progress import offsets_behind_latest
+    from odradek.spark.reading import read
     from odradek.spark.spark_session import session
 
-__all__ = ["Job", "Pipeline", "offsets_behind_latest", "session"]
+__all__ = ["Job", "Pipeline", "offsets_behind_latest", "read", "session"]
 
 _MODULES = {
     "Job": "odradek.spark.pipeline",
     "Pipeline": "odradek.spark.pipeline",
     "offsets_behind_latest": "odradek.spark.progress",
+    "read": "odradek.spark.reading",
     "session": "odradek.spark.spark_session",
 }
 
