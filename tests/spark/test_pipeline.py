@@ -229,7 +229,7 @@ def test_a_store_ahead_of_the_files_is_an_error(
         Pipeline(work, spark).run()
 
 
-def test_a_driver_that_was_replaced_stores_nothing(
+def test_a_driver_that_was_replaced_writes_and_stores_nothing(
     spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
 ) -> None:
     work = job(tmp_path, fixture_4_3_1.log_dir, max_offsets_per_batch=500)
@@ -240,6 +240,8 @@ def test_a_driver_that_was_replaced_stores_nothing(
 
     with pytest.raises(CommitConflictError):
         Pipeline(work, spark).run(replace)
+    # Nor did it write another batch, which the other one may be about to write.
+    assert stored(tmp_path / "out").total() == 500
     Pipeline(work, spark).run()
     assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
 

@@ -159,6 +159,7 @@ def test_every_error_has_a_family_and_a_name_in_odradek() -> None:
         "ApiError",
         "ChangedError",
         "DataLossError",
+        "FencedError",
         "GroupIdNotFoundError",
         "NonEmptyGroupError",
         "RecordInputError",

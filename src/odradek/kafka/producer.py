@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from kafka import errors
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer import (
@@ -33,7 +34,7 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
 )
 
-from odradek.errors import ProtocolError
+from odradek.errors import BrokerUnavailableError, ProtocolError
 from odradek.kafka.client import LATEST_TIMESTAMP, BrokerClient
 from odradek.kafka.cluster import check
 from odradek.kafka.committed_offset import CommittedOffset
@@ -222,6 +223,11 @@ class Transaction:
             max_version=3,
         )
         check(self._coordinated(request).error_code, what)
+
+
+def is_fenced(error: BrokerUnavailableError) -> bool:
+    """Whether a transaction failed because another program has taken its transactional id over, or it took too long."""
+    return isinstance(error.__cause__, (errors.InvalidProducerEpochError, errors.ProducerFencedError))
 
 
 def committed_offsets(client: BrokerClient, group: str, topic: str | None = None) -> dict[str, CommittedOffset]:

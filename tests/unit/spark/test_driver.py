@@ -1,4 +1,4 @@
-"""What a pipeline does before its first batch, where sinks hold records that the offset store knows nothing of."""
+"""What a pipeline does before its batches: what sinks hold, whether the store can be reached, and whose it is."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import odradek
-from odradek.errors import OffsetStoreUnavailableError, SinkError
+from odradek.errors import CommitConflictError, OffsetStoreUnavailableError, SinkError
 from odradek.offsets.file import FileOffsetStore
 from odradek.offsets.store import Position, Positions
 from odradek.spark.pipeline import driver
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.driver import Pipeline, _check_held
 from odradek.spark.pipeline.job import ConsoleSinkSpec, Job
-from odradek.spark.pipeline.sink import Sink
+from odradek.spark.pipeline.sink import FencedError, Sink
 from odradek.spark.ranges import Bounds, OffsetRange
 from odradek.spark.spark_session import session
 from odradek.storage.names import TopicPartition
@@ -109,3 +109,46 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path, monkeyp
     with pytest.raises(OffsetStoreUnavailableError):
         Pipeline(job, on_step=steps.append).run()
     assert steps == []
+
+
+def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = (tmp_path / "offsets.json").as_uri()
+    pipeline = Pipeline(Job({"path": str(tmp_path), "subscribe": "events"}, address, (ConsoleSinkSpec("SELECT 1"),)))
+    planned = driver._Plan([OffsetRange(NAME, 0, 3)], {NAME: 3}, {}, {NAME: Bounds(0, 3)})
+    times = 0
+    is_taken_over = False
+
+    def do(*_: object) -> list[tuple[str, float]]:
+        nonlocal times
+        times += 1
+        if is_taken_over:
+            with FileOffsetStore(tmp_path / "offsets.json") as other:
+                other.claim()
+        if times < 3:
+            raise FencedError("somebody else has the transactional id")
+        return [("a sink", 0.1)]
+
+    monkeypatch.setattr(pipeline, "_do", do)
+    with FileOffsetStore(tmp_path / "offsets.json") as store:
+
+        def write() -> list[tuple[str, float]]:
+            return pipeline._do_as_owner(store, None, None, [], planned, "batch 1")  # type: ignore[arg-type]
+
+        pipeline.positions = store.claim()
+        assert write() == [("a sink", 0.1)]
+        assert times == 3
+        times, is_taken_over = 0, True
+        with pytest.raises(CommitConflictError):
+            write()
+        assert times == 1
+        # From now on nothing is begun.
+        with pytest.raises(CommitConflictError):
+            write()
+        assert times == 1
+        pipeline.positions = store.claim()
+        times, is_taken_over = -10, False
+        with pytest.raises(FencedError):
+            write()
+        assert times == -6

@@ -3,11 +3,16 @@
     positions <- store                                     claimed, so that a driver thought dead cannot commit
     for each batch:
         ranges  = [position, log end) of each partition
+        store   still ours?                            else another driver is at work, and nothing is written
         sinks   write the ranges, except what they hold already
         store   <- ends of the ranges                      last, so that it is never ahead of a sink
 
 After a crash at any moment the store is level with the sinks or before them, and the next run skips what they hold
 already. There is no Spark checkpoint: the store alone says how far the job is.
+
+A driver that was stopped and comes back, after another one has taken over, finds the store another's before its next
+batch. If it is in the middle of one, the sinks refuse what is left of it; the driver to which the store belongs then
+repeats a batch in which the other one was in its way.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.python_sink import PythonSink
 from odradek.spark.pipeline.run_note import LastBatch, LastError, RunNote, newest_note
 from odradek.spark.pipeline.session import explain, open_session, register_udfs
-from odradek.spark.pipeline.sink import Sink, check_same_topic
+from odradek.spark.pipeline.sink import FencedError, Sink, check_same_topic
 from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
 from odradek.spark.pipeline.spark_sink import SparkSink
 from odradek.spark.ranges import (
@@ -63,6 +68,8 @@ from odradek.storage.names import TopicPartition
 
 STORE_PATIENCE_S = 60.0
 STORE_RETRY_S = 0.5
+_MOST_ATTEMPTS = 4
+"""How often a batch is begun, as Spark does with tasks, if others take over what the sinks write."""
 
 
 @dataclass(frozen=True)
@@ -205,10 +212,7 @@ class Pipeline:
                     what = f"batch {number + 1}: {offsets:,} offsets"
                     self._tell(f"{what} ...")
                     refused = sum(sink.refused_records for sink in sinks)
-                    try:
-                        sink_seconds = self._do(spark, topics, sinks, planned, what)
-                    except (Py4JError, PySparkException, ConnectionError) as error:
-                        raise explain(error) from error
+                    sink_seconds = self._do_as_owner(store, spark, topics, sinks, planned, what)
                     refused = sum(sink.refused_records for sink in sinks) - refused
                     self._tell(f"{what}, storing its end ...")
                     self._commit(store, self._done(planned, offsets, time.monotonic() - started, refused))
@@ -277,11 +281,24 @@ class Pipeline:
             self._stops.get(timeout=seconds)
 
     def _claim(self, store: OffsetStore) -> Positions:
-        """Claim the group; retry while the store cannot be reached."""
+        """Claim the group."""
+        return self._while_away(store.claim)
+
+    def _check_owner(self, store: OffsetStore, found: Positions) -> None:
+        """Check that the store was found as this driver left it: no other one has claimed the group since.
+
+        Raises:
+            CommitConflictError: One has.
+        """
+        if found.version != self.positions.version:
+            raise CommitConflictError(store.address, self.positions.version, found.version)
+
+    def _while_away(self, ask: Callable[[], Positions]) -> Positions:
+        """Ask the store; retry while it cannot be reached."""
         deadline = time.monotonic() + STORE_PATIENCE_S
         while True:
             try:
-                return store.claim()
+                return ask()
             except OffsetStoreUnavailableError as error:
                 if self._stopping or time.monotonic() > deadline:
                     raise
@@ -346,6 +363,32 @@ class Pipeline:
             spec = OffsetSpec(EARLIEST if reset == "earliest" else LATEST)
         offsets = resolve(spec, "offsets.reset", topics, new, end_for_later_times=True)
         return {name: new[name].position(offset) for name, offset in offsets.items()}
+
+    def _do_as_owner(
+        self,
+        store: OffsetStore,
+        spark: SparkSession,
+        topics: Topics,
+        sinks: Sequence[Sink],
+        planned: _Plan,
+        what: str,
+    ) -> list[tuple[str, float]]:
+        """Let the sinks write a batch, unless another driver has taken over; return how long each took."""
+        for attempt in range(_MOST_ATTEMPTS):
+            self._check_owner(store, self._while_away(store.load))
+            try:
+                return self._do(spark, topics, sinks, planned, what)
+            except (OdradekError, Py4JError, PySparkException, ConnectionError) as error:
+                told = error if isinstance(error, OdradekError) else explain(error)
+                # What another driver did may look like any error.
+                try:
+                    found = store.load()
+                except OffsetStoreError:
+                    found = self.positions
+                self._check_owner(store, found)
+                if not isinstance(error, FencedError) or attempt + 1 == _MOST_ATTEMPTS:
+                    raise told from (None if told is error else error)
+        raise AssertionError
 
     def _do(
         self, spark: SparkSession, topics: Topics, sinks: Sequence[Sink], planned: _Plan, what: str

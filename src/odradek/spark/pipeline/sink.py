@@ -13,6 +13,13 @@ from odradek.spark.pipeline.batch import Batch
 from odradek.storage.names import TopicPartition
 
 
+class FencedError(SinkError):
+    """Another driver has taken over what a sink was writing, so that nothing of it counts.
+
+    Only the driver to which the offset store belongs may write it again.
+    """
+
+
 def check_same_topic(holder: str, name: TopicPartition, held: Position, topic_id: str | None) -> None:
     """Check that what a sink holds of a partition comes from the current topic of that name.
 

@@ -11,6 +11,9 @@ need not wait for each other. A partition without rows in the batch still gets i
 
 A record that the target does not take is passed over, goes to a dead letter topic in the same transaction, or is an
 error: then the transaction is aborted, and the records before that one are forwarded by another run of the tasks.
+
+A task whose transactional id somebody else took over is not tried again by Spark, for it would take the id back, and so
+would a driver that was thought dead: the driver decides.
 """
 
 from __future__ import annotations
@@ -25,22 +28,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from odradek.errors import SinkError
+from odradek.errors import BrokerUnavailableError, SinkError
 from odradek.kafka.client import MISSING_S, BrokerClient
-from odradek.kafka.producer import CommittedPosition, Transaction
+from odradek.kafka.producer import CommittedPosition, Transaction, is_fenced
 from odradek.kafka.settings import BrokerSettings
 from odradek.offsets.store import Position
 from odradek.records.compression import CODECS
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.forwarding import CONTENT_COLUMNS, by_partition, dead_letters, forwarded, source_runs
 from odradek.spark.pipeline.job import TopicSinkSpec
-from odradek.spark.pipeline.sink import Sink, check_same_topic
+from odradek.spark.pipeline.sink import FencedError, Sink, check_same_topic
 from odradek.spark.pipeline.topic_routing import Router
 from odradek.spark.ranges import OffsetRange
 from odradek.spark.worker import keep_modules
 from odradek.storage.names import TopicPartition
 
-_SENT = "topic string, partition int, refused bigint, invalid_offset bigint, reason string"
+_SENT = "topic string, partition int, refused bigint, invalid_offset bigint, reason string, fenced string"
 _SENT_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -48,6 +51,7 @@ _SENT_SCHEMA = pa.schema(
         ("refused", pa.int64()),
         ("invalid_offset", pa.int64()),
         ("reason", pa.string()),
+        ("fenced", pa.string()),
     ]
 )
 
@@ -136,8 +140,16 @@ class TopicSink(Sink):
         """Forward rows; return the offset of the first record of each partition that is an error, and why."""
         task = _ForwardTask(self._settings, self._spec, self._prefix, batch)
         sent = by_partition(frame).mapInArrow(task, _SENT).collect()
+        fenced = [row.fenced for row in sent if row.fenced is not None]
+        if fenced:
+            raise FencedError(f"{self.description}: {fenced[0]}")
         done = {TopicPartition(row.topic, row.partition): row for row in sent}
-        task.advance([part for part in batch.ranges if part.topic_partition not in done])
+        try:
+            task.advance([part for part in batch.ranges if part.topic_partition not in done])
+        except BrokerUnavailableError as error:
+            if not is_fenced(error):
+                raise
+            raise FencedError(f"{self.description}: {error}") from error
         self.refused_records += sum(row.refused for row in sent)
         return {name: (row.invalid_offset, row.reason) for name, row in done.items() if row.reason is not None}
 
@@ -180,8 +192,8 @@ class _ForwardTask:
         results: dict[str, list[Any]] = {name: [] for name in _SENT_SCHEMA.names}
         client = BrokerClient(self._settings)
         router = self._router(client)
+        current: _Forwarding | None = None
         try:
-            current: _Forwarding | None = None
             for batch in batches:
                 for name, rows in source_runs(batch):
                     if current is None or current.wanted.topic_partition != name:
@@ -191,6 +203,13 @@ class _ForwardTask:
                     current.forward(rows)
             if current is not None:
                 self._finish(current, results)
+        except BrokerUnavailableError as error:
+            if not is_fenced(error):
+                raise
+            _add(results, None, fenced=str(error))
+            # Spark sends all rows before it takes a result.
+            for _ in batches:
+                pass
         finally:
             client.close()
         yield pa.RecordBatch.from_pydict(results, schema=_SENT_SCHEMA)
@@ -239,12 +258,22 @@ class _ForwardTask:
 
     def _finish(self, current: _Forwarding, results: dict[str, list[Any]]) -> None:
         current.commit()
-        results["topic"].append(current.wanted.topic_partition.topic)
-        results["partition"].append(current.wanted.topic_partition.partition)
-        results["refused"].append(current.refused)
         offset, reason = current.invalid or (None, None)
-        results["invalid_offset"].append(offset)
-        results["reason"].append(reason)
+        _add(results, current.wanted.topic_partition, current.refused, offset, reason)
+
+
+def _add(
+    results: dict[str, list[Any]],
+    name: TopicPartition | None,
+    refused: int = 0,
+    offset: int | None = None,
+    reason: str | None = None,
+    fenced: str | None = None,
+) -> None:
+    """Add a row to what a task returns; see `_SENT`."""
+    values = (*(name or (None, None)), refused, offset, reason, fenced)
+    for column, value in zip(_SENT_SCHEMA.names, values, strict=True):
+        results[column].append(value)
 
 
 class _Forwarding:

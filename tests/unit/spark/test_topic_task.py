@@ -1,0 +1,67 @@
+"""The tasks of a topic sink, whose transactions others take over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import odradek.testing
+from odradek.kafka.client import BrokerClient
+from odradek.kafka.producer_identity import take_producer_id
+from odradek.kafka.settings import BrokerSettings
+from odradek.spark.pipeline.batch import Batch
+from odradek.spark.pipeline.job import Job, TopicSinkSpec
+from odradek.spark.pipeline.topic import _ForwardTask
+from odradek.spark.ranges import OffsetRange
+from odradek.storage.names import TopicPartition
+
+NAME = TopicPartition("s", 0)
+
+
+def rows(start: int, end: int) -> pa.RecordBatch:
+    count = end - start
+    return pa.record_batch(
+        {
+            "topic": pa.array(["s"] * count),
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(start, end), pa.int64()),
+            "value": pa.array([b"%d" % number for number in range(start, end)]),
+        }
+    )
+
+
+@pytest.mark.parametrize("when", ["between", "at the end"])
+def test_a_task_whose_transaction_was_taken_over_says_so_and_writes_nothing(tmp_path: Path, when: str) -> None:
+    with odradek.testing.Broker() as broker:
+        broker.create_topic("t", 1)
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        spec = TopicSinkSpec("t", servers)
+        settings = BrokerSettings.parse(servers)
+        job = Job({"path": str(tmp_path), "subscribe": "s"}, "file:///offsets.json", (spec,), name="job")
+        batch = Batch(job, None, [OffsetRange(NAME, 0, 30)], None)  # type: ignore[arg-type]
+        asked = 0
+
+        def given() -> Iterator[pa.RecordBatch]:
+            nonlocal asked
+            for asked in range(1, 4):
+                yield rows(10 * asked - 10, 10 * asked)
+                if asked == (1 if when == "between" else 3):
+                    client = BrokerClient(settings)
+                    take_producer_id(client, "job-t-s-0")
+                    client.close()
+
+        task = _ForwardTask(settings, spec, "job-t", batch)
+        (result,) = task(given())
+        (row,) = result.to_pylist()
+        assert "job-t-s-0" in row["fenced"] or "t-0" in row["fenced"]
+        # A task that leaves rows behind would be an error of Spark's.
+        assert asked == 3
+        assert list(broker.logs["t", 0].read(isolation="read_committed")) == []
+        # Nobody else is in the way of the next attempt.
+        (result,) = task(iter([rows(0, 10), rows(10, 30)]))
+        assert [row["fenced"] for row in result.to_pylist()] == [None]
+        committed = [record.value for record in broker.logs["t", 0].read(isolation="read_committed")]
+        assert committed == [b"%d" % number for number in range(30)]
