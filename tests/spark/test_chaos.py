@@ -1,48 +1,70 @@
-"""Kill whatever can be killed while a job runs, at seeded moments, and count what arrived: every record, once.
+"""Kill whatever can be killed while a job forwards records of every kind, and count what arrived: every record, once.
 
-`ODRADEK_CHAOS_KILLS` says how many kills there are for each offset store (2 by default), `ODRADEK_CHAOS_SEED` which
-moments they come at.
+`tests/chaos/__init__.py` says how to run more of it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 import pyarrow.dataset
 import pytest
-from kafka import KafkaProducer
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from chaos.job import Job, wait_until
+from chaos.records import (
+    CODECS,
+    MOST_MESSAGE_BYTES,
+    Filler,
+    Row,
+    Rows,
+    check_compacted,
+    check_same,
+    check_same_but_for_times,
+    read_rows,
+    shortened,
+)
+from peers.fixtures import BROKERS, broker_of
 from peers.jars import PeerMissingError
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
+from peers.odradek_broker import OdradekBroker
 from peers.process import Server
 from peers.redis import RedisServer
 from peers.zookeeper import ZooKeeperServer
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = pytest.mark.interop
 
-KILLS = int(os.environ.get("ODRADEK_CHAOS_KILLS", "2"))
-SEED = int(os.environ.get("ODRADEK_CHAOS_SEED", "1"))
+Broker = KafkaBroker | OdradekBroker
+
+KILLS = int(os.environ.get("ODRADEK_CHAOS_KILLS", "50"))
+SEED = os.environ.get("ODRADEK_CHAOS_SEED")
+BROKER_KINDS = os.environ.get("ODRADEK_CHAOS_BROKERS", BROKERS[0]).split(",")
+STORES = ["file", "kafka", "redis", "zookeeper"]
 PARTITIONS = 3
 BATCH_OFFSETS = 120
-RECORDS_A_KILL = 900
-START_S = 180.0
+RECORDS_A_KILL = 500
+START_S = 240.0
+ADMIN_S = 60.0
+NAME = "chaos"
 
 JOB = """
-name = "chaos"
+name = "{name}"
 [source]
-kafka.bootstrap.servers = "{servers}"
+kafka.bootstrap.servers = "{source}"
 subscribe = "in"
+includeHeaders = true
 [offsets]
 store = "{store}"
 [trigger]
@@ -52,236 +74,342 @@ max_offsets_per_batch = {limit}
 master = "local[2,4]"
 [spark.conf]
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+[[transform]]
+view = "keyed"
+sql = "SELECT * FROM records WHERE key IS NOT NULL"
+"""
+PARQUET_SINK = """
 [[sink]]
 type = "parquet"
 path = "out"
+"""
+TOPIC_SINK = """
 [[sink]]
 type = "topic"
-topic = "out"
+topic = "{topic}"
+view = "{view}"
+compression = "{codec}"
 kafka.bootstrap.servers = "{servers}"
 """
 
 
-def children(pid: int) -> dict[int, str]:
-    """The processes below one, with their command lines."""
-    parents: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    below, found = {pid}, {}
-    while True:
-        new = {child for child, parent in parents.items() if parent in below} - below
-        if not new:
-            break
-        below |= new
-        for child in new:
-            with contextlib.suppress(OSError):
-                found[child] = Path(f"/proc/{child}/cmdline").read_text(errors="replace").replace("\0", " ")
-    return found
+class Target(NamedTuple):
+    """A topic that records are forwarded to."""
+
+    topic: str
+    view: str
+    config: dict[str, str]
+    timestamps: int
+    check: Callable[[Rows, Rows], int | None]
 
 
-class Job:
-    """The pipeline as a process of its own, started again whenever it has ended."""
+TARGETS = (
+    Target("out", "records", {}, TIMESTAMP_CREATE_TIME, check_same),
+    Target(
+        "stamped",
+        "records",
+        {"message.timestamp.type": "LogAppendTime"},
+        TIMESTAMP_LOG_APPEND_TIME,
+        check_same_but_for_times,
+    ),
+    Target(
+        "compacted",
+        "keyed",
+        {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "segment.bytes": str(16 << 20),
+            "segment.ms": "500",
+        },
+        TIMESTAMP_CREATE_TIME,
+        check_compacted,
+    ),
+)
+BROKER_CONFIG = {
+    "message.max.bytes": str(MOST_MESSAGE_BYTES),
+    "log.cleaner.backoff.ms": "2000",
+    "socket.request.max.bytes": str(100 << 20),
+}
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.output = folder / "output.txt"
-        self.starts = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self.pids: set[int] = set()
 
-    def start(self) -> None:
-        self.starts += 1
-        with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "odradek.cli", "pipeline", "run", str(self.folder / "job.toml")],
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+@dataclass
+class Laboratory:
+    """The servers, the topics and the job's file.
+
+    Attributes:
+        brokers: The source and the target; one if it is both.
+        server: The offset store's server, if it has one of its own.
+        targets: The topics that are forwarded to.
+    """
+
+    folder: Path
+    chance: random.Random
+    brokers: Sequence[Broker]
+    server: Server | None
+    store: str
+    targets: Sequence[Target]
+    has_parquet: bool
 
     @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+    def source(self) -> str:
+        return self.brokers[0].bootstrap_servers
 
-    def batches(self) -> int:
-        return self.output.read_text(errors="replace").count("\nbatch ") if self.output.exists() else 0
+    @property
+    def target(self) -> str:
+        return self.brokers[-1].bootstrap_servers
 
-    def note_pids(self) -> dict[int, str]:
-        assert self._process is not None
-        found = children(self._process.pid)
-        self.pids |= set(found)
-        return found
+    def create_topics(self) -> None:
+        for servers, topics in (
+            (self.source, [NewTopic("in", PARTITIONS, config={"max.message.bytes": str(MOST_MESSAGE_BYTES)})]),
+            (
+                self.target,
+                [
+                    NewTopic(one.topic, PARTITIONS, config={"max.message.bytes": str(MOST_MESSAGE_BYTES), **one.config})
+                    for one in self.targets
+                ],
+            ),
+        ):
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+            for made in admin.create_topics(topics).values():
+                made.result(ADMIN_S)
 
-    def kill(self, victim: str) -> bool:
-        """Kill the driver, or what runs below it; says whether there was such a process."""
-        assert self._process is not None
-        below = self.note_pids()
-        if victim == "driver":
-            self._process.kill()
-            self._process.wait()
-            return True
-        word = "SparkSubmit" if victim == "executor" else "pyspark.daemon"
-        for pid, command in below.items():
-            if word in command:
-                os.kill(pid, signal.SIGKILL)
-                return True
-        return False
+    def write_job(self, name: str, *, is_endless: bool = True) -> Path:
+        """Write a job that runs until it is ended, in small batches, or until nothing is left, in a large one."""
+        trigger, limit = ('interval = "10ms"', BATCH_OFFSETS) if is_endless else ("", 100_000)
+        head = JOB.format(name=NAME, source=self.source, store=self.store, trigger=trigger, limit=limit)
+        sinks = [
+            TOPIC_SINK.format(topic=one.topic, view=one.view, codec=self.chance.choice(CODECS), servers=self.target)
+            for one in self.targets
+        ]
+        file = self.folder / f"{name}.toml"
+        file.write_text("".join([head, PARQUET_SINK if self.has_parquet else "", *sinks]))
+        return file
 
-    def finish(self, timeout_s: float) -> int:
-        assert self._process is not None
-        self.note_pids()
-        return self._process.wait(timeout_s)
+    def job(self, name: str) -> Job:
+        return Job(self.folder / f"{name}.toml", self.folder / f"{name}.txt")
 
-    def terminate(self, timeout_s: float) -> int:
-        assert self._process is not None
-        self.note_pids()
-        self._process.terminate()
-        return self._process.wait(timeout_s)
-
-    def clean(self) -> None:
-        if self.running:
-            assert self._process is not None
-            self.note_pids()
-            self._process.kill()
-            self._process.wait()
-        for pid in self.pids:
-            with contextlib.suppress(OSError):
-                command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-                if "pyspark" in command or "SparkSubmit" in command:
-                    os.kill(pid, signal.SIGKILL)
-
-
-def wait_until(reached: Callable[[], bool], timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if reached():
-            return True
-        time.sleep(0.1)
-    return False
-
-
-@pytest.fixture(params=["file", "kafka", "redis", "zookeeper"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Server | None]]:
-    kind = request.param
-    server: RedisServer | ZooKeeperServer | None = None
-    if kind in ("redis", "zookeeper"):
+    def run_to_the_end(self, name: str) -> None:
+        """Forward what is left, by a job that ends then."""
+        job = self.job(name)
+        self.write_job(name, is_endless=False)
         try:
-            server = RedisServer(tmp_path / "redis") if kind == "redis" else ZooKeeperServer(tmp_path / "zookeeper")
-        except PeerMissingError as error:
-            pytest.skip(str(error))
-        server.start()
-    try:
-        yield kind, server
-    finally:
-        if server is not None:
-            server.kill()
-
-
-@pytest.mark.timeout(7200)
-def test_every_record_arrives_once_whatever_dies(
-    store: tuple[str, Server | None], kafka_tools: KafkaTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kind, server = store
-    chance = random.Random(f"{SEED} {kind}")
-    broker = KafkaBroker(kafka_tools, tmp_path / "kafka").start()
-    job = Job(tmp_path)
-    killed: Counter[str] = Counter()
-    address = {
-        "file": "file:offsets.json",
-        "kafka": f"kafka://{broker.bootstrap_servers}/chaos",
-        "redis": f"redis://127.0.0.1:{server.port if server else 0}/0?group=chaos",
-        "zookeeper": f"zookeeper://127.0.0.1:{server.port if server else 0}/chaos",
-    }[kind]
-
-    def write_job(trigger: str, limit: int) -> None:
-        text = JOB.format(servers=broker.bootstrap_servers, store=address, trigger=trigger, limit=limit)
-        (tmp_path / "job.toml").write_text(text)
-
-    try:
-        for topic in ("in", "out"):
-            kafka_tools.topics(
-                broker.bootstrap_servers, "--create", "--topic", topic, "--partitions", str(PARTITIONS)
-            ).check()
-        fill(broker, 3 * BATCH_OFFSETS + RECORDS_A_KILL * KILLS)
-        write_job('interval = "10ms"', BATCH_OFFSETS)
-        while sum(killed.values()) < KILLS:
-            if not job.running:
+            for _ in range(5):
                 job.start()
-            if chance.random() < 0.85:
-                before = job.batches()
-                assert wait_until(lambda seen=before: job.batches() > seen or not job.running, START_S)  # type: ignore[misc]
-                time.sleep(chance.uniform(0, 2.5))
-            else:
-                time.sleep(chance.uniform(0, 15))
-            victims = ["driver", "driver", "executor", "worker", "worker", "worker", "broker", "broker"]
-            victims += ["store"] * 3 if server else []
-            victim = chance.choice(victims)
-            if victim in ("broker", "store"):
-                peer: Server | None = broker if victim == "broker" else server
-                assert peer is not None
-                peer.kill()
-                time.sleep(chance.uniform(0, 1))
-                peer.start()
-            elif not job.running or not job.kill(victim):
-                continue
-            killed[victim] += 1
-        # What is left, and an orderly end in between.
-        if job.running and wait_until(lambda: job.batches() > 0 or not job.running, START_S) and job.running:
-            job.terminate(120)
-        write_job("", 100_000)
-        for _ in range(5):
-            job.start()
-            if job.finish(START_S) == 0:
-                break
-        assert not job.running
-        count(kafka_tools, broker, tmp_path / "out")
-        with capsys.disabled():
-            print(
-                f"\n{kind}: {sum(killed.values())} kills ({', '.join(f'{n} {v}' for v, n in sorted(killed.items()))}), "
-                f"{job.starts} starts, {job.batches()} batches, every record once"
-            )
-    except BaseException:
-        print(job.output.read_text(errors="replace")[-6000:] if job.output.exists() else "no output")
-        raise
-    finally:
-        job.clean()
-        broker.kill()
+                if job.finish(2 * START_S) == 0:
+                    return
+            pytest.fail(f"the job did not come to an end:\n{job.printed()[-6000:]}")
+        finally:
+            job.clean()
+
+    def end_offsets(self) -> dict[tuple[str, int], int]:
+        """Return where the targets' logs end, whether or not what is there is committed."""
+        consumer = Consumer({"bootstrap.servers": self.target, "group.id": "nobody", "log_level": 0})
+        try:
+            return {
+                (one.topic, number): consumer.get_watermark_offsets(TopicPartition(one.topic, number), ADMIN_S)[1]
+                for one in self.targets
+                for number in range(PARTITIONS)
+            }
+        finally:
+            consumer.close()
+
+    def check(self, produced: int) -> str:
+        """Compare the targets with the source; return what there is to tell."""
+        sent = read_rows(self.source, "in", PARTITIONS)
+        count = sum(map(len, sent.values()))
+        assert count == produced
+        told = f"{count} records"
+        for one in self.targets:
+            gone = one.check(read_rows(self.target, one.topic, PARTITIONS, one.timestamps), sent)
+            told += f", {one.topic}: 0 lost, 0 twice" + ("" if gone is None else f" ({gone} compacted)")
+        if self.has_parquet:
+            check_parquet(self.folder / "out", sent)
+            told += ", Parquet: 0 lost, 0 twice"
+        return told
 
 
-def fill(broker: KafkaBroker, records: int) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all", linger_ms=20)
+@contextmanager
+def laboratory(
+    folder: Path,
+    tools: KafkaTools,
+    kind: str,
+    chance: random.Random,
+    targets: Sequence[Target],
+    *,
+    has_parquet: bool = False,
+) -> Iterator[Laboratory]:
+    server: RedisServer | ZooKeeperServer | None = None
     try:
-        for number in range(records):
-            producer.send("in", key=b"k%d" % number, value=b"value %08d" % number, partition=number % PARTITIONS)
-        producer.flush()
+        if kind == "redis":
+            server = RedisServer(folder / "redis")
+        elif kind == "zookeeper":
+            server = ZooKeeperServer(folder / "zookeeper")
+    except PeerMissingError as error:
+        pytest.skip(str(error))
+    brokers: list[Broker] = [
+        broker_of(one, tools, folder / f"broker-{number}", BROKER_CONFIG) for number, one in enumerate(BROKER_KINDS)
+    ]
+    servers: list[Server] = [*brokers, *([] if server is None else [server])]
+    port = 0 if server is None else server.port
+    store = {
+        "file": "file:offsets.json",
+        "kafka": f"kafka://{brokers[0].bootstrap_servers}/{NAME}",
+        "redis": f"redis://127.0.0.1:{port}/0?group={NAME}",
+        "zookeeper": f"zookeeper://127.0.0.1:{port}/{NAME}",
+    }[kind]
+    try:
+        for one in servers:
+            one.start()
+        made = Laboratory(folder, chance, brokers, server, store, targets, has_parquet)
+        made.create_topics()
+        yield made
     finally:
-        producer.close()
+        for one in servers:
+            one.kill()
 
 
-def count(tools: KafkaTools, broker: KafkaBroker, folder: Path) -> None:
-    """Compare what is in Parquet, and in the topic, with what went in."""
-    records = tools.consume(broker.bootstrap_servers, "in")
-    went_in = Counter(
-        (int(name.rpartition("-")[2]), record["offset"], record["value"])
-        for name, partition in records.items()
-        for record in partition["records"]
+def seeded(kind: str, *, is_small: bool) -> tuple[str, random.Random]:
+    """Return a seed, and what is drawn from it: the same one for the small case, unless it is given."""
+    seed = SEED or ("1" if is_small else str(random.randrange(1 << 32)))
+    print(f"ODRADEK_CHAOS_SEED={seed}")
+    return seed, random.Random(f"{seed} {kind}")
+
+
+def amounts(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        name, [pytest.param(2, marks=pytest.mark.slow), pytest.param(KILLS, marks=pytest.mark.laboratory, id="many")]
     )
-    assert len(went_in) == sum(went_in.values())
-    query = f"""SELECT partition, "offset", to_base64(value) FROM '{folder}/**/*.parquet'"""
+
+
+@pytest.mark.timeout(4 * 3600)
+@amounts("kills")
+@pytest.mark.parametrize("kind", STORES)
+def test_every_record_arrives_once_whatever_dies(
+    kind: str, kills: int, kafka_tools: KafkaTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    is_small = kills == 2
+    seed, chance = seeded(kind, is_small=is_small)
+    # The small cases have one topic each, and all of them together have all.
+    targets = [TARGETS[STORES.index(kind) % len(TARGETS)]] if is_small else TARGETS
+    killed: Counter[str] = Counter()
+    with laboratory(tmp_path, kafka_tools, kind, chance, targets, has_parquet=True) as lab:
+        filler = Filler(lab.source, "in", PARTITIONS, chance)
+        filler.fill(2 * RECORDS_A_KILL)
+        lab.write_job("job")
+        job = lab.job("job")
+        try:
+            while killed.total() < kills:
+                if not job.running:
+                    lab.write_job("job")
+                    job.start()
+                if chance.random() < 0.85:
+                    assert job.wait_for_batch(START_S)
+                    time.sleep(chance.uniform(0, 2.5))
+                else:
+                    time.sleep(chance.uniform(0, 15))
+                victims = ["driver", "driver", "group", "group", "executor", "worker", "worker", "broker", "broker"]
+                victim = chance.choice(victims + (["store"] * 2 if lab.server else []))
+                if victim in ("broker", "store"):
+                    peer = lab.server if victim == "store" else chance.choice(lab.brokers)
+                    assert peer is not None
+                    peer.kill()
+                    time.sleep(chance.uniform(0, 1))
+                    peer.start()
+                elif not job.running or not job.kill(victim, chance):
+                    continue
+                killed[victim] += 1
+                filler.fill(RECORDS_A_KILL)
+            # An orderly end in between, and what is left.
+            if job.running and wait_until(lambda: job.batches() > 0 or not job.running, START_S) and job.running:
+                job.terminate(START_S)
+            lab.run_to_the_end("rest")
+            told = lab.check(filler.count)
+        except BaseException:
+            print(job.printed()[-6000:] or "no output")
+            raise
+        finally:
+            job.clean()
+    with capsys.disabled():
+        victims_told = ", ".join(f"{n} {v}" for v, n in sorted(killed.items()))
+        print(f"\n{kind}, seed {seed}: {killed.total()} kills ({victims_told}), {job.starts} starts, {told}")
+
+
+@pytest.mark.laboratory
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("kind", STORES)
+def test_a_paused_driver_that_comes_back_writes_nothing(
+    kind: str, kafka_tools: KafkaTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stop a driver anywhere, let another one take over, and continue the first: it ends with an error that says so."""
+    seed, chance = seeded(kind, is_small=False)
+    paused: Counter[str] = Counter()
+    # A driver that is stopped keeps the lock of its Parquet folder, so nobody could take over.
+    with laboratory(tmp_path, kafka_tools, kind, chance, TARGETS) as lab:
+        filler = Filler(lab.source, "in", PARTITIONS, chance)
+        jobs: list[Job] = []
+
+        def start() -> Job:
+            name = f"driver-{len(jobs)}"
+            lab.write_job(name)
+            jobs.append(lab.job(name))
+            jobs[-1].start()
+            return jobs[-1]
+
+        try:
+            first: Job | None = None
+            while paused.total() < KILLS:
+                first = first or start()
+                filler.fill(RECORDS_A_KILL)
+                assert first.wait_for_batch(START_S)
+                time.sleep(chance.uniform(0, 3))
+                what = chance.choice(("driver", "group", "group", "below"))
+                stopped = first.pause(what)
+                second = start()
+                assert second.wait_for_batch(START_S)
+                assert second.running
+                is_ended = chance.random() < 0.4
+                if is_ended:
+                    assert second.terminate(START_S) == 0
+                # Something to do, also for a driver that was stopped between two batches.
+                filler.fill(RECORDS_A_KILL)
+                ends = lab.end_offsets()
+                first.resume(stopped)
+                assert first.finish(START_S) == 3
+                assert "another reader of this group has committed since" in first.printed().splitlines()[-1]
+                if is_ended:
+                    assert lab.end_offsets() == ends, "a driver that was thought dead has written"
+                else:
+                    # The second one is none the worse for it.
+                    filler.fill(RECORDS_A_KILL)
+                    assert second.wait_for_batch(START_S)
+                    assert second.running
+                first = None if is_ended else second
+                paused[f"{what}, {'the next one had ended' if is_ended else 'beside the next one'}"] += 1
+            if first is not None:
+                assert first.terminate(START_S) == 0
+            lab.run_to_the_end("rest")
+            told = lab.check(filler.count)
+        except BaseException:
+            for job in jobs[-2:]:
+                print(f"{job.file}:\n{job.printed()[-4000:]}")
+            raise
+        finally:
+            for job in jobs:
+                job.clean()
+    with capsys.disabled():
+        print(f"\n{kind}, seed {seed}: {paused.total()} pauses ({dict(sorted(paused.items()))}), {told}")
+
+
+def check_parquet(folder: Path, sent: Rows) -> None:
+    """Compare what is in Parquet with what went in."""
+    query = f"""SELECT partition, key, value, headers, epoch_ms("timestamp") FROM '{folder}/**/*.parquet'
+    ORDER BY partition, "offset\""""
     stored = duckdb.sql(query)
     assert stored is not None
-    by_duckdb = Counter(stored.fetchall())
-    assert by_duckdb == went_in
-    by_pyarrow = pyarrow.dataset.dataset(folder, format="parquet").to_table(columns=["partition", "offset"])
-    assert Counter(zip(*(column.to_pylist() for column in by_pyarrow.columns), strict=True)) == Counter(
-        (partition, offset) for partition, offset, _ in went_in
-    )
-    forwarded = tools.consume(broker.bootstrap_servers, "out", isolation="read_committed")
-    arrived = [
-        (int(name.rpartition("-")[2]), record["value"])
-        for name, partition in forwarded.items()
-        for record in partition["records"]
-    ]
-    sent = [(partition, value) for partition, _, value in sorted(went_in, key=lambda entry: entry[:2])]
-    assert sorted(arrived, key=lambda entry: entry[0]) == sorted(sent, key=lambda entry: entry[0])
+    found: Rows = {number: [] for number in sent}
+    for partition, key, value, headers, timestamp in stored.fetchall():
+        pairs = tuple((header["key"], header["value"]) for header in headers or ())
+        found[partition].append(Row(key, shortened(value), pairs, timestamp))
+    check_same(found, sent)
+    by_pyarrow = pyarrow.dataset.dataset(folder, format="parquet").to_table(columns=["partition"])
+    assert Counter(by_pyarrow["partition"].to_pylist()) == {number: len(rows) for number, rows in sent.items()}

@@ -1,0 +1,151 @@
+"""A pipeline as a process of its own, with all that runs below it: killed, stopped and continued."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+_JVM = "SparkSubmit"
+_WORKER = "pyspark.daemon"
+
+
+def children(pid: int) -> dict[int, str]:
+    """The processes below one, with their command lines."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    below, found = {pid}, {}
+    while True:
+        new = {child for child, parent in parents.items() if parent in below} - below
+        if not new:
+            break
+        below |= new
+        for child in new:
+            with contextlib.suppress(OSError):
+                found[child] = Path(f"/proc/{child}/cmdline").read_text(errors="replace").replace("\0", " ")
+    return found
+
+
+def wait_until(reached: Callable[[], bool], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if reached():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+class Job:
+    """The pipeline as a process of its own, started again whenever it has ended.
+
+    Args:
+        file: The job's file.
+        output: What it prints is appended here.
+    """
+
+    def __init__(self, file: Path, output: Path) -> None:
+        self.file = file
+        self.output = output
+        self.starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pids: set[int] = set()
+
+    def start(self) -> None:
+        self.starts += 1
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "odradek.cli", "pipeline", "run", str(self.file)],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def printed(self) -> str:
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def batches(self) -> int:
+        return self.printed().count("\nbatch ")
+
+    def wait_for_batch(self, timeout_s: float) -> bool:
+        """Wait until one more batch is done, or the job has ended."""
+        before = self.batches()
+        return wait_until(lambda: self.batches() > before or not self.running, timeout_s)
+
+    def kill(self, victim: str, chance: random.Random) -> bool:
+        """Kill the driver, the JVM with its executor, a Python worker, or all of them: whether there was one."""
+        assert self._process is not None
+        below = self._below()
+        if victim in ("driver", "group"):
+            # Also what runs below it, each in a process group of its own.
+            _signal([self._process.pid, *(below if victim == "group" else ())], signal.SIGKILL)
+            self._process.wait()
+            return True
+        word = _JVM if victim == "executor" else _WORKER
+        victims = [pid for pid, command in below.items() if word in command]
+        return bool(victims) and _signal([chance.choice(victims)], signal.SIGKILL)
+
+    def pause(self, what: str) -> list[int]:
+        """Stop the driver, what runs below it, or both, until `resume`: return their process ids."""
+        assert self._process is not None
+        below = list(self._below())
+        pids = {"driver": [self._process.pid], "below": below, "group": [self._process.pid, *below]}[what]
+        _signal(pids, signal.SIGSTOP)
+        return pids
+
+    @staticmethod
+    def resume(pids: Iterable[int]) -> None:
+        _signal(pids, signal.SIGCONT)
+
+    def finish(self, timeout_s: float) -> int:
+        """Wait until it has ended by itself: return its exit code."""
+        assert self._process is not None
+        self._below()
+        return self._process.wait(timeout_s)
+
+    def terminate(self, timeout_s: float) -> int:
+        assert self._process is not None
+        self._below()
+        self._process.terminate()
+        return self._process.wait(timeout_s)
+
+    def clean(self) -> None:
+        if self.running:
+            assert self._process is not None
+            self._below()
+            self._process.kill()
+            self._process.wait()
+        for pid in self._pids:
+            with contextlib.suppress(OSError):
+                # Another program may have the number by now.
+                command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+                if _WORKER in command or _JVM in command:
+                    os.kill(pid, signal.SIGKILL)
+
+    def _below(self) -> dict[int, str]:
+        assert self._process is not None
+        found = children(self._process.pid)
+        self._pids |= set(found)
+        return found
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> bool:
+    """Send a signal to processes; return whether all of them were there."""
+    there = True
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            there = False
+    return there
