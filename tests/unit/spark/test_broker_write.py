@@ -64,10 +64,58 @@ def test_a_later_attempt_of_a_task_takes_its_rows_back(broker: odradek.testing.B
     write = write_of(broker, "job")
     zombie = write.write(rows("once"), 0)
     again = write.write(rows("once"), 0)
-    with pytest.raises(BrokerUnavailableError):
+    with pytest.raises(SinkError, match="nothing is committed"):
         write.commit([zombie])
     write.commit([again])
     assert committed(broker) == ["once"]
+
+
+@pytest.mark.parametrize("epoch", [None, Epoch(QUERY, 0)])
+@pytest.mark.parametrize("how", ["timed out", "taken over"])
+def test_nothing_is_committed_if_the_rows_of_a_later_task_are_lost(
+    broker: odradek.testing.Broker, how: str, epoch: Epoch | None
+) -> None:
+    write = write_of(broker, "job", **{"transaction.timeout.ms": "60000"})
+    commit, abort = (
+        (write.commit, write.abort)
+        if epoch is None
+        else (
+            lambda messages: write.commit_epoch(messages),
+            lambda messages: write.abort_epoch(messages),
+        )
+    )
+    second = write.write(rows("1"), 1, epoch)
+    # The first task took longer, or was tried again: its transaction is younger.
+    broker.clock.advance(50)
+    first = write.write(rows("0"), 0, epoch)
+    if how == "timed out":
+        broker.clock.advance(20)
+    else:
+        # A second attempt of the task began after the first one was done, as with spark.speculation.
+        write.write(rows("1"), 1, epoch)
+    with pytest.raises(SinkError, match="nothing is committed, for the rows of 1 of 2 tasks are lost"):
+        commit([first, second])
+    # Spark calls this after a commit that failed.
+    abort([first, second])
+    assert committed(broker) == []
+    commit([write.write(rows(f"{task}"), task, epoch) for task in range(2)])
+    assert committed(broker) == ["0", "1"]
+    assert broker.logs["t", 0].last_stable_offset == broker.logs["t", 0].log_end_offset
+
+
+def test_a_broker_that_does_not_tell_whose_transactions_are(broker: odradek.testing.Broker) -> None:
+    write = write_of(broker, "job", **{"default.api.timeout.ms": "2000"})
+    with broker.fault("DescribeTransactions", error="COORDINATOR_NOT_AVAILABLE"):
+        with pytest.raises(BrokerUnavailableError):
+            write.commit([write.write(rows("a"), 0)])
+    assert committed(broker) == []
+    # Kafka before 3.0 does not know the request.
+    told, asked = write.write(rows("b"), 0), len(broker.requests("DescribeTransactions"))
+    assert asked
+    del write._client()._connected().broker_version_data.api_versions[65]
+    write.commit([told])
+    assert committed(broker) == ["b"]
+    assert len(broker.requests("DescribeTransactions")) == asked
 
 
 def test_a_batch_of_a_stream_that_is_repeated_is_written_once(broker: odradek.testing.Broker) -> None:
@@ -149,7 +197,7 @@ def test_a_driver_that_was_paused_commits_nothing_more(broker: odradek.testing.B
     write = write_of(broker)
     paused = [write.write(rows(f"{task}"), task, epoch) for task in range(2)]
     new = [write.write(rows("all"), 0, epoch)]
-    with pytest.raises(BrokerUnavailableError):
+    with pytest.raises(SinkError, match="another driver"):
         write.commit_epoch(paused)
     write.abort_epoch(paused)
     write.commit_epoch(new)

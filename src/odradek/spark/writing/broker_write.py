@@ -1,7 +1,8 @@
 """Writing to a broker: each task sends its rows, and the driver commits what the tasks sent.
 
     task     a transaction of its own: id PREFIX-TASK, which fences an earlier attempt of the task
-    driver   of a stream: commits the first task's transaction, together with the number of the batch; then the others
+    driver   asks whether all of them are still the tasks' own
+             of a stream: commits the first task's transaction, together with the number of the batch; then the others
              of a batch: commits all of them, one after another
 
 So the rows of a failed query are never seen (by `read_committed`), and a batch that Spark repeats is written once: the
@@ -22,7 +23,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from odradek.errors import BrokerUnavailableError, SinkError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.producer import Transaction, committed_offsets
-from odradek.kafka.producer_identity import ProducerIdentity, take_producer_id
+from odradek.kafka.producer_identity import ProducerIdentity, producers_of, take_producer_id
 from odradek.kafka.row_sender import RowSender
 from odradek.kafka.settings import BrokerSettings
 from odradek.records.compression import Codec
@@ -163,10 +164,11 @@ class BrokerWrite:
         """Commit what the tasks of a batch query sent, one task after another.
 
         Raises:
-            SinkError: Only some of the tasks could be committed.
+            SinkError: None of the tasks could be committed, or, if something happened in between, only some.
             BrokerUnavailableError: None could.
         """
         sent = _sent(messages)
+        self._check_all_there(sent)
         for number, one in enumerate(sent):
             try:
                 self._transaction(one).end(committed=True)
@@ -181,7 +183,8 @@ class BrokerWrite:
         """Commit a batch of a stream: all that the tasks sent, or what an earlier run of the batch sent.
 
         Raises:
-            SinkError: A part of the batch is lost, as transactions have timed out.
+            SinkError: A part of the batch is lost, as transactions have timed out or were taken over. If it is not told
+                which, nothing is committed.
             BrokerUnavailableError: The broker did not answer in time.
         """
         told = [message for message in messages if isinstance(message, SentRows)]
@@ -199,6 +202,7 @@ class BrokerWrite:
             return
         if any(one.is_held for one in told):
             raise SinkError(f"{epoch} was begun by two drivers at a time, and neither has finished it")
+        self._check_all_there(sent)
         first, *others = sent
         tasks = tuple(one.transaction for one in others if one.transaction is not None)
         transaction = self._transaction(first, topics[0])
@@ -248,6 +252,27 @@ class BrokerWrite:
                 f"for longer than kafka.transaction.timeout.ms they are lost: after the group {prefix} is deleted, a "
                 "restart writes the whole batch again, and so the rows of the other tasks twice"
             ) from reason
+
+    def _check_all_there(self, sent: Sequence[SentRows]) -> None:
+        """Check, before the first transaction is committed, that none has timed out or was taken over.
+
+        Else a part of the rows would be committed, and the others not.
+        """
+        identities = {
+            f"{one.prefix}-{one.transaction.task}": ProducerIdentity(*one.transaction[1:])
+            for one in sent
+            if one.transaction is not None
+        }
+        found = producers_of(self._client(), identities)
+        if found is None:
+            return
+        lost = [name for name, identity in identities.items() if found.get(name) != identity]
+        if lost:
+            raise SinkError(
+                f"nothing is committed, for the rows of {len(lost)} of {len(sent)} tasks are lost: the transaction "
+                f"{lost[0]} was not committed within kafka.transaction.timeout.ms, or another attempt of its task "
+                "(spark.speculation) or another driver has taken it over"
+            )
 
     def _is_held(self, prefix: str, epoch: Epoch) -> bool:
         held = self._held(prefix, epoch.query_id)
