@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Message, Producer
+from confluent_kafka import Message, Producer
 
 from peers.librdkafka import read_to_end
 
@@ -24,7 +24,7 @@ Header = tuple[str, bytes | None]
 class Row(NamedTuple):
     """A record as it was read; of a value that is not short only the digest, for there are hundreds of megabytes.
 
-    The timestamp of each record of a source is another one, so it says which record it is.
+    The timestamp of each record is another one, so it says which record it is, unless a broker has stamped it.
     """
 
     key: bytes | None
@@ -130,7 +130,7 @@ class Filler:
         ]
 
 
-def read_rows(servers: str, topic: str, partitions: int, kind: int = TIMESTAMP_CREATE_TIME) -> Rows:
+def read_rows(servers: str, topic: str, partitions: int, kind: int) -> Rows:
     """Read what is committed, by librdkafka.
 
     Args:

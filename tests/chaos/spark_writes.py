@@ -9,7 +9,8 @@ or null. `failure` is what becomes of the first attempt of some tasks, after the
     raise     the rows end with an exception
     die       the worker that makes the rows kills itself
     writer    the worker that writes the rows is killed, and whatever else runs beside it
-    random    the driver kills workers at random moments
+    random    workers of tasks are killed at random moments
+    any       so are those that plan and commit for the driver, for which there is no second attempt
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -36,7 +38,7 @@ from chaos.job import children
 ROWS = 50
 ROW_BYTES = 800_000
 """So that the rows of a task are more than the sink keeps before it sends them (16 MB)."""
-_WORKER = "pyspark.daemon"
+_WORKERS = {"random": "pyspark.daemon pyspark.worker", "any": "pyspark.daemon"}
 _MOST_KILLS = 3
 
 
@@ -52,12 +54,12 @@ def main(work: dict[str, Any]) -> None:
     spark = odradek.spark.session(master=work["master"], conf={**quick, **work.get("conf", {})})
     for write in work["writes"]:
         failing = chance.sample(range(write["tasks"]), chance.randrange(1, write["tasks"] + 1))
-        killer = Killer(chance) if write["failure"] == "random" else None
+        killer = Killer(chance, _WORKERS[write["failure"]]) if write["failure"] in _WORKERS else None
         error = None
         try:
             save(spark, write, failing)
-        except PySparkException as failed:
-            error = str(failed)
+        except (PySparkException, Py4JError) as failed:
+            error = str(failed)[:2000]
         finally:
             if killer is not None:
                 killer.stop()
@@ -110,17 +112,18 @@ def fail(failure: str) -> None:
 class Killer(threading.Thread):
     """Kills up to three workers at random moments: a task has four attempts."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, command: str) -> None:
         super().__init__(daemon=True)
         self.kills = 0
         self._chance = chance
+        self._command = command
         self._stopping = threading.Event()
         self.start()
 
     def run(self) -> None:
         while self.kills < _MOST_KILLS and not self._stopping.wait(self._chance.uniform(0, 1.5)):
             # The daemon starts the workers: those are killed whose parent is one, too.
-            found = {pid for pid, command in children(os.getpid()).items() if _WORKER in command}
+            found = {pid for pid, command in children(os.getpid()).items() if self._command in command}
             workers = sorted(pid for pid in found if _parent(pid) in found)
             if workers:
                 with suppress(ProcessLookupError):

@@ -140,6 +140,7 @@ class Laboratory:
         brokers: The source and the target; one if it is both.
         server: The offset store's server, if it has one of its own.
         targets: The topics that are forwarded to.
+        stamps: Whether the source stamps the time itself (LogAppendTime).
     """
 
     folder: Path
@@ -149,6 +150,7 @@ class Laboratory:
     store: str
     targets: Sequence[Target]
     has_parquet: bool
+    stamps: bool
 
     @property
     def source(self) -> str:
@@ -159,16 +161,11 @@ class Laboratory:
         return self.brokers[-1].bootstrap_servers
 
     def create_topics(self) -> None:
-        for servers, topics in (
-            (self.source, [NewTopic("in", PARTITIONS, config={"max.message.bytes": str(MOST_MESSAGE_BYTES)})]),
-            (
-                self.target,
-                [
-                    NewTopic(one.topic, PARTITIONS, config={"max.message.bytes": str(MOST_MESSAGE_BYTES), **one.config})
-                    for one in self.targets
-                ],
-            ),
-        ):
+        largest = {"max.message.bytes": str(MOST_MESSAGE_BYTES)}
+        stamped = {"message.timestamp.type": "LogAppendTime"} if self.stamps else {}
+        source = [NewTopic("in", PARTITIONS, config={**largest, **stamped})]
+        targets = [NewTopic(one.topic, PARTITIONS, config={**largest, **one.config}) for one in self.targets]
+        for servers, topics in ((self.source, source), (self.target, targets)):
             admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
             for made in admin.create_topics(topics).values():
                 made.result(ADMIN_S)
@@ -215,10 +212,11 @@ class Laboratory:
 
     def check(self, produced: int) -> str:
         """Compare the targets with the source; return what there is to tell."""
-        sent = read_rows(self.source, "in", PARTITIONS)
+        kind = TIMESTAMP_LOG_APPEND_TIME if self.stamps else TIMESTAMP_CREATE_TIME
+        sent = read_rows(self.source, "in", PARTITIONS, kind)
         count = sum(map(len, sent.values()))
         assert count == produced
-        told = f"{count} records"
+        told = f"{count} records{', LogAppendTime' if self.stamps else ''}"
         for one in self.targets:
             gone = one.check(read_rows(self.target, one.topic, PARTITIONS, one.timestamps), sent)
             told += f", {one.topic}: 0 lost, 0 twice" + ("" if gone is None else f" ({gone} compacted)")
@@ -260,7 +258,7 @@ def laboratory(
     try:
         for one in servers:
             one.start()
-        made = Laboratory(folder, chance, brokers, server, store, targets, has_parquet)
+        made = Laboratory(folder, chance, brokers, server, store, targets, has_parquet, stamps=chance.random() < 0.25)
         made.create_topics()
         yield made
     finally:
