@@ -142,16 +142,22 @@ class TopicSink(Sink):
         sent = by_partition(frame).mapInArrow(task, _SENT).collect()
         fenced = [row.fenced for row in sent if row.fenced is not None]
         if fenced:
-            raise FencedError(f"{self.description}: {fenced[0]}")
+            raise self._fenced(fenced[0])
         done = {TopicPartition(row.topic, row.partition): row for row in sent}
         try:
             task.advance([part for part in batch.ranges if part.topic_partition not in done])
         except BrokerUnavailableError as error:
             if not is_fenced(error):
                 raise
-            raise FencedError(f"{self.description}: {error}") from error
+            raise self._fenced(str(error)) from error
         self.refused_records += sum(row.refused for row in sent)
         return {name: (row.invalid_offset, row.reason) for name, row in done.items() if row.reason is not None}
+
+    def _fenced(self, reason: str) -> FencedError:
+        return FencedError(
+            f"{self.description}: another job has taken the transactional id over, or the batch took longer than "
+            f"kafka.transaction.timeout.ms: {reason}"
+        )
 
     def close(self) -> None:
         """Do nothing: the sink keeps no connection open."""
