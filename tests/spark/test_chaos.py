@@ -289,10 +289,11 @@ def test_every_record_arrives_once_whatever_dies(
     seed, chance = seeded(kind, is_small=is_small)
     # The small cases have one topic each, and all of them together have all.
     targets = [TARGETS[STORES.index(kind) % len(TARGETS)]] if is_small else TARGETS
+    records = RECORDS_A_KILL // 2 if is_small else RECORDS_A_KILL
     killed: Counter[str] = Counter()
     with laboratory(tmp_path, kafka_tools, kind, chance, targets, has_parquet=True) as lab:
         filler = Filler(lab.source, "in", PARTITIONS, chance)
-        filler.fill(2 * RECORDS_A_KILL)
+        filler.fill(2 * records)
         lab.write_job("job")
         job = lab.job("job")
         try:
@@ -316,7 +317,7 @@ def test_every_record_arrives_once_whatever_dies(
                 elif not job.running or not job.kill(victim, chance):
                     continue
                 killed[victim] += 1
-                filler.fill(RECORDS_A_KILL)
+                filler.fill(records)
             # An orderly end in between, and what is left.
             if job.running and wait_until(lambda: job.batches() > 0 or not job.running, START_S) and job.running:
                 job.terminate(START_S)

@@ -75,7 +75,8 @@ def planned(target: dict[str, str], chance: random.Random) -> list[dict[str, Any
             "options": {
                 **target,
                 "topic": "t",
-                "transactional": chance.choice(("true", "true", "false")),
+                # Each failure with and without.
+                "transactional": str((number + number // len(FAILURES)) % 3 != 0).lower(),
                 "kafka.compression.type": chance.choice(CODECS),
             },
             "number": number,
