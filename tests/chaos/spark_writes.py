@@ -50,8 +50,12 @@ def value_of(write: int, task: int, row: int) -> bytes:
 
 def main(work: dict[str, Any]) -> None:
     chance = random.Random(work["seed"])
-    quick = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    spark = odradek.spark.session(master=work["master"], conf={**quick, **work.get("conf", {})})
+    conf = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # Else the sink gets all rows of a task at once, when nothing can fail any more.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+    }
+    spark = odradek.spark.session(master=work["master"], conf=conf)
     for write in work["writes"]:
         failing = chance.sample(range(write["tasks"]), chance.randrange(1, write["tasks"] + 1))
         killer = Killer(chance, _WORKERS[write["failure"]]) if write["failure"] in _WORKERS else None
