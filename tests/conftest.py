@@ -74,6 +74,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Let it have them again, or libraries say that they have leaked."""
+    gc.unfreeze()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the folders whose tests are all deselected, nor the large packages that they need."""
     is_whole = collection_path.parent == TESTS and collection_path.name in {"interop", "spark"}
