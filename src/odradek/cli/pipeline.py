@@ -108,7 +108,7 @@ def run(file: Path, follow: int | None, name: str | None, debug: bool, form: str
         from odradek.spark.pipeline.session import silence_error_log
 
         silence_error_log()
-        spark = SharedSpark(found.jobs[0], file.stem).session if len(jobs) > 1 else None
+        spark = SharedSpark(next(iter(jobs.values())), file.stem).session if len(jobs) > 1 else None
         pipelines = {
             job.name: Pipeline(job, spark, on_step=told.jobs[job.name].step, console=told.sink_console)
             for job in jobs.values()

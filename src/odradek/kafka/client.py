@@ -319,16 +319,23 @@ class BrokerClient:
             return idle.pop()
         manager = self._connected()
 
-        async def connect() -> Any:
-            return await manager.get_connection(node_id)
+        async def take() -> Any:
+            connection = await manager.get_connection(node_id)
+            # kafka-python asks for metadata by itself after a connection broke. Its response would come to us.
+            while connection.in_flight_requests:
+                _, answered, *_ = connection.in_flight_requests[-1]
+                await answered
+            transport = connection.transport
+            if transport is None:
+                raise errors.KafkaConnectionError("the broker closed the connection")
+            taken, transport._sock = transport._sock, None
+            # Without a socket the transport only stops listening, and its manager forgets it.
+            transport.close()
+            return taken, connection.broker_version_data
 
-        connection = self._cluster.run(connect)
-        transport = connection.transport
-        taken, transport._sock = transport._sock, None
-        # Without a socket the transport only stops listening, and its manager forgets it.
-        transport.close()
+        taken, versions = self._cluster.run(take)
         timeout_s = manager.config["request_timeout_ms"] / 1000
-        return BareConnection(taken, node_id, connection.broker_version_data, CLIENT_ID, timeout_s)
+        return BareConnection(taken, node_id, versions, CLIENT_ID, timeout_s)
 
     def give_back(self, connection: BareConnection) -> None:
         """Keep a connection for the next caller; close it if a response is still to come."""

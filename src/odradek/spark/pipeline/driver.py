@@ -379,15 +379,16 @@ class Pipeline:
             try:
                 return self._do(spark, topics, sinks, planned, what)
             except (OdradekError, Py4JError, PySparkException, ConnectionError) as error:
-                told = error if isinstance(error, OdradekError) else explain(error)
                 # What another driver did may look like any error.
                 try:
                     found = store.load()
                 except OffsetStoreError:
                     found = self.positions
                 self._check_owner(store, found)
+                if not isinstance(error, OdradekError):
+                    raise explain(error) from error
                 if not isinstance(error, FencedError) or attempt + 1 == _MOST_ATTEMPTS:
-                    raise told from (None if told is error else error)
+                    raise
         raise AssertionError
 
     def _do(

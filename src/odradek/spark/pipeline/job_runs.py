@@ -38,7 +38,7 @@ class SharedSpark:
         self._session: SparkSession | None = None
 
     def session(self) -> SparkSession:
-        """Return a new session, with views and functions of its own.
+        """Return a session whose views and functions no other job has: the first one, then new ones.
 
         Raises:
             JobError: Spark does not start.
@@ -47,6 +47,7 @@ class SharedSpark:
         with self._lock:
             if self._session is None:
                 self._session = open_session(self._job)
+                return self._session
             return self._session.newSession()
 
 
