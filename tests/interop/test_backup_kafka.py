@@ -36,7 +36,18 @@ TOPICS = {
     },
     "source": {},
 }
+DELETED_AFTER_MS = {"kafka": "5000", "odradek": "0"}
+"""Apache Kafka flushes a segment after it has rolled the next one, and ends if compaction has deleted it by then."""
 KEYS = 50
+
+
+def topics_of(kind: str) -> dict[str, dict[str, str]]:
+    """Returns the topics with their settings, as a kind of broker can have them."""
+    delay = "file.delete.delay.ms"
+    return {
+        topic: {**config, delay: DELETED_AFTER_MS[kind]} if delay in config else config
+        for topic, config in TOPICS.items()
+    }
 
 
 class Load:
@@ -165,7 +176,7 @@ def _settled(servers: dict[str, str], topic: str) -> tuple[set[tuple[int, int]],
         time.sleep(0.2)
 
 
-def check_restored(bootstrap_servers: str) -> None:
+def check_restored(bootstrap_servers: str, topics: dict[str, dict[str, str]]) -> None:
     servers = {"bootstrap.servers": bootstrap_servers}
     admin = AdminClient({**servers})
     left, _ = _settled(servers, "left")
@@ -183,10 +194,10 @@ def check_restored(bootstrap_servers: str) -> None:
     latest = {message.key(): int(message.value().split(b"-")[0]) for message in states.values()}
     last = max(latest.values())
     assert sorted(latest.values()) == list(range(last - KEYS + 1, last + 1))
-    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in TOPICS]
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
     for resource, described in admin.describe_configs(resources).items():
         config = described.result(PATIENCE_S)
-        assert {name: config[name].value for name in TOPICS[resource.name]} == TOPICS[resource.name]
+        assert {name: config[name].value for name in topics[resource.name]} == topics[resource.name]
 
 
 @pytest.mark.parametrize("backups", [2, pytest.param(12, marks=pytest.mark.laboratory)])
@@ -196,8 +207,9 @@ def test_a_backup_beside_a_broker_opens_in_brokers(
     source = tmp_path / "source"
     broker = any_broker(source, {"log.retention.check.interval.ms": "500", "log.cleaner.backoff.ms": "500"})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    topics = [NewTopic(topic, MOVERS if topic == "source" else 1, config=config) for topic, config in TOPICS.items()]
-    for made in admin.create_topics(topics).values():
+    topics = topics_of(broker.name)
+    new = [NewTopic(topic, MOVERS if topic == "source" else 1, config=config) for topic, config in topics.items()]
+    for made in admin.create_topics(new).values():
         made.result(PATIENCE_S)
     with Load(broker.bootstrap_servers) as load:
         for number in range(backups):
@@ -215,4 +227,4 @@ def test_a_backup_beside_a_broker_opens_in_brokers(
             assert list(verify(folder)) == []
             config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": TIMED_OUT_EACH_MS[kind]}
             with broker_of(kind, kafka_tools, folder, config) as opened:
-                check_restored(opened.bootstrap_servers)
+                check_restored(opened.bootstrap_servers, topics)

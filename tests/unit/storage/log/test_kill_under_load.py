@@ -182,8 +182,10 @@ def check_indexes(logs: WritableLogDirectory) -> None:
                 assert header.last_offset == entry.offset
 
 
-@pytest.mark.parametrize("kills", [60, pytest.param(200, marks=pytest.mark.laboratory)])
-def test_nothing_acknowledged_is_lost_by_a_kill(writers: Writers, tmp_path: Path, kills: int) -> None:
+@pytest.mark.parametrize(("kills", "least_of_each"), [(60, 1), pytest.param(200, 20, marks=pytest.mark.laboratory)])
+def test_nothing_acknowledged_is_lost_by_a_kill(
+    writers: Writers, tmp_path: Path, kills: int, least_of_each: int
+) -> None:
     source = random.Random(5)
     total = repaired = compacted = deleted = 0
     for folder_number in range(kills // KILLS_A_FOLDER):
@@ -218,5 +220,5 @@ def test_nothing_acknowledged_is_lost_by_a_kill(writers: Writers, tmp_path: Path
                     assert logs.report.actions == []
         total += sum(len(records) for records in told.records.values())
     print(f"{kills} kills, {total} records acknowledged; in {repaired} folders something was repaired")
-    assert min(compacted, deleted, repaired) > kills / 10
+    assert min(compacted, deleted, repaired) >= least_of_each
     assert total > 50 * kills
