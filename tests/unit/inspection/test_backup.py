@@ -457,6 +457,25 @@ def test_a_transaction_that_has_not_ended_is_left_open(coordinators: Coordinator
         assert coherent_ends([a, b], known, coordinators.checkpoints) == {}
 
 
+def test_a_transaction_that_will_be_committed_has_its_data(coordinators: Coordinators) -> None:
+    with coordinators.hold("a") as a, coordinators.hold("b") as b, coordinators.hold("__transaction_state") as before:
+        for topic in "ab":
+            coordinators.data(topic, 7)
+        coordinators.data("a", 8)
+        coordinators.data("b", 9)
+        coordinators.state(7, TransactionState.PREPARE_COMMIT)
+        coordinators.state(9, TransactionState.PREPARE_ABORT)
+        with coordinators.hold("__transaction_state") as states:
+            known = transaction_states([states], coordinators.checkpoints)
+        # What comes after the states were read: the markers, and the next transaction.
+        for topic in "ab":
+            coordinators.commit(topic, 7)
+            coordinators.data(topic, 7)
+        found = coherent_ends([a, b], known, coordinators.checkpoints)
+        assert found == {TopicPartition(topic, 0): 1 for topic in "ab"}
+        assert transaction_states([before], coordinators.checkpoints) == {}
+
+
 def test_the_broker_times_tell_transactions_of_one_epoch(coordinators: Coordinators) -> None:
     coordinators.data("a", 7)
     with coordinators.hold("a") as a:

@@ -11,7 +11,8 @@ what was appended between them:
     partition  | data of 7 | data of 9 |  COMMIT of 7 |  data of 8  | COMMIT of 9
                                        ^ its end at 2 ^ where it is cut           3 says: 7 has ended, 9 goes on
 
-A partition is cut after the last marker of a transaction that 3 calls ended, and not before a position that 1 holds.
+A partition is cut after the last marker of a transaction that 3 calls ended, after the data of one that 3 calls decided
+(PREPARE_COMMIT: a broker that starts on the copy commits it), and not before a position that 1 holds.
 All that is left was written before 3. So a transaction that is open in the copy is one that its coordinator knows. When
 a broker starts on the copy, it is aborted, or its outcome written, in all of its partitions; none is in some only.
 
@@ -110,7 +111,7 @@ def coherent_ends(
         try:
             with ReadOnlyLog(partition.path, checkpoints=checkpoints) as log:
                 end_offset = max(
-                    _end_of_markers(log, partition.end_offset, states),
+                    _end_of_transactions(log, owner, partition.end_offset, states),
                     min(positions.get(owner, 0), log.log_end_offset),
                 )
                 if end_offset > partition.end_offset:
@@ -125,16 +126,36 @@ def coherent_ends(
     return ends
 
 
-def _end_of_markers(log: ReadOnlyLog, start_offset: int, states: Mapping[int, RecordedState]) -> int:
-    """Return the end of the last marker of a transaction that has ended; 0 if there is none from an offset on."""
+def _end_of_transactions(
+    log: ReadOnlyLog, owner: TopicPartition, start_offset: int, states: Mapping[int, RecordedState]
+) -> int:
+    """Return the end of what must be there from an offset on; 0 if nothing must.
+
+    These are the markers of transactions that have ended, and the data of transactions that will be committed.
+    """
     end_offset = 0
+    committing = {
+        producer_id
+        for producer_id, state in states.items()
+        if state.value.transaction_status == TransactionState.PREPARE_COMMIT
+        and any(
+            owner.topic == topic and owner.partition in numbers
+            for topic, numbers in state.value.transaction_partitions or ()
+        )
+    }
     for number, segment in enumerate(log.segments):
         following = log.segments[number + 1].base_offset if number + 1 < len(log.segments) else None
         if following is not None and following <= start_offset:
             continue
         for header in segment.scan(segment.position_for(start_offset), segment.end().position, transactional=True):
-            if header.is_control and _has_ended(header, states.get(header.producer_id)):
+            if not header.is_control:
+                if header.producer_id in committing:
+                    end_offset = header.next_offset
+            elif _has_ended(header, states.get(header.producer_id)):
                 end_offset = header.next_offset
+            else:
+                # What comes after its marker is of the producer's next transaction.
+                committing.discard(header.producer_id)
     return end_offset
 
 
