@@ -29,7 +29,7 @@ from odradek.offsets.store import (
     new_version,
 )
 from odradek.storage.file_lock import FileLock
-from odradek.storage.files import TEMPORARY_SUFFIX, write_atomically
+from odradek.storage.files import hidden_temporary, write_atomically
 from odradek.storage.names import TopicPartition
 from odradek.storage.regular_files import read_file
 from odradek.storage.system_errors import raise_unless_of_system
@@ -53,8 +53,6 @@ class FileOffsetStore(OffsetStore):
         # A link stays: the file that it leads to is replaced, whichever of the names it is known by.
         self._place = Path(os.path.realpath(self.path))
         self._lock_path = self._place.with_name(f".{self._place.name}.lock")
-        # Not `NAME.tmp`: in a folder of the user's that may be a file of the user's.
-        self._temporary_path = self._place.with_name(f".{self._place.name}{TEMPORARY_SUFFIX}")
         self._timeout_s = checked_int("timeout_ms", timeout_ms, 0) / 1000
 
     @classmethod
@@ -95,7 +93,7 @@ class FileOffsetStore(OffsetStore):
                 if current.version != expected.version:
                     raise CommitConflictError(self.address, expected.version, current.version)
                 committed = change(current)
-                write_atomically(self._place, _format(committed), temporary=self._temporary_path)
+                write_atomically(self._place, _format(committed), temporary=hidden_temporary(self._place))
         except OSError as error:
             raise_unless_of_system(error)
             raise OffsetStoreError(f"{self.address}: {error.strerror}") from error

@@ -372,10 +372,8 @@ def source_of(address: str) -> str | None:
 
 def group_of(address: str) -> str | None:
     """Return the group whose positions are at an address; None where that is not a group of a name."""
-    parts = urlsplit(address)
-    if parts.scheme == "kafka":
-        return unquote(parts.path.strip("/")) or None
-    return dict(parse_qsl(parts.query)).get("group")
+    parsed = parse_address(address)
+    return (parsed.path.strip("/") if parsed.scheme == "kafka" else parsed.options.get("group")) or None
 
 
 def parse_address(address: str, options: Mapping[str, Any] | None = None) -> StoreAddress:

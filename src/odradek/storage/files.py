@@ -207,7 +207,8 @@ def replaceable(path: Path) -> Path | None:
         return place
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    check_writable(path)
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return place if stat.S_ISREG(mode) else None
 
 
@@ -220,13 +221,3 @@ def hidden_temporary(place: Path) -> Path:
     if temporary.is_symlink():
         temporary.unlink()
     return temporary
-
-
-def check_writable(path: Path) -> None:
-    """Do nothing if a file may be written, or does not exist: what is to replace it does not ask.
-
-    Raises:
-        PermissionError: It may not be written.
-    """
-    if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))

@@ -152,27 +152,19 @@ def produce_at_once(broker: Broker, connection: Connection, frame: bytearray) ->
             results.append(error)
             is_refused = True
         else:
-            append_time_ms = -1 if result.append_time_ms is None else result.append_time_ms
-            results.append((result.first_offset, append_time_ms, partition.log.log_start_offset))
+            results.append(_place(partition, result))
     if not is_refused:
         return Encoded(plain.answer(results))
     header = decode_header(frame)
     request = Request(broker, connection, header, decode(frame, header))
-    outcomes = zip([partition for partition, _ in batches], results, strict=True)
-    appended = [[_outcome(number, *next(outcomes)) for number in numbers] for numbers in request.body.topics.values()]
+    outcomes = (
+        _refused(partition, number, result) if isinstance(result, Exception) else _appended(number, result)
+        for (partition, _), (_, number, _), result in zip(batches, plain.batches, results, strict=True)
+    )
+    appended = [[next(outcomes) for _ in numbers] for numbers in request.body.topics.values()]
     answer = _answer(request, appended)
     assert answer is not None
     return encode_produce(header, answer)
-
-
-def _outcome(number: int, partition: Partition, result: Any) -> Message:
-    """Return what is answered: to an error, or to an offset, a time and the log start offset."""
-    if isinstance(result, Exception):
-        return _refused(partition, number, result)
-    base_offset, append_time_ms, log_start_offset = result
-    return _partition(
-        number, base_offset=base_offset, log_append_time_ms=append_time_ms, log_start_offset=log_start_offset
-    )
 
 
 # -- all requests
@@ -323,14 +315,14 @@ def _append(batch: _Batch, verified: Mapping[Partition, Exception | bool]) -> Me
         appended = partition.in_order(partial(partition.log.append_batches, data, supports_epoch_bump=bumps))
         return _append_later(partition, number, appended)
     try:
-        return _appended(partition, number, partition.append(data, supports_epoch_bump=bumps))
+        return _appended(number, _place(partition, partition.append(data, supports_epoch_bump=bumps)))
     except (OdradekError, OSError) as error:
         return _refused(partition, number, error)
 
 
 async def _append_later(partition: Partition, number: int, appended: Awaitable[AppendResult]) -> Message:
     try:
-        return _appended(partition, number, await appended)
+        return _appended(number, _place(partition, await appended))
     except (OdradekError, OSError) as error:
         return _refused(partition, number, error)
 
@@ -363,13 +355,20 @@ def _check(request: Request, topic: str, records: memoryview | None) -> None:
         raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {topic}")
 
 
-def _appended(partition: Partition, number: int, result: AppendResult) -> Message:
+def _place(partition: Partition, result: AppendResult) -> tuple[int, int, int]:
+    """Return what is answered to an append: the first offset, the append time or -1, and the log's first offset."""
+    append_time_ms = -1 if result.append_time_ms is None else result.append_time_ms
+    return result.first_offset, append_time_ms, partition.log.log_start_offset
+
+
+def _appended(number: int, place: tuple[int, int, int]) -> Message:
+    base_offset, append_time_ms, log_start_offset = place
     return {
         "index": number,
         "error_code": NO_ERROR,
-        "base_offset": result.first_offset,
-        "log_append_time_ms": -1 if result.append_time_ms is None else result.append_time_ms,
-        "log_start_offset": partition.log.log_start_offset,
+        "base_offset": base_offset,
+        "log_append_time_ms": append_time_ms,
+        "log_start_offset": log_start_offset,
         "record_errors": [],
         "error_message": None,
     }
