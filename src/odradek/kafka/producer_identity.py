@@ -5,11 +5,8 @@ Source in Kafka: `ProducerIdAndEpoch`, `TransactionManager`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from kafka import errors
-from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer import InitProducerIdRequest
 
@@ -52,35 +49,3 @@ def take_producer_id(client: BrokerClient, transactional_id: str | None = None) 
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 
     return client.attempt(what, ask)
-
-
-def producers_of(client: BrokerClient, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity] | None:
-    """Return the producers that transactional ids belong to now (KIP-664); those that nobody has are left out.
-
-    Returns:
-        None if the broker does not tell: Kafka does from 3.0 on.
-
-    Raises:
-        BrokerUnavailableError: The broker did not answer in time, or refuses it.
-    """
-    asked_for = list(transactional_ids)
-
-    def ask() -> dict[str, ProducerIdentity] | None:
-        by_node: dict[int, list[str]] = {}
-        for one in asked_for:
-            by_node.setdefault(client.coordinator(one, CoordinatorType.TRANSACTION), []).append(one)
-        found = {}
-        try:
-            answers = [
-                client.ask(DescribeTransactionsRequest(transactional_ids=ids, max_version=0), node)
-                for node, ids in by_node.items()
-            ]
-        except errors.IncompatibleBrokerVersion:
-            return None
-        for state in (state for answer in answers for state in answer.transaction_states):
-            if state.error_code != errors.TransactionalIdNotFoundError.errno:
-                check(state.error_code, f"looking for the producer of {state.transactional_id}")
-                found[state.transactional_id] = ProducerIdentity(state.producer_id, state.producer_epoch)
-        return found
-
-    return client.attempt("looking for the producers of transactions", ask)

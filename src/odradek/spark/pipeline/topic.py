@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from odradek.errors import BrokerUnavailableError, SinkError
 from odradek.kafka.client import MISSING_S, BrokerClient
 from odradek.kafka.producer import CommittedPosition, Transaction, is_fenced
 from odradek.kafka.settings import BrokerSettings
+from odradek.kafka.transaction_states import wait_until_visible
 from odradek.offsets.store import Position
 from odradek.records.compression import CODECS
 from odradek.spark.pipeline.batch import Batch
@@ -144,6 +145,7 @@ class TopicSink(Sink):
         if fenced:
             raise self._fenced(fenced[0])
         done = {TopicPartition(row.topic, row.partition): row for row in sent}
+        task.wait_until_visible(done)
         try:
             task.advance([part for part in batch.ranges if part.topic_partition not in done])
         except BrokerUnavailableError as error:
@@ -229,6 +231,14 @@ class _ForwardTask:
         try:
             for wanted in ranges:
                 self._start(client, self._router(client), wanted).commit()
+        finally:
+            client.close()
+
+    def wait_until_visible(self, sources: Iterable[TopicPartition]) -> None:
+        """Wait until readers see what was forwarded of partitions of the source: a job after this one may read it."""
+        client = BrokerClient(self._settings)
+        try:
+            wait_until_visible(client, [f"{self._prefix}-{source}" for source in sources])
         finally:
             client.close()
 

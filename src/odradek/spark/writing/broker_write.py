@@ -23,9 +23,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from odradek.errors import BrokerUnavailableError, SinkError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.producer import Transaction, committed_offsets
-from odradek.kafka.producer_identity import ProducerIdentity, producers_of, take_producer_id
+from odradek.kafka.producer_identity import ProducerIdentity, take_producer_id
 from odradek.kafka.row_sender import RowSender
 from odradek.kafka.settings import BrokerSettings
+from odradek.kafka.transaction_states import producers_of, wait_until_visible
 from odradek.records.compression import Codec
 from odradek.spark.broker_split import kept_client
 from odradek.spark.writing.epochs import (
@@ -178,6 +179,7 @@ class BrokerWrite:
                 raise SinkError(
                     f"only {number} of {len(sent)} tasks are committed, the rows of the others are lost: {error}"
                 ) from error
+        self._wait_until_visible(sent)
 
     def commit_epoch(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit a batch of a stream: all that the tasks sent, or what an earlier run of the batch sent.
@@ -210,6 +212,7 @@ class BrokerWrite:
             transaction.add_offset(group, offset.offset, offset.metadata)
         transaction.end(committed=True)
         self._complete(prefix, HeldEpoch(epoch, tasks))
+        self._wait_until_visible(sent)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the tasks sent and the driver did not commit, so that readers need not wait for it."""
@@ -258,11 +261,7 @@ class BrokerWrite:
 
         Else a part of the rows would be committed, and the others not.
         """
-        identities = {
-            f"{one.prefix}-{one.transaction.task}": ProducerIdentity(*one.transaction[1:])
-            for one in sent
-            if one.transaction is not None
-        }
+        identities = _identities(sent)
         found = producers_of(self._client(), identities)
         if found is None:
             return
@@ -273,6 +272,9 @@ class BrokerWrite:
                 f"{lost[0]} was not committed within kafka.transaction.timeout.ms, or another attempt of its task "
                 "(spark.speculation) or another driver has taken it over"
             )
+
+    def _wait_until_visible(self, sent: Sequence[SentRows]) -> None:
+        wait_until_visible(self._client(), _identities(sent))
 
     def _is_held(self, prefix: str, epoch: Epoch) -> bool:
         held = self._held(prefix, epoch.query_id)
@@ -304,3 +306,12 @@ def _sent(messages: Sequence[WriterCommitMessage | None]) -> list[SentRows]:
     """Return the messages of tasks that have a transaction, by task."""
     sent = [one for one in messages if isinstance(one, SentRows) and one.transaction is not None]
     return sorted(sent, key=lambda one: -1 if one.transaction is None else one.transaction.task)
+
+
+def _identities(sent: Sequence[SentRows]) -> dict[str, ProducerIdentity]:
+    """Return the transactional ids of tasks, and their producers."""
+    return {
+        f"{one.prefix}-{one.transaction.task}": ProducerIdentity(*one.transaction[1:])
+        for one in sent
+        if one.transaction is not None
+    }
