@@ -72,6 +72,7 @@ def check(header: RequestHeader, message: Message, encoded: Encoded) -> None:
     assert encoded[SIZE_AND_CORRELATION_ID + bool(kind.__flexible__) :] == written.getvalue()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", range(3, 14))
 @given(responses=topics("partition_responses", produced, "name"), correlation_id=int32s)
 def test_produce(version: int, responses: list[Any], correlation_id: int) -> None:
@@ -79,6 +80,7 @@ def test_produce(version: int, responses: list[Any], correlation_id: int) -> Non
     check(header, message, encode_produce(header, message))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", range(4, 19))
 @given(responses=topics("partitions", fetched, "topic"), correlation_id=int32s, error_code=codes, session_id=int32s)
 def test_fetch(version: int, responses: list[Any], correlation_id: int, error_code: int, session_id: int) -> None:

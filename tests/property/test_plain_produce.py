@@ -107,6 +107,7 @@ def check(frame: bytearray, answered: tuple[int, int, int] = (1, -1, 0)) -> bool
     return True
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", VERSIONS)
 @given(
     topics=topics,
@@ -209,6 +210,7 @@ def test_as_many_results_as_batches_are_wanted() -> None:
         plain.answer([(0, -1, 0)] * 2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=50)
 @given(topics=topics, changes=st.lists(st.tuples(st.integers(0, 400), st.binary(min_size=1, max_size=8)), max_size=3))
@@ -219,6 +221,7 @@ def test_broken_requests_are_read_as_others_are(version: int, topics: Any, chang
     check(frame)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_byte_may_be_any_other(version: int) -> None:
     frame = frame_of(version, THREE)

@@ -91,6 +91,7 @@ def lines_of(lines: RecordLines, data: bytes) -> bytes:
     return b"".join([*blocks, bytes(memoryview(lines.rest()))])
 
 
+@pytest.mark.slow
 @given(
     data=logs(),
     form=st.sampled_from(["text", "jsonl", "csv"]),
@@ -127,6 +128,7 @@ def test_a_line_is_what_python_writes(
     assert lines.limit == limit - len(wanted)
 
 
+@pytest.mark.slow
 @given(data=logs(), seed=st.randoms(use_true_random=False))
 def test_lines_of_some_records(data: bytes, seed: Random) -> None:
     lines, write = RecordLines("jsonl", None, block_bytes=64), LineWriter("jsonl", None)
@@ -151,6 +153,7 @@ def test_text_as_java_decodes_it(data: bytes) -> None:
     assert lines.decode() == f"| key: {java_text(data)}\n"
 
 
+@pytest.mark.slow
 @given(data=logs(), position=st.integers(0, 1 << 16), byte=st.integers(0, 255))
 def test_damaged_records_are_left_to_python(data: bytes, position: int, byte: int) -> None:
     if not data:

@@ -177,6 +177,7 @@ def _verdict(read: Any, data: bytes) -> Any:
         return error.reason
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples * 2)
 @given(st.data(), st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]))
 def test_decoders_agree_about_damaged_records(data: st.DataObject, codec: Codec) -> None:

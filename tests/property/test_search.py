@@ -215,6 +215,7 @@ def _grepped(rows: list[Row], context: Context) -> list[Row]:
     ]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     segments(),

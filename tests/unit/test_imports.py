@@ -94,12 +94,14 @@ def test_the_program_of_a_broker_imports_no_hypothesis() -> None:
     assert "hypothesis" not in found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["dump", "serve", "stat", "tail", "topics", "verify"])
 def test_a_command_imports_nothing_slow_before_it_runs(command: str) -> None:
     found = imported(f"import odradek.cli.app; import odradek.cli.{command}")
     assert not found & (OPTIONAL | {"cryptography", "kio", "numpy", "prometheus_client", "pygments", "rich.console"})
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_folders_needs_no_client_of_brokers() -> None:
     assert "kafka" not in imported("import odradek.spark.pipeline.driver, odradek.spark.pipeline.folder_topic")
 

@@ -545,6 +545,7 @@ def test_a_restart_keeps_every_state(tmp_path: Path) -> None:
         assert producer.until_idle() == "CompleteAbort"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_decided_transaction_is_completed_after_a_crash(
     running: BrokerThread, make: Make, blocked: set[str], tmp_path: Path, commit: bool

@@ -193,6 +193,7 @@ def test_an_empty_path_is_not_the_working_directory(arguments: list[str]) -> Non
     assert "the path is empty" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_name_that_the_locale_cannot_write_is_one_line(tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(
@@ -215,6 +216,7 @@ def test_a_working_directory_that_is_gone_is_named(tmp_path: Path, monkeypatch: 
     assert (result.exit_code, result.stderr) == (3, "odradek: the working directory: No such file or directory\n")
 
 
+@pytest.mark.slow
 def test_zookeeper_that_is_not_there_is_one_line_and_3() -> None:
     address = "zookeeper://127.0.0.1:1/g"
     result = subprocess.run([*ODRADEK, "offsets", "show", f"{address}?timeout_ms=500"], capture_output=True, text=True)

@@ -114,6 +114,7 @@ def test_every_command_of_the_list_is_walked() -> None:
     assert {name.split()[0] for name in LEAVES} == set(COMMANDS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize(("name", "argument"), list(paths()))
 def test_bad_input_is_one_line_and_2_or_3(name: str, argument: str, bad: str, folder: Path) -> None:
@@ -171,6 +172,7 @@ WITHOUT_PROGRESS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in LEAVES if name not in WITHOUT_PROGRESS])
 def test_what_may_take_long_shows_its_progress(
     name: str, folder: Path, kafka_fixture: KafkaFixture, monkeypatch: pytest.MonkeyPatch
@@ -229,6 +231,7 @@ def test_ctrl_c_is_130_wherever_it_comes(name: str, folder: Path, kafka_fixture:
     assert b"Traceback" not in ended.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["dump", "stat", "tail", "grep x"])
 def test_ctrl_c_ends_the_wait_for_a_broker_that_hangs(command: str) -> None:
     with socket.socket() as hanging:

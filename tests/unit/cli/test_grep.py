@@ -33,6 +33,7 @@ def dumped(path: Path, *options: str) -> list[str]:
     return lines("dump", path, "--raw", *options)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["text", "jsonl"])
 def test_what_matches_are_lines_of_the_dump(fixture_4_3_1: KafkaFixture, form: str) -> None:
     folder = fixture_4_3_1.log_dir

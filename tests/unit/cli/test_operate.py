@@ -68,6 +68,7 @@ def store_of(source: str, group: str) -> str:
     return f"{source}/{group}" if source.startswith("kafka:") else f"folder:{source}?group={group}"
 
 
+@pytest.mark.slow
 def test_topics_are_made_changed_and_deleted(source: str) -> None:
     run("topics", "create", source, "events", "--partitions", "2", "--config", "retention.ms=-1")
     run("topics", "create", source, "other")
@@ -117,6 +118,7 @@ def test_what_is_refused_is_one_line(source: str) -> None:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", [None, "none", "gzip", "snappy", "lz4", "zstd"])
 def test_lines_become_records(source: str, codec: str | None, tmp_path: Path) -> None:
     run("topics", "create", source, "events", "--partitions", "2")
@@ -160,6 +162,7 @@ def test_what_dump_prints_becomes_records(source: str, tmp_path: Path) -> None:
     assert [(row["key"], row["value"]) for row in dumped(tmp_path / "data", "events", 0)] == [(None, "")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("line", "told"),
     [
@@ -209,6 +212,7 @@ def test_refused_lines_are_named_and_the_others_appended(source: str, tmp_path: 
         assert keys == expected * 2
 
 
+@pytest.mark.slow
 def test_a_refused_line_before_one_that_is_no_record(source: str, tmp_path: Path) -> None:
     run("topics", "create", source, "events", "--config", "cleanup.policy=compact")
     given = b'{"value":"a"}\n{"key":"b"}\nnonsense\n{"key":"c"}'
@@ -264,6 +268,7 @@ def test_a_line_without_a_separator_ends_it(tmp_path: Path) -> None:
     assert "is for text" in run("produce", tmp_path, "t", "--format", "jsonl", "--key-separator", ":", code=2)
 
 
+@pytest.mark.slow
 def test_offsets_are_reset_within_the_log(source: str, tmp_path: Path) -> None:
     run("topics", "create", source, "events", "--partitions", "2")
     lines = "".join(
@@ -300,6 +305,7 @@ def test_offsets_are_reset_within_the_log(source: str, tmp_path: Path) -> None:
     assert rows("offsets", "show", store) == []
 
 
+@pytest.mark.slow
 def test_a_reset_that_cannot_be_is_refused(source: str, tmp_path: Path) -> None:
     run("topics", "create", source, "events")
     store = store_of(source, "words")
@@ -317,6 +323,7 @@ def test_a_reset_that_cannot_be_is_refused(source: str, tmp_path: Path) -> None:
     assert rows("offsets", "show", file)[0]["offset"] == 0
 
 
+@pytest.mark.slow
 def test_a_group_with_members_is_shown_and_refused(tmp_path: Path) -> None:
     path = tmp_path / "data"
     with Broker(path) as broker:
@@ -425,6 +432,7 @@ def test_a_folder_may_have_the_name_of_a_command(tmp_path: Path, monkeypatch: py
     assert "Missing argument 'SOURCE'" in run("topics", "create", code=2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "completed"),
     [

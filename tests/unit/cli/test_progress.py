@@ -55,6 +55,7 @@ def program(text: str) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(text)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("columns", [80, 20, 1])
 def test_a_terminal_is_shown_a_bar_and_what_is_printed(columns: int) -> None:
     shown, _ = run_on_terminal(program(PROGRAM), columns=columns)
@@ -97,6 +98,7 @@ def test_what_is_shown_without_a_total(arguments: str, expected: list[str]) -> N
         assert part in shown
 
 
+@pytest.mark.slow
 def test_the_rate_is_shown() -> None:
     shown, _ = run_on_terminal(
         program("""

@@ -58,6 +58,7 @@ def serve(*words: str, **options: object) -> Iterator[Served]:
             process.kill()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_serves_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     data = tmp_path / "data"
@@ -70,6 +71,7 @@ def test_serves_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     assert (data / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.slow
 def test_a_server_properties_is_read_as_it_is(tmp_path: Path) -> None:
     port = free_port()
     properties = tmp_path / "server.properties"
@@ -113,6 +115,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, caplog: pytest.LogCaptu
     assert codes in ([128 + signal.SIGINT], [128 + signal.SIGTERM])
 
 
+@pytest.mark.slow
 def test_systemd_is_told(tmp_path: Path) -> None:
     address = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
@@ -161,6 +164,7 @@ def get(address: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
+@pytest.mark.slow
 def test_metrics_and_health(tmp_path: Path) -> None:
     words = [str(tmp_path / "data"), "--listeners", "PLAINTEXT://127.0.0.1:0", "--metrics", "127.0.0.1:0"]
     with serve(*words) as served:

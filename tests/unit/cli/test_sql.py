@@ -143,6 +143,7 @@ def test_a_topic_of_kafkas_own_is_a_table(fixture_4_3_1: KafkaFixture) -> None:
     assert (result.exit_code, result.output.split()) == (0, ["held", "true"])
 
 
+@pytest.mark.slow
 def test_damage_is_a_finding(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("events", partitions=1)

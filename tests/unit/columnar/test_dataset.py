@@ -112,6 +112,7 @@ def test_filters_and_columns_are_exact(folder: Path, isolation: Isolation) -> No
     assert matched == {True, False}
 
 
+@pytest.mark.slow
 def test_columns_may_be_expressions(folder: Path) -> None:
     table = odradek.scan(folder).read_all()
     data = odradek.dataset(folder)
@@ -194,6 +195,7 @@ def by_datafusion(events: pds.Dataset, sql: str) -> list[tuple[Any, ...]]:
 ENGINES = [by_duckdb, by_polars, by_datafusion]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("where", "segments", "rows"),

@@ -226,6 +226,7 @@ def test_threads_are_at_least_one(log_dir: Path) -> None:
         odradek.scan(log_dir, threads=0)
 
 
+@pytest.mark.slow
 def test_a_part_that_grows_is_decoded_a_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Each batch of some 100 bytes grows to 1 MB.
     batch = build_batch([Record(value=bytes(1 << 20))], codec=Codec.ZSTD)
@@ -273,11 +274,13 @@ def run(program: str, log_dir: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_ends_waits_for_nobody(log_dir: Path) -> None:
     done = run("print(rows > 0)", log_dir)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_a_scan(log_dir: Path) -> None:
     done = run("for batch in reader:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(10)", log_dir)
     assert "KeyboardInterrupt" in done.stderr

@@ -68,6 +68,7 @@ def values(records: Any) -> list[int]:
     return [int(consumed.record.value) for consumed in records]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_all_that_real_consumers_saw(shared: Broker, fixture_4_3_1: KafkaFixture, isolation: Any) -> None:
     expected = fixture_4_3_1.consumed
@@ -240,6 +241,7 @@ def test_batches_larger_than_a_fetch(broker: Broker) -> None:
         assert [len(consumed.record.value or b"") for consumed in consumer] == sizes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("api", ["Fetch", "ListOffsets", "Metadata", "OffsetFetch", "OffsetCommit"])
 def test_connections_that_break(broker: Broker, api: str) -> None:
     append(broker, *range(1200))

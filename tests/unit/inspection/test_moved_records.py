@@ -125,6 +125,7 @@ def test_what_was_read_does_not_come_again(logs: WritableLogDirectory, read: str
     assert set(found) >= set(offsets(logs, "compacted"))
 
 
+@pytest.mark.slow
 def test_a_file_that_was_named_or_is_a_link_to_nowhere_is_missed(logs: WritableLogDirectory) -> None:
     path = logs.path
     logs.close()

@@ -126,6 +126,7 @@ def test_data_and_what_only_a_checkpoint_knows_are_left(small_log_dir: SmallLogD
     assert any(finding.kind is FindingKind.DAMAGE for finding in report.left)
 
 
+@pytest.mark.slow
 def test_a_log_directory_that_is_open_is_refused(small_log_dir: SmallLogDirectory) -> None:
     root = small_log_dir("v2-none-0")
     with odradek.open(root):
@@ -171,6 +172,7 @@ def test_a_file_that_cannot_be_written_keeps_none_of_the_others(small_log_dir: S
     assert (result.exit_code, result.stderr.splitlines()[0]) == (3, f"odradek: {wrong[0]}: Is a directory")
 
 
+@pytest.mark.slow
 def test_a_link_into_a_log_directory_that_is_open_is_refused(small_log_dir: SmallLogDirectory, tmp_path: Path) -> None:
     root = small_log_dir("v2-none-0")
     other = tmp_path / "other"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
+import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from odradek.kafka.client import BrokerClient
@@ -12,6 +13,7 @@ from odradek.kafka.settings import BrokerSettings
 from odradek.testing import Broker
 
 
+@pytest.mark.slow
 def test_a_connection_is_taken_when_all_has_been_answered_on_it() -> None:
     with (
         Broker() as broker,

@@ -21,6 +21,7 @@ def _sockets() -> set[str]:
     return {link for link in links if link.startswith("socket:")}
 
 
+@pytest.mark.slow
 def test_a_socket_that_does_not_connect_is_closed_and_not_left_to_the_collector() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

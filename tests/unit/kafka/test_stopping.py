@@ -74,6 +74,7 @@ def test_a_wait_for_a_broker_that_hangs_is_stopped() -> None:
             check_stops(lambda: to.attempt("listing topics", to.topics), lambda: hanging.accept()[0].close())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
 def test_a_wait_for_an_answer_is_stopped(api: str) -> None:
     with Broker() as broker, client(broker.bootstrap_servers) as to, broker.fault(api, drop=True) as fault:

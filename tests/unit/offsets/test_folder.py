@@ -64,6 +64,7 @@ def test_groups_are_apart_and_the_topic_is_made_as_a_broker_makes_it(tmp_path: P
         assert logs.topic_config("__consumer_offsets").cleanup_policy == ("compact",)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_written_is_read_and_not_changed(folder: Path) -> None:
     store = FolderOffsetStore(folder, "words", timeout_ms=0)
     loaded = store.load()

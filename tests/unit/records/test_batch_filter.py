@@ -83,6 +83,7 @@ def test_a_bad_checksum_is_seen() -> None:
     assert filter_of({}).run(data, 0, len(data), NEVER) == (Status.BAD_CRC, 0)
 
 
+@pytest.mark.slow
 def test_records_that_contradict_their_batch() -> None:
     # The checksum is right, the records are whatever chance makes of them: refused, or filtered into a valid batch.
     source = random.Random(3)

@@ -112,6 +112,7 @@ def test_batches_are_built_as_kafka_wrote_them(kafka_fixture: KafkaFixture) -> N
     assert {kind for kind, count in found.items() if count} == kinds
 
 
+@pytest.mark.slow
 def test_messages_are_built_as_kafka_wrote_them(fixture_2_8_2: KafkaFixture) -> None:
     decompressor = Decompressor()
     found: Counter[tuple[int, int]] = Counter()

@@ -76,6 +76,7 @@ def test_topics(source: Source, fixture_4_3_1: KafkaFixture) -> None:
         source.topic_config("nothing")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_what_a_consumer_is_given(source: Source, fixture_4_3_1: KafkaFixture, isolation: Isolation) -> None:
     for name in ("compacted-0", "keyed-1", "transactional-0", "truncated-head-0", "v2-append-time-0", "v2-lz4-0"):
@@ -223,6 +224,7 @@ def test_a_topic_that_one_broker_does_not_know_yet(broker: Broker) -> None:
         assert rows_of(source, name) == expected
 
 
+@pytest.mark.slow
 def test_a_leader_that_is_away(broker: Broker) -> None:
     name = TopicPartition("v2-none", 0)
     with open_source(f"kafka://{broker.bootstrap_servers}") as source:

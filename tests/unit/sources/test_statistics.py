@@ -34,6 +34,7 @@ def run(*arguments: str | Path) -> Result:
     return result
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("decode", [False, True])
 def test_what_consumers_read(kafka_fixture: KafkaFixture, decode: bool) -> None:
     seen = set()
@@ -144,6 +145,7 @@ def test_damage_is_stepped_over(small_log_dir: SmallLogDirectory, decode: bool) 
     assert len(result.stderr.splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_broker_says_the_same(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     root = Path(shutil.copytree(fixture_4_3_1.log_dir, tmp_path / "data"))
     expected = [_numbers(log) for log in log_statistics(root, topics="v2-*", decode=True)]

@@ -70,6 +70,7 @@ def test_a_later_attempt_of_a_task_takes_its_rows_back(broker: odradek.testing.B
     assert committed(broker) == ["once"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("epoch", [None, Epoch(QUERY, 0)])
 @pytest.mark.parametrize("how", ["timed out", "taken over"])
 def test_nothing_is_committed_if_the_rows_of_a_later_task_are_lost(
@@ -103,6 +104,7 @@ def test_nothing_is_committed_if_the_rows_of_a_later_task_are_lost(
     assert broker.logs["t", 0].last_stable_offset == broker.logs["t", 0].log_end_offset
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_tell_whose_transactions_are(broker: odradek.testing.Broker) -> None:
     write = write_of(broker, "job", **{"default.api.timeout.ms": "2000"})
     with broker.fault("DescribeTransactions", error="COORDINATOR_NOT_AVAILABLE"):
@@ -153,6 +155,7 @@ def test_a_new_query_under_the_transactional_id_of_an_earlier_one(broker: odrade
     assert committed(broker) == ["new"]
 
 
+@pytest.mark.slow
 def test_a_driver_that_died_between_the_commits_of_tasks(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 0)
     write = write_of(broker, **{"default.api.timeout.ms": "500"})
@@ -167,6 +170,7 @@ def test_a_driver_that_died_between_the_commits_of_tasks(broker: odradek.testing
     assert committed(broker) == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_a_driver_that_died_before_it_committed_holds_nobody_up(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 1)
     write = write_of(broker, **{"default.api.timeout.ms": "1000"})
@@ -179,6 +183,7 @@ def test_a_driver_that_died_before_it_committed_holds_nobody_up(broker: odradek.
     assert committed(broker) == ["before", "again 0", "again 1"]
 
 
+@pytest.mark.slow
 def test_rows_that_are_lost_because_the_driver_was_away_too_long(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 0)
     write = write_of(broker, **{"default.api.timeout.ms": "500", "transaction.timeout.ms": "60000"})
@@ -222,6 +227,7 @@ def test_the_transactions_of_many_tasks_are_found_again(
     assert sorted(map(int, committed(broker))) == list(range(6))
 
 
+@pytest.mark.slow
 def test_errors_name_topic_partition_and_reason(
     broker: odradek.testing.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +246,7 @@ def test_errors_name_topic_partition_and_reason(
         BrokerWrite(settings, "nowhere", Codec.NONE).check()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away() -> None:
     settings = BrokerSettings.parse({"bootstrap.servers": "127.0.0.1:9", "default.api.timeout.ms": "300"})
     for topic in ("t", None):

@@ -191,6 +191,7 @@ def test_a_module_that_is_taken_for_the_one_beside_the_file_is_named(file: Path)
             named.load("transform[0].python")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "found", ['{("orders", "0"): 5}', '{"o0": 5}', '{("orders", 0): "5"}', '[("orders", 0, 5)]', "7"]
 )

@@ -135,6 +135,7 @@ def test_a_note_fits_beside_a_position_and_foreign_ones_count_for_nothing() -> N
     assert not read.has_failed
 
 
+@pytest.mark.slow
 def test_metrics_are_served(file: Path) -> None:
     metrics = PipelineMetrics("127.0.0.1", 0)
     try:

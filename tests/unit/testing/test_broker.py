@@ -412,6 +412,7 @@ def test_a_broker_that_nobody_stopped_leaves_no_folder() -> None:
     eventually(lambda: not folder.exists())
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_still_stopping_as_the_program_ends_leaves_no_folder() -> None:
     program = (
         "import gc; from odradek import Record; from odradek.testing import Broker",

@@ -18,6 +18,7 @@ def areas() -> list[str]:
     return sorted({one.name.partition(".")[0] for one in checks()})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("area", areas())
 def test_our_broker_passes_all_but_what_the_documentation_names(area: str) -> None:
     with Broker() as broker:

@@ -104,6 +104,7 @@ def test_health(remote: Remote) -> None:
     assert remote("GET", "/healthz") == (200, {"status": "ok"})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("status", "method", "path", "body"),
     [

@@ -80,6 +80,7 @@ def run(folder: Path, tests: str, *options: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_fixtures(tmp_path: Path) -> None:
     outcome = run(tmp_path, TESTS + FAULTS)
     assert "8 passed" in outcome.stdout, outcome.stdout + outcome.stderr
@@ -95,6 +96,7 @@ def test_each_worker_has_a_broker(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("127.0.0.1:*"))) == 2
 
 
+@pytest.mark.slow
 def test_another_broker(tmp_path: Path) -> None:
     with Broker() as broker:
         address = broker.bootstrap_servers

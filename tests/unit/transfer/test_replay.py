@@ -151,6 +151,7 @@ def test_a_folder_keeps_offsets(data: Path, tmp_path: Path) -> None:
         assert set(held) == set(before_groups.group_offsets())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["folder", "broker"])
 def test_another_run_replays_what_is_new(data: Path, broker: Broker, tmp_path: Path, kind: str) -> None:
     target = tmp_path / "copy" if kind == "folder" else f"kafka://{broker.bootstrap_servers}"
@@ -246,6 +247,7 @@ def shrinking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[
         yield str(tmp_path / "data"), delete_before
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pace", [None, "1000000"])
 def test_what_is_deleted_during_the_run_is_told(
     shrinking: tuple[str, Callable[[int], object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: str | None
@@ -371,6 +373,7 @@ def test_interrupted_replays_go_on(data: Path, tmp_path: Path, monkeypatch: pyte
     check_interrupted(data, targets, monkeypatch, interruptions=50, seed=2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_replay_goes_on_at_once_from_an_open_transaction(
     data: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, is_killed: bool
@@ -492,6 +495,7 @@ def test_a_replay_that_another_takes_over_says_so(broker: Broker, is_written: bo
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("api", ["CreateTopics", "Produce", "EndTxn", "ListOffsets"])
 def test_a_replay_into_a_broker_that_hangs_is_stopped(
     data: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, api: str

@@ -84,6 +84,7 @@ def expected(fixture_4_3_1: KafkaFixture) -> list[dict[str, Any]]:
     return rows(fixture_4_3_1.log_dir, topics=TOPICS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_folder_of_kafka(
     fixture_4_3_1: KafkaFixture,
@@ -147,6 +148,7 @@ def test_layouts(
     assert rows(tmp_path / "data") == expected
 
 
+@pytest.mark.slow
 def test_a_broker(fixture_4_3_1: KafkaFixture, expected: list[dict[str, Any]], tmp_path: Path) -> None:
     export(fixture_4_3_1.log_dir, tmp_path / "files", topics=TOPICS)
     with Broker() as broker:
@@ -172,6 +174,7 @@ def test_other_programs_read_the_folder_as_a_table(fixture_4_3_1: KafkaFixture, 
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", FORMATS)
 def test_one_file(
     fixture_4_3_1: KafkaFixture,
@@ -195,6 +198,7 @@ NASTY = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_byte_string_comes_back(form: str, tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
@@ -322,6 +326,7 @@ def test_damage_ends_a_partition_where_it_is(tmp_path: Path) -> None:
     assert import_(tmp_path / "files", tmp_path / "again").records == 6
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", FORMATS)
 def test_there_is_no_file_where_a_batch_is_damaged(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with odradek.open(tmp_path / "data") as logs:
@@ -451,6 +456,7 @@ def test_two_topics_into_one(tmp_path: Path) -> None:
             import_(files, tmp_path / "again", topic="both")
 
 
+@pytest.mark.slow
 def test_more_dates_than_files_that_may_be_open(tmp_path: Path) -> None:
     days = [*range(100), *range(50), 200]
     with odradek.open(tmp_path / "data") as logs:
@@ -590,6 +596,7 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
 
 # From its end on every step fails, also those that would close the folder.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_ended_anywhere_and_begun_again(ending: Callable[[int | None], None], tmp_path: Path) -> None:
     chance = random.Random(7)

@@ -232,6 +232,7 @@ def test_the_limit_is_stated() -> None:
     assert Decompressor().limit == MAX_DECOMPRESSED_BYTES
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_codec_loads_no_package_but_its_own(codec: Codec) -> None:
     block = compress(codec, b"content")

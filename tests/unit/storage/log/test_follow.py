@@ -52,6 +52,7 @@ class Later(threading.Thread):
         self._action()
 
 
+@pytest.mark.slow
 def test_what_is_there_and_what_comes(logs: WritableLogDirectory, followed: Log) -> None:
     log = logs["t", 0]
     log.append([Record(b"a", b"0"), Record(b"b", b"1")])
@@ -90,6 +91,7 @@ def test_what_was_deleted_before_it_was_read(logs: WritableLogDirectory, followe
     assert (caught.value.offset, caught.value.log_start_offset) == (1, 3)
 
 
+@pytest.mark.slow
 def test_the_iteration_ends_when_its_time_is_over(logs: WritableLogDirectory, followed: Log) -> None:
     log = logs["t", 0]
     log.append([Record(b"k", b"0")])

@@ -324,6 +324,7 @@ logs.close()
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_descriptors_has_no_failed_disk(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", OUT_OF_DESCRIPTORS, str(tmp_path)], check=True, timeout=60)
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 40

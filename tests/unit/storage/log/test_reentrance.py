@@ -72,6 +72,7 @@ CHANGES: list[Callable[[WritableLogDirectory], object]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("real_locks")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_in_the_middle_of_an_append_is_refused_and_the_append_goes_on(

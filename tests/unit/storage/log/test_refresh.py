@@ -108,6 +108,7 @@ def encoded(base_offset: int, producer_id: int, text: bytes) -> bytes:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("longer", [0, 1, 5])
 def test_a_file_that_was_cut_and_appended_to_between_two_looks(longer: int, waits: bool, tmp_path: Path) -> None:

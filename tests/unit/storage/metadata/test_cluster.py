@@ -145,6 +145,7 @@ def test_bootstrap_is_no_longer_than_what_it_says(tmp_path: Path) -> None:
     assert unknown in before
 
 
+@pytest.mark.slow
 def test_changes_among_many_topics_are_there_when_the_folder_is_opened_again(tmp_path: Path) -> None:
     format_log_directory(tmp_path, new_meta_properties(node_id=1))
     metadata = ClusterMetadata(tmp_path)
