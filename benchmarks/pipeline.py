@@ -100,10 +100,12 @@ def cpu_seconds() -> dict[str, float]:
         rest = text[text.rindex(")") + 2 :].split()
         found[int(path.parent.name)] = [int(field) for field in rest[11:15]]
         children[int(rest[1])].append(int(path.parent.name))
-    seconds: dict[str, float] = {"workers": 0.0}
+    seconds: dict[str, float] = {}
     seconds["driver"] = sum(found[os.getpid()][:2]) / _TICKS
     jvm = spark_jvm()
     seconds["JVM"] = sum(found[jvm][:2]) / _TICKS
+    # The daemons that have ended, as they do after a minute without work, with their workers.
+    seconds["workers"] = sum(found[jvm][2:]) / _TICKS
     left = children[jvm]
     while left:
         worker = left.pop()
