@@ -258,7 +258,7 @@ class RecordTooLargeError(BrokerError):
     """A batch that is larger than the topic's `max.message.bytes`."""
 
     error_code = 10
-    error_name = "RECORD_TOO_LARGE"
+    error_name = "MESSAGE_TOO_LARGE"
 
 
 class RecordListTooLargeError(BrokerError):

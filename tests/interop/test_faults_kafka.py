@@ -140,7 +140,7 @@ def test_refused_lines_are_named(any_broker: BrokerFactory) -> None:
     given = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
     said = run("produce", address, "events", "--format", "jsonl", given=given, code=3).splitlines()
     assert said[0].startswith("odradek: stdin, line 7: INVALID_RECORD (87): ")
-    assert said[1].startswith("odradek: stdin, line 8: RECORD_TOO_LARGE (10): ")
+    assert said[1].startswith("odradek: stdin, line 8: MESSAGE_TOO_LARGE (10): ")
     assert said[2:] == ["odradek: 38 records appended, 2 refused; go on with line 41 of the input"]
     assert [row["key"] for row in rows("tail", address, "-n", "100")] == [line["key"] for line in lines[:6] + lines[8:]]
 

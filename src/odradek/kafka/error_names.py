@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from kafka import errors
 
-from odradek.errors import RecordTooLargeError
-
 _NAMES = {
     -1: "UNKNOWN_SERVER_ERROR",
     6: "NOT_LEADER_OR_FOLLOWER",
-    RecordTooLargeError.error_code: RecordTooLargeError.error_name,
+    10: "MESSAGE_TOO_LARGE",
     17: "INVALID_TOPIC_EXCEPTION",
     39: "INVALID_REPLICA_ASSIGNMENT",
     128: "INVALID_REGULAR_EXPRESSION",

@@ -202,7 +202,7 @@ def test_refused_lines_are_named_and_the_others_appended(source: str, tmp_path: 
         said = run("produce", source, "events", "--format", "jsonl", *codec, given=given, code=3).splitlines()
         assert [line[: line.index(")") + 1] for line in said[:2]] == [
             "odradek: stdin, line 7: INVALID_RECORD (87)",
-            "odradek: stdin, line 8: RECORD_TOO_LARGE (10)",
+            "odradek: stdin, line 8: MESSAGE_TOO_LARGE (10)",
         ]
         assert said[2].startswith("odradek: stdin, line 31: events-2 is not in ")
         assert said[3:] == ["odradek: 37 records appended, 3 refused; go on with line 41 of the input"]
