@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import struct
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from odradek.broker.running import BrokerThread
 from peers.jars import PeerMissingError, classpath
+from peers.java_programs import events, java
 from peers.java_properties import write_properties
 from peers.kafka_tools import KafkaTools
 from peers.process import free_port, wait_for
@@ -49,32 +46,8 @@ def jars() -> str:
         pytest.skip(str(error))
 
 
-@contextmanager
-def java(jars: str, output: Path, main: str, *arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a program of Java until the block ends."""
-    command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars, "Attached", main]
-    with output.open("wb") as out:
-        process = subprocess.Popen(
-            [*command, *map(str, arguments)], stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
-
-
 def properties(path: Path, **settings: str | int) -> Path:
     return write_properties(path, {name.replace("_", "."): value for name, value in settings.items()})
-
-
-def events(jars: str, output: Path, main: str, *arguments: str) -> list[dict[str, Any]]:
-    """Runs a verifiable client to its end; returns what it told, line by line."""
-    with java(jars, output, main, *arguments) as process:
-        process.wait(TIMEOUT_S)
-    return [json.loads(line) for line in output.read_text("utf-8").splitlines() if line.startswith("{")]
 
 
 def test_verifiable_clients_lose_nothing(
