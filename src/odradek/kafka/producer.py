@@ -10,7 +10,7 @@ Each transactional id keeps its position in a group of its own, under the first 
 takes offsets only for topics that it has, and the source may be elsewhere. So the position goes into the metadata of
 the committed offset, which is itself the end of that partition: a tool that shows the lag of groups shows none here.
 
-    group ID, topic, partition 0    offset 5400, metadata {"offset":120,"topic_id":"dKIu..."}
+    group ID, topic, partition 0    offset 5400, metadata {"offset":120,"topic_id":"dKIu...","owner":["JOB","TOPIC"]}
 
 Who knows the producer's id and epoch may end a transaction, so one program may write it and another one commit it.
 
@@ -51,10 +51,12 @@ class CommittedPosition(NamedTuple):
     Attributes:
         offset: The next offset of the source.
         topic_id: The id of the source's topic, which changes if the topic is created again; None if it was not known.
+        owner: Whose position it is, because several may have made the same transactional id; None if it was not said.
     """
 
     offset: int
     topic_id: str | None = None
+    owner: tuple[str, ...] | None = None
 
 
 class Transaction:
@@ -66,6 +68,9 @@ class Transaction:
         topic: The topic that the position is kept under: the one that records go to.
         codec: How batches are compressed.
         identity: The producer whose transaction this is, if it was begun elsewhere and is to be ended here.
+
+    Attributes:
+        owners: Who had committed a position under any topic, as far as it was said, when `position` looked last.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Transaction:
         self._added: set[TopicPartition] = set()
         # The broker may have begun it, whether or not its answer came.
         self._is_begun = False
+        self.owners: set[tuple[str, ...]] = set()
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -110,17 +116,23 @@ class Transaction:
 
     def position(self) -> CommittedPosition | None:
         """Return the position of the last transaction, without taking over the transactional id."""
-        kept = committed_offsets(self._client, self._id, self._topic).get(self._topic)
-        if kept is None:
-            return None
-        try:
-            held = json.loads(kept.metadata)
-            return CommittedPosition(int(held["offset"]), held["topic_id"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ProtocolError(
-                f"group {self._id}: another program has set its offset, so the position that it held is lost: "
-                "delete the group to start over"
-            ) from error
+        found = None
+        self.owners = set()
+        for topic, kept in committed_offsets(self._client, self._id).items():
+            try:
+                held = _parsed_position(kept.metadata)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                if topic != self._topic:
+                    continue
+                raise ProtocolError(
+                    f"group {self._id}: another program has set its offset, so the position that it held is lost: "
+                    "delete the group to start over"
+                ) from error
+            if held.owner is not None:
+                self.owners.add(held.owner)
+            if topic == self._topic:
+                found = held
+        return found
 
     def send(self, target: TopicPartition, rows: pa.RecordBatch) -> list[RefusedRow]:
         """Send rows (`key`, `value`, `headers`, `timestamp`) to a partition.
@@ -138,7 +150,7 @@ class Transaction:
     def commit(self, position: CommittedPosition) -> None:
         """Make everything that was sent, and the position, visible at once."""
         end_offset = self._client.attempt(f"the end of {self._topic}", self._end_of_first)
-        self.add_offset(self._id, end_offset, json.dumps(position._asdict(), separators=(",", ":")))
+        self.add_offset(self._id, end_offset, _format_position(position))
         self.end(committed=True)
 
     def add_offset(self, group: str, offset: int, metadata: str = "") -> None:
@@ -225,26 +237,32 @@ class Transaction:
         check(self._coordinated(request).error_code, what)
 
 
+def _format_position(position: CommittedPosition) -> str:
+    said = {name: value for name, value in position._asdict().items() if name != "owner" or value is not None}
+    return json.dumps(said, separators=(",", ":"))
+
+
+def _parsed_position(text: str) -> CommittedPosition:
+    held = json.loads(text)
+    owner = held.get("owner")
+    return CommittedPosition(
+        int(held["offset"]), held["topic_id"], None if owner is None else tuple(str(part) for part in owner)
+    )
+
+
 def is_fenced(error: BrokerUnavailableError) -> bool:
     """Whether a transaction failed because another program has taken its transactional id over, or it took too long."""
     return isinstance(error.__cause__, (errors.InvalidProducerEpochError, errors.ProducerFencedError))
 
 
-def committed_offsets(client: BrokerClient, group: str, topic: str | None = None) -> dict[str, CommittedOffset]:
+def committed_offsets(client: BrokerClient, group: str) -> dict[str, CommittedOffset]:
     """Return the offsets that transactions committed for a group, by the topic that each is kept under.
-
-    Args:
-        client: The cluster.
-        group: The group.
-        topic: Only the offset of this topic.
 
     Raises:
         BrokerUnavailableError: The broker did not answer in time; because a transaction with an offset of the group was
             open all the time, for example.
     """
-    kind = OffsetFetchRequest.OffsetFetchRequestTopic
-    wanted = None if topic is None else [kind(name=topic, partition_indexes=[0])]
-    request = OffsetFetchRequest(group_id=group, topics=wanted, require_stable=True, min_version=7, max_version=7)
+    request = OffsetFetchRequest(group_id=group, topics=None, require_stable=True, min_version=7, max_version=7)
 
     def ask() -> dict[str, CommittedOffset]:
         response = client.ask(request, client.coordinator(group, CoordinatorType.GROUP))

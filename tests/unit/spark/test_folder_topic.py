@@ -28,11 +28,11 @@ OTHER = TopicPartition("orders", 1)
 class Forwarder:
     """A sink, and what Spark would do for it."""
 
-    def __init__(self, folder: Path, **changes: Any) -> None:
+    def __init__(self, folder: Path, *, owner: Any = ("job", "copy"), **changes: Any) -> None:
         self.folder = folder
         spec = {"topic": "copy", "kafka": {}, "path": folder, **changes}
         self.spec = TopicSinkSpec(**spec)
-        self.sink = FolderTopicSink(self.spec, "job-copy")
+        self.sink = FolderTopicSink(self.spec, owner)
 
     def write(self, *ranges: OffsetRange, values: dict[int, bytes] | None = None, **columns: Any) -> None:
         sink = self.sink
@@ -174,6 +174,20 @@ def test_what_the_topic_does_not_take(folder: Path, on_invalid: str) -> None:
     assert forwarder.sink.refused_records == 1
     if letters:
         assert forwarder.values("letters") == {0: [bytes(2000)]}
+
+
+def test_two_jobs_whose_transactional_ids_are_the_same(folder: Path) -> None:
+    first = Forwarder(folder, owner=("job-new", "copy"), topic="copy")
+    second = Forwarder(folder, owner=("job", "new-copy"), topic="other")
+    first.write(OffsetRange(SOURCE, 0, 5))
+    # It would pass over what the other one has forwarded.
+    with pytest.raises(SinkError, match="job-new-copy belong to the job job-new with the topic copy"):
+        second.write(OffsetRange(SOURCE, 0, 5))
+    with pytest.raises(SinkError, match="give this sink another transactional_id"):
+        second.sink.held([SOURCE])
+    first.write(OffsetRange(SOURCE, 5, 7))
+    assert first.values()[0] == numbers(*range(7))
+    assert second.values("other") == {0: []}
 
 
 def test_positions_can_be_set_back(folder: Path) -> None:

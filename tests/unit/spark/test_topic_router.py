@@ -20,7 +20,7 @@ def test_only_the_first_missing_topic_is_waited_for() -> None:
 
     servers = {"bootstrap.servers": "localhost:9092"}
     batch: Any = SimpleNamespace(ranges=(), topic_ids={}, stored_offsets={})
-    task = topic._ForwardTask(BrokerSettings.parse(servers), TopicSinkSpec(None, servers), "job-*", batch)
+    task = topic._ForwardTask(BrokerSettings.parse(servers), TopicSinkSpec(None, servers), ("job", "*"), batch)
     client: Any = Client()
     router = task._router(client)
     assert [router.count(name) for name in ("there", "missing", "missing", "another", "no/name")] == [

@@ -492,9 +492,9 @@ def _open_sink(spec: SinkSpec, key: str, job: Job, console: Console | None) -> S
     if isinstance(spec, SparkSinkSpec):
         return SparkSink(spec, key)
     if isinstance(spec, TopicSinkSpec) and spec.path is not None:
-        return FolderTopicSink(spec, job.transactional_id(spec))
+        return FolderTopicSink(spec, job.owner(spec))
     if isinstance(spec, TopicSinkSpec):
         from odradek.spark.pipeline.topic import TopicSink
 
-        return TopicSink(spec, job.transactional_id(spec))
+        return TopicSink(spec, job.owner(spec))
     return ConsoleSink(spec, console)

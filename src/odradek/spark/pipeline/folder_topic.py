@@ -7,7 +7,8 @@ One process at a time may write to a log directory, and tasks are several: so no
 positions of all source partitions are kept beside one offset of a group, so that a transaction has few partitions to
 bring to the disk:
 
-    group JOB-TOPIC, topic, partition 0     offset 5400, metadata {"positions":{"orders":{"0":[120,"dKIu..."]}}}
+    group JOB-TOPIC, topic, partition 0     offset 5400
+        metadata {"owner":["JOB","TOPIC"],"positions":{"orders":{"0":[120,"dKIu..."]}}}
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from odradek.records.timestamps import now_ms
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.forwarding import CONTENT_COLUMNS, by_partition, dead_letters, forwarded, source_runs
 from odradek.spark.pipeline.job import TopicSinkSpec
-from odradek.spark.pipeline.sink import Sink, check_same_topic
+from odradek.spark.pipeline.sink import Sink, check_owner, check_same_topic
 from odradek.spark.pipeline.topic_routing import Router
 from odradek.spark.ranges import OffsetRange
 from odradek.spark.worker import keep_modules
@@ -74,7 +75,8 @@ class FolderTopicSink(Sink):
 
     Args:
         spec: Which view, and where to.
-        transactional_id: The transactional id, and the name of the group that keeps the positions.
+        owner: Whose the positions are (`Job.owner`); joined by dashes it is the transactional id, and the name of the
+            group that keeps them.
 
     Raises:
         LogError: There is no such log directory.
@@ -83,11 +85,12 @@ class FolderTopicSink(Sink):
 
     wants_whole_partitions = True
 
-    def __init__(self, spec: TopicSinkSpec, transactional_id: str) -> None:
+    def __init__(self, spec: TopicSinkSpec, owner: Sequence[str]) -> None:
         assert spec.path is not None
         self._spec = spec
         self._path = spec.path
-        self._id = transactional_id
+        self._owner = owner
+        self._id = "-".join(owner)
         self.on_held = spec.on_held
         self._is_by_record = False
         self._staging = spec.path.with_name(f"{spec.path.name}.odradek-staging") / uuid.uuid4().hex
@@ -136,11 +139,17 @@ class FolderTopicSink(Sink):
             self._staging.parent.rmdir()
 
     def _held(self, logs: LogDirectory) -> dict[TopicPartition, Position]:
-        """Return how far each source partition is forwarded."""
+        """Return how far each source partition is forwarded.
+
+        Raises:
+            SinkError: The positions are another job's, or another program has set the offset.
+        """
         found: dict[TopicPartition, Position] = {}
         for committed in load_groups(logs, [self._id]).committed(self._id).values():
             try:
-                for topic, places in json.loads(committed.metadata)["positions"].items():
+                kept = json.loads(committed.metadata)
+                owner = tuple(map(str, kept["owner"])) if "owner" in kept else None
+                for topic, places in kept["positions"].items():
                     for partition, (offset, topic_id) in places.items():
                         found[TopicPartition(topic, int(partition))] = Position(offset, topic_id=topic_id)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -148,6 +157,7 @@ class FolderTopicSink(Sink):
                     f"{self.description}: another program has set the offset of the group {self._id}, so the positions "
                     "that it held are lost: delete the group to start over"
                 ) from error
+            check_owner(self.description, self._id, owner, self._owner)
         return found
 
     def _forward(self, logs: WritableLogDirectory, staged: Sequence[tuple[Path, list[_Part]]], batch: Batch) -> None:
@@ -247,7 +257,7 @@ class FolderTopicSink(Sink):
         # So tools show no lag of the group: the marker that ends the transaction takes an offset.
         end_offset = logs[under].log_end_offset + 1 if under in logs else 0
         topic_id = logs.topic_id(under.topic) or ZERO_UUID
-        metadata = json.dumps({"positions": kept}, separators=(",", ":"))
+        metadata = json.dumps({"owner": self._owner, "positions": kept}, separators=(",", ":"))
         value = OffsetCommitValue(end_offset, metadata, now_ms(), topic_id=topic_id)
         record = encode_offset_commit(OffsetCommitKey(self._id, *under), value)
         append_group_records(logs, self._id, [record], producer=producer)

@@ -277,8 +277,17 @@ class Job:
 
     def transactional_id(self, sink: TopicSinkSpec) -> str:
         """Return the prefix of a sink's transactional ids."""
+        return "-".join(self.owner(sink))
+
+    def owner(self, sink: TopicSinkSpec) -> tuple[str, ...]:
+        """Return whose a sink's positions are: the job's name and the topic, or the sink's own `transactional_id`.
+
+        Joined by dashes they are the prefix of the transactional ids, which may be that of another job too.
+        """
+        if sink.transactional_id is not None:
+            return (sink.transactional_id,)
         # No topic is called `*`.
-        return sink.transactional_id or f"{self.name}-{sink.topic or '*'}"
+        return self.name, sink.topic or "*"
 
     def source_options(self) -> SourceOptions:
         """Check the options of the source.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -37,6 +37,35 @@ def check_same_topic(holder: str, name: TopicPartition, held: Position, topic_id
             f"{holder} holds {name} up to offset {held.offset} of another topic of that name, whose id was "
             f"{held.topic_id}: give the sink another path or transactional_id, or let it start over with an empty one"
         )
+
+
+def check_owner(holder: str, group: str, held: Sequence[str] | None, own: Sequence[str]) -> None:
+    """Check that the positions that a group keeps are a sink's own.
+
+    Names are joined by dashes, so two jobs may have the same group: `a` with the topic `b-c`, and `a-b` with `c`. Each
+    would take what the other has forwarded for its own.
+
+    Args:
+        holder: A description of the sink, for the error.
+        group: The group, which is also the transactional id.
+        held: Whose the positions are (`Job.owner`); None if an earlier version wrote them, which did not say it.
+        own: Whose they should be.
+
+    Raises:
+        SinkError: They are another job's.
+    """
+    if held is None or list(held) == list(own):
+        return
+    # A job that is renamed keeps its ids by a `transactional_id` of its own.
+    if "-".join(held) == "-".join(own) and 1 in (len(held), len(own)):
+        return
+    other = (
+        f"the job {held[0]} with the topic {held[1]}" if len(held) == 2 else f"transactional_id = {'-'.join(held)!r}"
+    )
+    raise SinkError(
+        f"{holder}: the group and transactional id {group} belong to {other}, which makes the same one: give this sink "
+        "another transactional_id"
+    )
 
 
 class Sink(ABC):

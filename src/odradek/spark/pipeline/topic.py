@@ -38,7 +38,7 @@ from odradek.records.compression import CODECS
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.forwarding import CONTENT_COLUMNS, by_partition, dead_letters, forwarded, source_runs
 from odradek.spark.pipeline.job import TopicSinkSpec
-from odradek.spark.pipeline.sink import FencedError, Sink, check_same_topic
+from odradek.spark.pipeline.sink import FencedError, Sink, check_owner, check_same_topic
 from odradek.spark.pipeline.topic_routing import Router
 from odradek.spark.ranges import OffsetRange
 from odradek.spark.worker import keep_modules
@@ -62,7 +62,8 @@ class TopicSink(Sink):
 
     Args:
         spec: Which view, and where to.
-        transactional_id: The prefix of the transactional ids; the source's partition follows.
+        owner: Whose the transactions are (`Job.owner`); joined by dashes it is the prefix of the transactional ids, and
+            the source's partition follows.
 
     Raises:
         SinkError: There is no such topic.
@@ -71,14 +72,14 @@ class TopicSink(Sink):
 
     wants_whole_partitions = True
 
-    def __init__(self, spec: TopicSinkSpec, transactional_id: str) -> None:
+    def __init__(self, spec: TopicSinkSpec, owner: tuple[str, ...]) -> None:
         self._spec = spec
         self.on_held = spec.on_held
         self._is_by_record = False
         self._settings = BrokerSettings.parse(spec.kafka)
         named = f"topic {spec.topic}" if spec.topic is not None else f"topics by {spec.topic_column}"
         self.description = f"{named} of {','.join(self._settings.bootstrap_servers)}"
-        self._prefix = transactional_id
+        self._owner = owner
         names = [name for name in (spec.topic, spec.dead_letter_topic) if name is not None]
         client = BrokerClient(self._settings)
         try:
@@ -98,7 +99,9 @@ class TopicSink(Sink):
         client = BrokerClient(self._settings)
         try:
             for name in sorted(partitions):
-                position = _transaction(client, self._spec, self._prefix, name).position()
+                transaction = _transaction(client, self._spec, self._owner, name)
+                position = transaction.position()
+                _check_owners(transaction, self.description, self._owner, name)
                 if position is not None:
                     found[name] = Position(position.offset, topic_id=position.topic_id)
         finally:
@@ -110,9 +113,10 @@ class TopicSink(Sink):
         client = BrokerClient(self._settings)
         try:
             for name, start in sorted(starts.items()):
-                transaction = _transaction(client, self._spec, self._prefix, name)
+                transaction = _transaction(client, self._spec, self._owner, name)
                 transaction.begin()
-                transaction.commit(CommittedPosition(start.offset, start.topic_id))
+                _check_owners(transaction, self.description, self._owner, name)
+                transaction.commit(CommittedPosition(start.offset, start.topic_id, self._owner))
         finally:
             client.close()
 
@@ -139,7 +143,7 @@ class TopicSink(Sink):
 
     def _forward(self, frame: DataFrame, batch: Batch) -> dict[TopicPartition, tuple[int, str]]:
         """Forward rows; return the offset of the first record of each partition that is an error, and why."""
-        task = _ForwardTask(self._settings, self._spec, self._prefix, batch)
+        task = _ForwardTask(self._settings, self._spec, self._owner, batch)
         sent = by_partition(frame).mapInArrow(task, _SENT).collect()
         fenced = [row.fenced for row in sent if row.fenced is not None]
         if fenced:
@@ -165,9 +169,20 @@ class TopicSink(Sink):
         """Do nothing: the sink keeps no connection open."""
 
 
-def _transaction(client: BrokerClient, spec: TopicSinkSpec, prefix: str, source: TopicPartition) -> Transaction:
+def _id(owner: tuple[str, ...], source: TopicPartition) -> str:
+    return "-".join((*owner, str(source)))
+
+
+def _check_owners(transaction: Transaction, holder: str, own: tuple[str, ...], source: TopicPartition) -> None:
+    for owner in transaction.owners:
+        check_owner(holder, _id(own, source), owner, own)
+
+
+def _transaction(
+    client: BrokerClient, spec: TopicSinkSpec, owner: tuple[str, ...], source: TopicPartition
+) -> Transaction:
     """Return the transaction in which a partition of the source is forwarded."""
-    return Transaction(client, f"{prefix}-{source}", spec.topic or spec.position_topic, CODECS[spec.compression])
+    return Transaction(client, _id(owner, source), spec.topic or spec.position_topic, CODECS[spec.compression])
 
 
 def _within(frame: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -186,12 +201,12 @@ class _ForwardTask:
         self,
         settings: BrokerSettings,
         spec: TopicSinkSpec,
-        prefix: str,
+        owner: tuple[str, ...],
         batch: Batch,
     ) -> None:
         self._settings = settings
         self.spec = spec
-        self._prefix = prefix
+        self._owner = owner
         self._ranges = {part.topic_partition: part for part in batch.ranges}
         self._topic_ids = dict(batch.topic_ids)
         self._stored_offsets = dict(batch.stored_offsets)
@@ -238,7 +253,7 @@ class _ForwardTask:
         """Wait until readers see what was forwarded of partitions of the source: a job after this one may read it."""
         client = BrokerClient(self._settings)
         try:
-            wait_until_visible(client, [f"{self._prefix}-{source}" for source in sources])
+            wait_until_visible(client, [_id(self._owner, source) for source in sources])
         finally:
             client.close()
 
@@ -258,9 +273,10 @@ class _ForwardTask:
     def _start(self, client: BrokerClient, router: Router, wanted: OffsetRange) -> _Forwarding:
         source = wanted.topic_partition
         topic_id = self._topic_ids.get(source)
-        transaction = _transaction(client, self.spec, self._prefix, source)
+        transaction = _transaction(client, self.spec, self._owner, source)
         held = transaction.begin() or CommittedPosition(wanted.start_offset, topic_id)
-        holder = f"topic {self.spec.topic}" if self.spec.topic is not None else f"group {self._prefix}-{source}"
+        holder = f"topic {self.spec.topic}" if self.spec.topic is not None else f"group {_id(self._owner, source)}"
+        _check_owners(transaction, holder, self._owner, source)
         check_same_topic(holder, source, Position(held.offset, topic_id=held.topic_id), topic_id)
         stored = self._stored_offsets.get(source, wanted.start_offset)
         # Records between the stored position and the range were lost, and failOnDataLoss=false skips them.
@@ -270,7 +286,8 @@ class _ForwardTask:
                 f"says that everything below {stored} is done: set the store back to {held.offset}"
             )
         position = max(held.offset, wanted.start_offset)
-        return _Forwarding(transaction, wanted, position, topic_id, self.spec, router)
+        end = CommittedPosition(wanted.end_offset, topic_id, self._owner)
+        return _Forwarding(transaction, wanted, position, end, self.spec, router)
 
     def _finish(self, current: _Forwarding, results: dict[str, list[Any]]) -> None:
         current.commit()
@@ -306,7 +323,7 @@ class _Forwarding:
         transaction: Transaction,
         wanted: OffsetRange,
         position: int,
-        topic_id: str | None,
+        end: CommittedPosition,
         spec: TopicSinkSpec,
         router: Router,
     ) -> None:
@@ -315,7 +332,7 @@ class _Forwarding:
         self.invalid: tuple[int, str] | None = None
         self._transaction = transaction
         self._position = position
-        self._topic_id = topic_id
+        self._end = end
         self._spec = spec
         self._router = router
 
@@ -367,4 +384,4 @@ class _Forwarding:
     def commit(self) -> None:
         """Commit the transaction, with the batch's end as the position; do nothing if that was committed before."""
         if self._position < self.wanted.end_offset and self.invalid is None:
-            self._transaction.commit(CommittedPosition(self.wanted.end_offset, self._topic_id))
+            self._transaction.commit(self._end)
