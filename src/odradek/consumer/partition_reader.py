@@ -99,8 +99,13 @@ class PartitionReader(ABC):
             self._lost("no position is stored")
         elif not is_same_topic(stored.topic_id, self._topic_id):
             self._lost(f"the stored position is of an earlier topic of that name (id {stored.topic_id})")
-        elif self._truncated(stored):
-            self._lost(f"the log was truncated below the stored offset {stored.offset}")
+        elif (cut_offset := self._cut_offset(stored)) is not None:
+            reason = f"the log was truncated below the stored offset {stored.offset}"
+            if self._reset == "none":
+                self._lost(reason)
+            # As Kafka's consumer: what comes from there on was not read yet, and what is before it was.
+            self.seek(max(cut_offset, self.log.log_start_offset))
+            _logger.info("%s: %s; continues at %d, where it was cut", self.log.topic_partition, reason, self.position)
         else:
             self.seek(stored.offset)
 
@@ -180,10 +185,10 @@ class PartitionReader(ABC):
             found = self.offset_at(self._reset, end_offset)
             self.seek(end_offset if found is None else found)
 
-    def _truncated(self, stored: Position) -> bool:
-        """Say whether the leader epoch of the stored position ended below its offset (KIP-320)."""
+    def _cut_offset(self, stored: Position) -> int | None:
+        """Return where the leader epoch of the stored position ends, if that is below its offset (KIP-320)."""
         if stored.leader_epoch is None:
-            return False
+            return None
         # Where the log ends before the place, and its epoch goes on, the next read says so.
         end = self.epoch_end(stored.leader_epoch, stored.offset)
-        return end is not None and stored.offset > end
+        return None if end is None or stored.offset <= end else end

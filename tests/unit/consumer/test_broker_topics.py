@@ -197,6 +197,8 @@ def test_the_end_of_an_epoch_before_the_place(broker: Broker) -> None:
         store.commit({T0: odradek.Position(6, leader_epoch=0)}, expected=known)
     with pytest.raises(NoOffsetForPartitionError, match="truncated"):
         consume(broker, auto_offset_reset="none")
+    with consume(broker, auto_offset_reset="latest") as consumer:
+        assert values(consumer) == [5]
 
 
 def test_who_starts_last_owns_the_group(broker: Broker) -> None:

@@ -311,6 +311,10 @@ def test_a_log_that_was_truncated_and_grew_again(growing: GrowingLog, group: str
     checkpoint.write_text(f"0\n2\n0 0\n1 {position - 1}\n")
     with pytest.raises(NoOffsetForPartitionError, match="truncated below"):
         consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none")
+    for policy in ("earliest", "latest", 0):
+        # As Kafka's consumer: from the first offset that is known to have another record.
+        with consume(tmp_path / "data", "grow", group=group, auto_offset_reset=policy, auto_commit=False) as consumer:
+            assert offsets(consumer.poll()) == [position - 1]
 
 
 def test_a_topic_made_anew_under_its_name(growing: GrowingLog, group: str, tmp_path: Path) -> None:
