@@ -129,7 +129,7 @@ _NAMES = (
 )
 _FOR_STREAMS_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _FOR_BATCHES_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class _Parser:
@@ -188,6 +188,9 @@ class _Parser:
             max_trigger_delay_ms=self._duration_ms("maxTriggerDelay", 15 * 60_000),
             push_down=self._boolean("pushDownFilters", False),
         )
+        least, most = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise OptionError(f"minOffsetsPerTrigger ({least}) is greater than maxOffsetsPerTrigger ({most})")
         if not self._streaming and (parsed.max_offsets_per_trigger or parsed.min_offsets_per_trigger):
             raise OptionError(f"{', '.join(_FOR_STREAMS_ONLY)} are for streams")
         if self._left:
@@ -220,6 +223,7 @@ class _Parser:
                 raise OptionError("subscribe names no topic")
             return topics, None, None
         if pattern is not None:
+            pattern = pattern.strip()
             java_pattern(pattern)
             return (), pattern, None
         assert assign is not None
@@ -231,15 +235,16 @@ class _Parser:
         timestamps = self._take(f"{prefix}OffsetsByTimestamp")
         offsets = self._take(f"{prefix}Offsets")
         if timestamp is not None:
-            if not re.fullmatch(r"\d{1,18}", timestamp):
+            if not re.fullmatch(r"\d{1,18}", timestamp := timestamp.strip()):
                 raise OptionError(f"{prefix}Timestamp must be a number of milliseconds, not {timestamp!r}")
             return OffsetSpec(timestamp=int(timestamp))
         if timestamps is not None:
             return OffsetSpec(timestamps=parse_offsets(timestamps, f"{prefix}OffsetsByTimestamp", least=0))
         if offsets is None:
             return OffsetSpec(default)
-        if offsets.lower() in ("earliest", "latest"):
-            return OffsetSpec(EARLIEST if offsets.lower() == "earliest" else LATEST)
+        word = offsets.strip().lower()
+        if word in ("earliest", "latest"):
+            return OffsetSpec(EARLIEST if word == "earliest" else LATEST)
         return OffsetSpec(offsets=parse_offsets(offsets, f"{prefix}Offsets"))
 
     def _refuse_empty_ranges(self, starting: OffsetSpec, ending: OffsetSpec) -> None:
@@ -269,7 +274,8 @@ class _Parser:
         text = self._take(name)
         if text is None:
             return default
-        duration_ms = parse_duration_ms(text)
+        # As Spark's own source: ms if there is no unit, and days too.
+        duration_ms = int(text) if re.fullmatch(r"\d{1,12}", text) else parse_duration_ms(text)
         if duration_ms is None:
             raise OptionError(f"{name} must be a time such as 30s or 15m, not {text!r}")
         return duration_ms
@@ -277,7 +283,7 @@ class _Parser:
 
 def parse_duration_ms(text: str) -> int | None:
     """Read a time such as `500ms`, `30s`, `15m` or `1h`, in ms; None if the text has another form."""
-    match = re.fullmatch(r"(\d{1,12}) ?(ms|s|m|min|h)", text)
+    match = re.fullmatch(r"(\d{1,12}) ?(ms|s|m|min|h|d)", text)
     return None if match is None else int(match[1]) * _DURATION_MS[match[2]]
 
 

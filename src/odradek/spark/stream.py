@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -64,7 +65,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topics: Topics | None = None
         self._started: dict[TopicPartition, Position] = {}
         self._target: dict[TopicPartition, int] | None = None
-        self._last_batch = time.monotonic()
+        # As in Spark's source, the first micro-batch waits for nothing.
+        self._last_batch = -inf
         self._watch = TransactionWatch(options.isolation)
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name, as those below
@@ -133,9 +135,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = topics.bounds(ends)
         # A batch that a restart repeats was planned some time ago.
         check_places(topics, bounds, ends, fail_on_data_loss=self._options.fail_on_data_loss)
-        first = {name: held.start_offset for name, held in bounds.items()}
-        first.update({name: place.offset for name, place in starts.items()})
-        asked = [OffsetRange(name, first.get(name, 0), place.offset) for name, place in sorted(ends.items())]
+        # A partition that is new since the last micro-batch began at 0: records below its start are lost, as in Spark's
+        # source.
+        asked = [
+            OffsetRange(name, starts[name].offset if name in starts else 0, place.offset)
+            for name, place in sorted(ends.items())
+        ]
         grown = [part for part in asked if part.start_offset < part.end_offset]
         ranges = within(grown, bounds, fail_on_data_loss=self._options.fail_on_data_loss)
         return list(grouped(topics.splits(ranges, self._options), self._options))

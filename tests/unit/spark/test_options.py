@@ -28,7 +28,7 @@ def test_defaults_are_those_of_sparks_kafka_source() -> None:
 
 
 def test_names_are_not_case_sensitive() -> None:
-    parsed = SourceOptions.parse({"PATH": "data", "SubscribePattern": "a.*", "INCLUDEHEADERS": "TRUE"})
+    parsed = SourceOptions.parse({"PATH": "data", "SubscribePattern": " a.* ", "INCLUDEHEADERS": "TRUE"})
     assert parsed.include_headers
     assert [topic for topic in ("ab", "xab", "abc") if parsed.wants(topic)] == ["ab", "abc"]
     everything = SourceOptions.parse({"path": "data", "subscribePattern": ".*"})
@@ -50,11 +50,13 @@ def test_offsets_go_both_ways() -> None:
             {"startingOffsetsByTimestamp": '{"t": {"0": 99}}', "startingOffsets": "earliest"},
             OffsetSpec(timestamps={T0: 99}),
         ),
+        ({"startingOffsets": " latest "}, OffsetSpec(LATEST)),
+        ({"startingTimestamp": " 7 "}, OffsetSpec(timestamp=7)),
         ({"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"t": {"0": 99}}'}, OffsetSpec(timestamp=7)),
     ],
 )
 def test_times_go_before_offsets(options: dict[str, str], spec: OffsetSpec) -> None:
-    assert SourceOptions.parse({**FOLDER, **options}).starting == spec
+    assert SourceOptions.parse({**FOLDER, **options}, streaming=True).starting == spec
 
 
 @pytest.mark.parametrize(
@@ -94,6 +96,17 @@ def test_options_of_sparks_source_that_mean_nothing_here_are_told(caplog: pytest
     for _ in range(2):
         SourceOptions.parse({"kafka.bootstrap.servers": "h:9092", "subscribe": "t", **dict.fromkeys(names, "1")})
     assert caplog.messages == [f"{name} has no effect here" for name in names]
+
+
+@pytest.mark.parametrize(("text", "delay_ms"), [("30s", 30_000), ("2 min", 120_000), ("1d", 86_400_000), ("250", 250)])
+def test_a_delay_is_written_as_for_spark(text: str, delay_ms: int) -> None:
+    assert SourceOptions.parse({**FOLDER, "maxTriggerDelay": text}, streaming=True).max_trigger_delay_ms == delay_ms
+
+
+def test_a_micro_batch_needs_no_more_than_it_may_take() -> None:
+    limits = {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}
+    with pytest.raises(OptionError, match=r"minOffsetsPerTrigger \(11\) is greater than maxOffsetsPerTrigger \(10\)"):
+        SourceOptions.parse({**FOLDER, **limits}, streaming=True)
 
 
 def test_a_stream_has_no_end() -> None:

@@ -44,7 +44,7 @@ def test_what_is_given() -> None:
         ({}, "give either path"),
         ({**TO_FOLDER, **TO_BROKER}, "give either path"),
         ({**TO_FOLDER, "topics": "u"}, "unknown option topics of a write; did you mean topic"),
-        ({**TO_FOLDER, "topic": ""}, "topic is empty"),
+        ({**TO_FOLDER, "topic": " "}, "topic is empty"),
         ({**TO_FOLDER, "kafka.linger.ms": "1"}, r"kafka\.linger\.ms is for a broker"),
         (
             {**TO_FOLDER, "kafka.compression.type": "zip"},

@@ -77,7 +77,8 @@ class WriteOptions:
         is_transactional = _flag(options, "transactional", streaming or transactional_id is not None)
         if transactional_id is not None and not (transactional_id and is_transactional):
             raise OptionError("kafka.transactional.id names transactions, and transactional is false")
-        if options.get("topic") == "":
+        topic = options.get("topic")
+        if topic is not None and not (topic := topic.strip()):
             raise OptionError("topic is empty")
         if path is not None and kafka:
             raise OptionError(f"kafka.{min(kafka)} is for a broker, and path is a folder: leave it out")
@@ -90,7 +91,7 @@ class WriteOptions:
         return cls(
             path=None if path is None else _local(path, "path"),
             kafka=kafka,
-            topic=options.get("topic"),
+            topic=topic,
             is_transactional=is_transactional,
             transactional_id=transactional_id,
             codec=CODECS[codec],
