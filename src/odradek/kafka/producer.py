@@ -44,6 +44,13 @@ from odradek.records.compression import Codec
 from odradek.records.isolation import ISOLATION_LEVELS
 from odradek.storage.names import TopicPartition
 
+_FENCED = (
+    errors.InvalidProducerEpochError,
+    errors.ProducerFencedError,
+    # Epochs end at 32767: whoever takes the id over then gets another producer id.
+    errors.InvalidProducerIdMappingError,
+)
+
 
 class CommittedPosition(NamedTuple):
     """How far a transactional id has come.
@@ -252,7 +259,7 @@ def _parsed_position(text: str) -> CommittedPosition:
 
 def is_fenced(error: BrokerUnavailableError) -> bool:
     """Whether a transaction failed because another program has taken its transactional id over, or it took too long."""
-    return isinstance(error.__cause__, (errors.InvalidProducerEpochError, errors.ProducerFencedError))
+    return isinstance(error.__cause__, _FENCED)
 
 
 def committed_offsets(client: BrokerClient, group: str) -> dict[str, CommittedOffset]:

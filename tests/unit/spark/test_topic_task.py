@@ -108,3 +108,18 @@ def test_a_job_that_got_another_name_keeps_its_transactional_ids() -> None:
         check_owner("topic t", "a-t-s-0", held, ("a-t",))
     with pytest.raises(SinkError, match="belong to the job a with the topic t"):
         check_owner("topic t", "a-t-s-0", own, ("a", "t-s"))
+
+
+def test_a_task_whose_transactional_id_has_another_producer_id_by_now(tmp_path: Path) -> None:
+    """As epochs end, whoever takes an id over gets another producer id; coordinators know the former one no more."""
+    with odradek.testing.Broker() as broker:
+        broker.create_topic("t", 1)
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        spec = TopicSinkSpec("t", servers)
+        job = Job({"path": str(tmp_path), "subscribe": "s"}, "file:///offsets.json", (spec,), name="job")
+        batch = Batch(job, None, [OffsetRange(NAME, 0, 30)], None)  # type: ignore[arg-type]
+        task = _ForwardTask(BrokerSettings.parse(servers), spec, job.owner(spec), batch)
+        for api in ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"):
+            with broker.fault(api, error="INVALID_PRODUCER_ID_MAPPING", times=1):
+                (result,) = task(iter([rows(0, 30)]))
+            assert [row["fenced"] is not None for row in result.to_pylist()] == [True]
