@@ -109,14 +109,15 @@ class ParquetFolder:
             FILES.sync_directory(folder)
         renames = [(os.path.relpath(staged, self.path), final) for staged, final in moves]
         gone = [os.path.relpath(path, self.path) for path in removals]
-        self.positions = {**self.positions, **positions}
+        reached = {**self.positions, **positions}
         content = {
-            "positions": offsets_by_topic({name: held.offset for name, held in self.positions.items()}),
-            "topic_ids": {name.topic: held.topic_id for name, held in self.positions.items() if held.topic_id},
+            "positions": offsets_by_topic({name: held.offset for name, held in reached.items()}),
+            "topic_ids": {name.topic: held.topic_id for name, held in reached.items() if held.topic_id},
             "moves": renames,
             "removals": gone,
         }
         write_atomically(self._commit, json.dumps(content, ensure_ascii=False, indent=1).encode())
+        self.positions = reached
         self._finish(renames, gone)
         shutil.rmtree(staging, ignore_errors=True)
 

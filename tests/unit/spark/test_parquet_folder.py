@@ -1,0 +1,106 @@
+"""A folder of Parquet files, whose commits are interrupted at each operation on files in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from odradek.offsets.store import Position
+from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
+from odradek.storage.files import FileSystem, WritableFile
+from odradek.storage.names import TopicPartition
+
+NAME = TopicPartition("t", 0)
+OPERATIONS: list[tuple[type, str]] = [
+    *((Path, name) for name in ("replace", "unlink", "mkdir")),
+    *((FileSystem, name) for name in ("open", "rename", "unlink", "make_directory", "sync_directory")),
+    *((WritableFile, name) for name in ("write", "sync")),
+]
+
+
+def staged(folder: ParquetFolder, staging: Path, start: int, end: int) -> Path:
+    path = staging / f"{start}.staged"
+    rows = pa.table({"offset": pa.array(range(start, end), pa.int64())})
+    pq.write_table(rows.replace_schema_metadata({RANGES_KEY: format_ranges({NAME: (start, end)})}), path)
+    return path
+
+
+def append(folder: ParquetFolder, start: int, end: int) -> None:
+    staging = folder.stage()
+    folder.commit(
+        staging, [(staged(folder, staging, start, end), f"date=x/t-0-{start}.parquet")], {NAME: Position(end)}
+    )
+
+
+def replace(folder: ParquetFolder, end: int) -> None:
+    """Commit what a merge does: other files instead of all that there are."""
+    staging = folder.stage()
+    moves = [(staged(folder, staging, 0, 5), "a.parquet"), (staged(folder, staging, 5, end), "date=y/b.parquet")]
+    folder.commit(staging, moves, {NAME: Position(end)}, list(folder.files()))
+
+
+def rows(folder: ParquetFolder) -> list[int]:
+    tables = [pq.read_table(path, partitioning=None) for path in folder.files()]
+    return sorted(offset for table in tables for offset in table["offset"].to_pylist())
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("error", [OSError("the disk is gone"), KeyboardInterrupt()])
+@pytest.mark.parametrize("commit", [lambda folder: append(folder, 10, 20), lambda folder: replace(folder, 20)])
+def test_a_commit_that_is_interrupted_anywhere(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    commit: Callable[[ParquetFolder], None],
+    error: BaseException,
+    is_done: bool,
+) -> None:
+    step = 0
+    while True:
+        path = tmp_path / str(step)
+        folder = ParquetFolder(path)
+        append(folder, 0, 10)
+        left = step
+
+        def failing(kind: type, name: str) -> Callable[..., Any]:
+            before = getattr(kind, name)
+
+            def called(*given: Any, **named: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left == -1 and not is_done:
+                    raise error
+                result = before(*given, **named)
+                if left == -1:
+                    raise error
+                return result
+
+            return called
+
+        with monkeypatch.context() as patched:
+            for kind, name in OPERATIONS:
+                patched.setattr(kind, name, failing(kind, name))
+            with suppress(type(error)):
+                commit(folder)
+        known = folder.positions[NAME].offset
+        folder.close()
+        folder = ParquetFolder(path)
+        held = folder.positions[NAME].offset
+        assert held in (10, 20)
+        # It must not believe that more is there than a restart finds.
+        assert known <= held
+        assert rows(folder) == list(range(held))
+        assert not list((path / "_odradek").glob("staged/*"))
+        if held == 10:
+            commit(folder)
+            assert rows(folder) == list(range(20))
+        folder.close()
+        if left >= 0:
+            break
+        step += 1
+    assert step > 10
