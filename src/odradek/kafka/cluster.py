@@ -36,6 +36,8 @@ _STORE_SETTINGS = frozenset(
 _FILE_SETTINGS = frozenset(("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_crlfile"))
 """kafka-python's own names for what the stores hold."""
 
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
 
 class ClosingSocket(KafkaNetSocket):  # type: ignore[misc]
     """How kafka-python opens a socket, but one that does not connect is closed: it leaves that to the collector.
@@ -128,6 +130,11 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
             config[setting] = int(text)
         else:
             config[setting] = text
+    if (protocol := config.get("security_protocol")) is not None:
+        config["security_protocol"] = protocol.upper()
+        if protocol.upper() not in _PROTOCOLS:
+            # kafka-python would take any other for PLAINTEXT.
+            raise ValueError(f"security.protocol is one of {', '.join(_PROTOCOLS)}, not {protocol!r}")
     if stores:
         for setting in _FILE_SETTINGS.intersection(config):
             raise ValueError(f"{min(stores)} and {setting} are of two ways to name files: use one")

@@ -26,6 +26,7 @@ def test_takes_several_addresses() -> None:
          {"ssl_check_hostname": False,
           "ssl_context": TlsStores({"ssl.keystore.location": "/me.pem", "ssl.key.password": "x"}, False)}),
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl_check_hostname": False}),
+        ({"security.protocol": "sasl_ssl"}, {"security_protocol": "SASL_SSL"}),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": 'a.b.C required username="me" password="p\\"w";'},
          {"sasl_mechanism": "PLAIN", "sasl_plain_username": "me", "sasl_plain_password": 'p"w'}),
         ({"request.timeout.ms": "5000", "group.id": "mine"}, {"request_timeout_ms": 5000}),
@@ -45,6 +46,11 @@ def test_kafkas_names_become_those_of_kafka_python(options: dict[str, str], conn
         ({**SERVERS, "sasl.jaas.config": "something required;"}, "must name a username and a password"),
         ({**SERVERS, "max.partition.fetch.bytes": "much"}, "must be a number"),
         ({**SERVERS, "secuirty.protocol": "SSL"}, "unknown option secuirty.protocol"),
+        (
+            {**SERVERS, "security.protocol": "SASL-SSL"},
+            "security.protocol is one of PLAINTEXT, SSL, .*, not 'SASL-SSL'",
+        ),
+        ({**SERVERS, "security.protocol": ""}, "security.protocol is one of PLAINTEXT, SSL"),
     ],
 )
 def test_names_what_is_wrong(options: dict[str, str], said: str) -> None:
