@@ -150,6 +150,20 @@ def test_a_view_of_several_sinks_is_computed_once(
     assert {path.name[:7] for path in (tmp_path / "one").glob("*.parquet")} == {"keyed-0", "keyed-1", "keyed-2"}
 
 
+def test_no_record_commands_the_terminal(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
+    out = io.StringIO()
+    text = "concat('[/x] \ta', char(27), '[31m', char(7), char(155), char(10), 'b')"
+    console = ConsoleSinkSpec(
+        f"SELECT {text} AS `[/c]\x1b`, encode({text}, 'utf-8') AS d FROM records LIMIT 1", title="[/t]\x1b"
+    )
+    work = job(tmp_path, fixture_4_3_1.log_dir, sinks=(console,))
+    Pipeline(work, spark, console=Console(file=out, width=100)).run()
+    told = out.getvalue()
+    assert told.replace("\n", "").isprintable()
+    for shown in ("[/t]\\x1b", "[/c]\\x1b", "a\\x1b[31m\\x07\\x9b", "\u2502 b "):
+        assert shown in told
+
+
 def test_running_totals_are_merged_exactly_once(
     spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
 ) -> None:

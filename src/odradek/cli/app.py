@@ -22,6 +22,7 @@ import click
 
 from odradek.cli.streams import OutputError, ReaderGoneError, drop_output, flush_output, open_output
 from odradek.errors import FormatError, OdradekError, TimestampWarning
+from odradek.printable import printable as printable
 
 COMMANDS = {
     "backup": "Copy a log directory while a broker goes on writing it.",
@@ -101,13 +102,6 @@ def _showing_ours(show_other: Callable[..., None]) -> Callable[..., None]:
             show_other(message, category, *place, **more)
 
     return show
-
-
-def printable(text: str) -> str:
-    """Return `text` with all characters escaped that a terminal would not print."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def describe(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from odradek.offsets.store import Position
+from odradek.printable import printable
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.job import ConsoleSinkSpec
 from odradek.spark.pipeline.sink import Sink
@@ -37,9 +38,10 @@ class ConsoleSink(Sink):
     def write(self, batch: Batch) -> None:
         """Show the table."""
         frame = batch.spark.sql(self._spec.sql).limit(self._spec.rows)
-        table = Table(title=self._spec.title)
+        # Each a `Text`, because rich would take `[/x]` in a string for markup.
+        table = Table(title=None if self._spec.title is None else Text(printable(self._spec.title)))
         for name in frame.columns:
-            table.add_column(Text(name))
+            table.add_column(Text(printable(name)))
         for row in frame.collect():
             table.add_row(*(_cell(value) for value in row))
         self._console.print(table)
@@ -49,9 +51,8 @@ class ConsoleSink(Sink):
 
 
 def _cell(value: Any) -> Text:
-    # A `Text`, because rich would take `[/x]` in a string for markup.
     if value is None:
         return Text()
-    if isinstance(value, bytes | bytearray):
-        return Text(bytes(value).decode("utf-8", "backslashreplace"))
-    return Text(str(value))
+    text = bytes(value).decode("utf-8", "backslashreplace") if isinstance(value, bytes | bytearray) else str(value)
+    # Records are others' words: nothing of them may command the terminal. Lines and columns of a text stay.
+    return Text(printable(text, kept="\n\t"))
