@@ -37,6 +37,27 @@ Traceback (most recent call last):
     raise SinkError("no room")
 odradek.errors.SinkError: topic words: no room
 """
+RECURSION = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/jobs/words.py", line 3, in split
+    return split(word)
+           ^^^^^^^^^^^
+  File "/jobs/words.py", line 3, in split
+    return split(word)
+           ^^^^^^^^^^^
+  [Previous line repeated 974 more times]
+RecursionError: maximum recursion depth exceeded
+"""
+ENDED = """An error occurred while calling o90.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times
+Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:624)
+Caused by: java.io.EOFException
+"""
+NO_METHOD = """An error occurred while calling o264.count. Trace:
+py4j.Py4JException: Method count([]) does not exist
+\tat py4j.reflection.ReflectionEngine.getMethod(ReflectionEngine.java:321)
+"""
 SPARKS = """[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012
 == SQL (line 1, position 8) ==
 SELECT 1/0
@@ -50,9 +71,15 @@ SELECT 1/0
         (CHAINED, "KeyError: 'zz' (/jobs/words.py, line 5, in split)"),
         (OURS, "topic words: no room"),
         (SPARKS, "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"),
+        (RECURSION, "RecursionError: maximum recursion depth exceeded (/jobs/words.py, line 3, in split)"),
+        (NO_METHOD, "Method count([]) does not exist"),
         ("\n", "RuntimeError"),
     ],
-    ids=["a function", "the last of several", "ours", "Spark's", "nothing"],
+    ids=["a function", "the last of several", "ours", "Spark's", "without an end", "Py4J's", "nothing"],
 )
 def test_an_error_is_told_in_one_line(text: str, told: str) -> None:
     assert str(explain(RuntimeError(text))) == told
+
+
+def test_a_worker_that_ended_is_told_by_what_may_have_ended_it() -> None:
+    assert str(explain(RuntimeError(ENDED), "sink[0]")).startswith("sink[0]: a Python worker of Spark ended")

@@ -103,7 +103,7 @@ class Batch:
                 assert transform.sql is not None
                 return self.spark.sql(transform.sql)
             frame = transform.python.load(key)(self.spark.table(transform.input))
-        except PySparkException as error:
+        except (Py4JError, PySparkException) as error:
             raise explain(error, key) from error
         except JobError:
             raise

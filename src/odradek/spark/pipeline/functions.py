@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import re
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,7 @@ class FunctionName:
     def problem(self) -> str | None:
         """Say what is wrong with the name, without running any of the module's code; None if nothing is."""
         self._search_folder()
-        try:
-            found = importlib.util.find_spec(self.module)
-        except (ImportError, ValueError):
-            found = None
+        found = _found(self.module)
         if found is None:
             return f"there is no module {self.module}, neither in {self.folder} nor installed"
         if (other := self._other(found.origin)) is not None:
@@ -89,8 +86,10 @@ class FunctionName:
         if found.origin is None or not found.origin.endswith(".py"):
             return None
         try:
-            tree = ast.parse(Path(found.origin).read_bytes())
-        except (SyntaxError, ValueError) as error:
+            tree = ast.parse(Path(found.origin).read_bytes(), found.origin)
+        except OSError as error:
+            return f"{found.origin}: {error.strerror}"
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return f"{found.origin}: {error}"
         if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in tree.body):
             return None
@@ -105,7 +104,8 @@ class FunctionName:
         return f"Python takes {origin or 'a module of its own'} for {self.module}, not {beside}: give it another name"
 
     def _missing(self, names: Any) -> str:
-        return f"the module {self.module} has no function {self.name}{nearest(self.name, names)}"
+        near = nearest(self.name, [name for name in names if name != self.name])
+        return f"the module {self.module} has no function {self.name}{near}"
 
     def _search_folder(self) -> None:
         if str(self.folder) not in sys.path:
@@ -123,11 +123,40 @@ class FunctionName:
 
 def failed(error: BaseException, key: str) -> JobError:
     """Return in one line what a function, or the import of its module, raised, and where."""
+    # Those of Python's import say nothing.
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
     place = ""
-    for frame in traceback.extract_tb(error.__traceback__)[-1:]:
-        place = f" ({frame.filename}, line {frame.lineno}, in {frame.name})"
-    text = " ".join(str(error).split())
+    if isinstance(error, SyntaxError):
+        place = f" ({error.filename}, line {error.lineno})" if error.filename else ""
+    elif frames:
+        place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})"
+    text = " ".join(_text(error).split())
     return JobError(f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}", key)
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return error.msg
+    try:
+        return str(error)
+    except Exception as other:
+        # The user's own class may fail at that, too.
+        return f"no text: its __str__ fails with {type(other).__name__}"
+
+
+def _found(module: str) -> ModuleSpec | None:
+    """Find a module as Python would, but without importing the packages around it."""
+    if module in sys.modules:
+        return sys.modules[module].__spec__
+    path = None
+    above, _, _ = module.rpartition(".")
+    if above:
+        package = _found(above)
+        if package is None or package.submodule_search_locations is None:
+            return None
+        path = list(package.submodule_search_locations)
+    found = (finder.find_spec(module, path) for finder in sys.meta_path)
+    return next((spec for spec in found if spec is not None), None)
 
 
 def _bound(node: ast.AST) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from odradek.arguments import given_text
@@ -82,7 +83,7 @@ class PythonSink(Sink):
         given = SinkBatch(tuple(batch.ranges), dict(batch.topic_ids), token(batch.ranges))
         try:
             self._store(rows, given)
-        except PySparkException as error:
+        except (Py4JError, PySparkException) as error:
             raise explain(error, f"{self._key}.function") from error
         except (Exception, SystemExit) as error:
             raise failed(error, f"{self._key}.function") from error

@@ -75,7 +75,7 @@ def silence_error_log() -> None:
 _TRACEBACK = re.compile(
     r"Traceback \(most recent call last\):\n"
     r"(?: .*\n)*?  File \"(?P<file>[^\"\n]*)\", line (?P<line>\d+), in (?P<function>.*)\n"
-    r"(?:   .*\n)*"
+    r"(?:   .*\n|  \[Previous line repeated .*\n)*"
     r"(?P<error>\S.*)"
 )
 """What a Python worker prints of an error: the innermost call, and the error's first line."""
@@ -96,6 +96,12 @@ def explain(error: Exception, key: str | None = None) -> JobError:
     ours = re.findall(r"^(?:\S+: )*odradek\.[\w.]+Error: (.+)$", text, re.MULTILINE)
     if ours:
         return JobError(ours[-1], key)
+    if "Python worker exited unexpectedly" in text:
+        return JobError(
+            "a Python worker of Spark ended: a function, or a library that it calls, has ended the process, or the "
+            "system has because its memory was full",
+            key,
+        )
     # The last one is what came of those before it.
     failed = next(reversed(list(_TRACEBACK.finditer(text))), None)
     if failed is not None:
@@ -105,5 +111,7 @@ def explain(error: Exception, key: str | None = None) -> JobError:
         causes = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
         if causes:
             return JobError(causes[-1], key)
+    # Py4J's own errors name the call first, too.
+    text = re.sub(r"\AAn error occurred while calling \S+ Trace:\n(?:py4j\.\w+: )?", "", text)
     lines = [line for line in text.splitlines() if line.strip()]
     return JobError(lines[0] if lines else type(error).__name__, key)
