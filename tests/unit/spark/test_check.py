@@ -78,6 +78,7 @@ def test_a_sound_job_has_no_findings(job: Path) -> None:
         ('subscribe = "keyed"', 'subscribePattern = "no.*"', "line 5: source.subscribePattern: no topic of "),
         ('path = "log-dir"', 'path = "log-dri"', "line 4: source.path: "),
         ('path = "log-dir"', 'path = "job.toml"', "line 4: source.path: "),
+        ('path = "words"', 'path = "job.toml/words"', "line 24: sink[0].path: "),
         ("file:offsets.json", "file:log-dir", "line 8: offsets.store: file:///"),
         ("file:offsets.json", "fil:offsets.json", "line 8: offsets.store: fil://offsets.json: the address of an "),
         ("file:offsets.json", "redis://127.0.0.1:1/0?group=g", "line 8: offsets.store: redis://127.0.0.1:1/0"),
@@ -176,6 +177,10 @@ def test_it_starts_no_process_and_loads_no_client_that_it_does_not_need(job: Pat
 )
 def test_the_lines_of_keys(key: str, line: int | None) -> None:
     assert JobLines(SOUND).line(key) == line
+
+
+def test_lines_end_as_in_toml() -> None:
+    assert JobLines('# \x85 \u2028\r\nname = "words"\r\n').line("name") == 2
 
 
 def test_keys_within_texts_are_none_and_quoted_ones_are() -> None:

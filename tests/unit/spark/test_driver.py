@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import odradek
-from odradek.errors import CommitConflictError, OffsetStoreUnavailableError, SinkError
+from odradek.errors import CommitConflictError, JobError, OffsetStoreUnavailableError, SinkError
 from odradek.offsets.file import FileOffsetStore
 from odradek.offsets.store import Position, Positions
 from odradek.spark.pipeline import driver
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.driver import Pipeline, _check_held
-from odradek.spark.pipeline.job import ConsoleSinkSpec, Job
+from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, ParquetSinkSpec
 from odradek.spark.pipeline.sink import FencedError, Sink
 from odradek.spark.ranges import Bounds, OffsetRange
 from odradek.spark.spark_session import session
@@ -152,3 +152,11 @@ def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(
         with pytest.raises(FencedError):
             write()
         assert times == -6
+
+
+def test_a_sink_that_cannot_be_opened_is_named_by_its_key(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    sinks = (ConsoleSinkSpec("SELECT 1"), ParquetSinkSpec(tmp_path / "file" / "out", "records"))
+    job = Job({"path": str(tmp_path), "subscribe": "events"}, (tmp_path / "offsets.json").as_uri(), sinks)
+    with pytest.raises(JobError, match=r"^sink\[1\]\.path: .*file/out/_odradek: Not a directory$"):
+        Pipeline(job).run()

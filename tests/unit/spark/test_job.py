@@ -91,6 +91,17 @@ def test_reads_the_examples(example: Path) -> None:
         ('name = "words"', "name = ", "line 2"),
         ('path = "data"', r'path = "da\u0000ta"', "source.path: the path has a character that no file's name has"),
         ("state/offsets", r"state/\u0000offsets", "offsets.store: the path has a character"),
+        ("1000", "9" * 5000, "a number has too many digits"),
+        ("reset = 1600000000000", "reset = true", "offsets.reset: earliest, latest, none or a time in ms, not True"),
+        ("reset = 1600000000000", "reset = 99999999999999999999", "offsets.reset: a time in ms must be between"),
+        ('["date"]', '[["date"]]', "sink.0..partition_by: topic, date or both"),
+        ('["date"]', '["date", "date"]', "sink.0..partition_by: topic, date or both"),
+        ('subscribe = "texts"', 'subscribe = ["texts"]', "source.subscribe: expected a text, not ..texts"),
+        ('partitions" = 2', 'partitions" = [2]', "spark.conf.spark.sql.shuffle.partitions: expected a text"),
+        ('name = "words"', 'name = ""', "line 2: name: a name that is not empty"),
+        ('path = "out"', 'path = "s3://bucket/out"', r"line 23: sink\[0\].path: a folder of this machine's"),
+        ('path = "out"', 'path = "data"', "is, or lies in, the log directory that the source reads"),
+        ('path = "out"', 'path = "data/out"', "is, or lies in, the log directory that the source reads"),
         ('path = "out"', r'path = "o\u0000ut"', r"sink\[0\].path: the path has a character"),
     ],
 )
@@ -148,3 +159,9 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, old: str, new: str, mes
 def test_an_interval_has_the_units_of_other_options(tmp_path: Path, text: str, interval_ms: int) -> None:
     path = written(tmp_path, WHOLE.replace('"5s"', f'"{text}"'))
     assert Job.read(path).trigger_interval_ms == interval_ms
+
+
+def test_a_mark_before_the_text_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(WHOLE.lstrip(), encoding="utf-8-sig")
+    assert Job.read(file).name == "words"

@@ -86,6 +86,10 @@ def test_names_are_checked_and_nothing_is_run(file: Path) -> None:
         ('"json"', '"json"\nmessage = "Order"', "line 6: source.value.message: the name of a message for format = "),
         ('"json"', '"json"\ncolumn = "VALUE"', "line 6: source.value.column: 'VALUE' is not a new name of a column"),
         ("order.ddl", "orders.ddl", "line 6: source.value.schema: "),
+        ('"json"', '"json"\noptions = { mode = "FALFAST" }', "line 6: source.value.options: the modes of json are "),
+        ('"json"', '"json"\noptions.Mode = "DROPMALFORMED"', "line 6: source.value.options: the modes of json are "),
+        ('"console"', '"console"\nrows = -1', "line 22: sink[0].rows: a number of rows from 0 to 1,000,000, not -1"),
+        ('"console"', '"console"\nrows = 99999999999', "line 22: sink[0].rows: a number of rows from 0 to "),
         ("data.id", "dtaa.id", "line 19: transform[1].sql: there is no view or alias dtaa"),
         ('"json"', '"json"\nskip_byte = 5', "line 6: source.value.skip_byte: unknown key; did you mean skip_bytes?"),
     ],
@@ -175,6 +179,42 @@ def test_what_an_import_raises_is_told_with_its_place(file: Path) -> None:
     (file.parent / "a_program.py").write_text("import sys\nsys.exit()\n", encoding="utf-8")
     with pytest.raises(JobError, match=r"udf\[0\]\.function: SystemExit \(.*a_program\.py, line 2, in <module>"):
         FunctionName.parse("a_program:net", "", file.parent).load("udf[0].function")
+
+
+def test_nothing_of_a_package_is_run_by_a_check(file: Path) -> None:
+    package = file.parent / "a_package"
+    (package / "inner").mkdir(parents=True)
+    for folder in (package, package / "inner"):
+        (folder / "__init__.py").write_text("raise SystemExit(0)", encoding="utf-8")
+    (package / "inner" / "shop.py").write_text("def clean(records): return records", encoding="utf-8")
+    names = ("a_package.inner.shop:clean", "a_package.inner.shop:claen", "a_package.shop:clean", "json.shop:clean")
+    problems = [FunctionName.parse(name, "", file.parent).problem() for name in names]
+    assert problems[0] is None
+    assert problems[1] == "the module a_package.inner.shop has no function claen; did you mean clean?"
+    assert all("there is no module" in (problem or "") for problem in problems[2:])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def net(: x", r"SyntaxError: invalid syntax \(.*\.py, line 1\)$"),
+        (
+            "import no_such_module_of_all",
+            r"ModuleNotFoundError: No module named 'no_such_module_of_all' \(.*, line 1, in",
+        ),
+        ("net = 5", r"has no function net$"),
+        (
+            "class Odd(Exception):\n    def __str__(self): raise KeyError\nraise Odd",
+            r"Odd: no text: its __str__ fails with KeyError \(.*, line 3, in <module>\)$",
+        ),
+    ],
+    ids=["syntax", "import", "no function", "no text"],
+)
+def test_what_keeps_a_module_from_being_loaded_is_told_with_its_place(file: Path, text: str, told: str) -> None:
+    module = f"unfit_{abs(hash(text))}"
+    (file.parent / f"{module}.py").write_text(text, encoding="utf-8")
+    with pytest.raises(JobError, match=told):
+        FunctionName(module, "net", file.parent).load("udf[0].function")
 
 
 def test_a_module_that_is_taken_for_the_one_beside_the_file_is_named(file: Path) -> None:

@@ -169,7 +169,11 @@ class Pipeline:
         try:
             # Open the sinks first: if another pipeline holds one, this one must not claim that pipeline's store.
             for place, spec in enumerate(self.job.sinks):
-                sinks.append(_open_sink(spec, f"sink[{place}]", self.job, self._console))
+                try:
+                    sinks.append(_open_sink(spec, f"sink[{place}]", self.job, self._console))
+                except OSError as error:
+                    told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+                    raise JobError(told, f"sink[{place}].path") from error
             if self.job.metrics is not None:
                 metrics = PipelineMetrics(*self.job.metrics)
             self.positions = self._claim(store)

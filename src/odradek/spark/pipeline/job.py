@@ -53,6 +53,8 @@ PARTITION_COLUMNS = {"topic": "topic", "date": "timestamp"}
 DEFAULT_NAME = "odradek"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PARQUET_CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
+_MOST_ROWS = 1_000_000
+"""The most rows that a console sink shows; all of them are in the driver's memory."""
 _PLANNED_HERE = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
 
 
@@ -217,10 +219,15 @@ class Job:
     def __post_init__(self) -> None:
         if not self.sinks:
             raise JobError("a job without a sink does nothing", "sink")
+        if not self.name:
+            raise JobError("a name that is not empty", "name")
         if not (type(self.reset) is int and self.reset >= 0) and self.reset not in ("earliest", "latest", "none"):
             raise JobError(f"earliest, latest, none or a time in ms, not {self.reset!r}", "offsets.reset")
         if isinstance(self.reset, int):
-            bound_ms(self.reset)  # warns of seconds
+            try:
+                bound_ms(self.reset)  # warns of seconds
+            except OptionError as error:
+                raise JobError(str(error), "offsets.reset") from error
         views = {RECORDS_VIEW}
         for number, transform in enumerate(self.transforms):
             if _is_taken(transform.view, views) or not _NAME.fullmatch(transform.view):
@@ -266,6 +273,10 @@ class Job:
                     )
                 ids.add(name)
             elif isinstance(sink, ParquetSinkSpec):
+                source = self.source.get("path")
+                if source is not None and Path(source).resolve() in (sink.path, *sink.path.parents):
+                    # A broker that starts on a log directory refuses folders that are no partitions.
+                    raise JobError(f"sink: {sink.path} is, or lies in, the log directory that the source reads")
                 for path in paths:
                     if overlap(sink.path, path):
                         raise JobError(f"sink: {sink.path} and {path}: two sinks cannot write to one folder")
@@ -357,6 +368,8 @@ def _is_taken(name: str, views: set[str]) -> bool:
 def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
     """Fail if a sink contradicts itself or the views before it; add its own view, if it has one, to those."""
     if isinstance(sink, ConsoleSinkSpec):
+        if not 0 <= sink.rows <= _MOST_ROWS:
+            raise JobError(f"a number of rows from 0 to {_MOST_ROWS:,}, not {sink.rows}", f"{key}.rows")
         return
     if sink.view not in views:
         raise JobError(f"there is no view {sink.view!r}{nearest(sink.view, views)}", f"{key}.view")
@@ -384,6 +397,7 @@ def _check_sink(sink: SinkSpec, key: str, views: set[str]) -> None:
         raise JobError("a folder whose rows are merged has no partitions", f"{key}.partition_by")
     if sink.compression.lower() not in _PARQUET_CODECS:
         raise JobError(f"one of {', '.join(_PARQUET_CODECS)}, not {sink.compression!r}", f"{key}.compression")
-    wrong = [column for column in sink.partition_by if column not in PARTITION_COLUMNS]
-    if wrong:
-        raise JobError(f"topic and date, not {wrong[0]!r}", f"{key}.partition_by")
+    known = list(PARTITION_COLUMNS)
+    for number, column in enumerate(sink.partition_by):
+        if column not in known or column in sink.partition_by[:number]:
+            raise JobError(f"topic, date or both, not {list(sink.partition_by)!r:.100}", f"{key}.partition_by")

@@ -92,6 +92,9 @@ def read_entries(text: str) -> list[JobEntry]:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise JobError(str(error)) from error
+    except ValueError as error:
+        # Python reads no number of more than 4,300 digits.
+        raise JobError("a number has too many digits") from error
     except RecursionError as error:
         raise JobError("nested too deeply to be read") from error
     if "job" not in content:
@@ -239,7 +242,8 @@ def read_job_text(path: Path) -> str:
         OSError: The file cannot be read.
     """
     try:
-        return read_file(path, _LIMIT_BYTES).decode()
+        # Editors of Windows may put a mark before the text.
+        return read_file(path, _LIMIT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FormatError(f"this is not UTF-8: {error.reason}", path=path, position=error.start) from error
 

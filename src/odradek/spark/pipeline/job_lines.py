@@ -36,7 +36,8 @@ class JobLines:
         self._counts: dict[str, int] = {}
         self._table = ""
         until: str | None = None
-        for number, line in enumerate(text.splitlines(), 1):
+        # TOML knows no other ends of lines, and Python does.
+        for number, line in enumerate(text.split("\n"), 1):
             if until is not None:
                 # Within a text of several lines.
                 until = None if until in line else until

@@ -108,7 +108,7 @@ def _host_port(text: str | None, key: str) -> tuple[str, int] | None:
 def _local_path(entry: Table, folder: Path) -> Path:
     text: str = entry.need("path", str)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text) is not None:
-        raise JobError(f"{entry.key('path')}: a folder of this machine's file system, not {text!r}")
+        raise JobError(f"a folder of this machine's file system, not {text!r}", entry.key("path"))
     return (folder / _checked(text, entry.key("path"))).resolve()
 
 

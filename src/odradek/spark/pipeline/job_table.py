@@ -9,7 +9,7 @@ sotre = "..."                    end(): unknown key; did you mean store?
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from odradek.errors import JobError
@@ -52,7 +52,7 @@ class Table:
         """
         self._taken.append(name)
         value = self._left.pop(name, default)
-        if value is not default and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
+        if value is not default and kind is not object and type(value) is not kind:
             raise JobError(f"expected {_WORDS.get(kind, kind.__name__)}, not {value!r:.100}", self.key(name))
         return value
 
@@ -90,9 +90,13 @@ class Table:
         return [Table(f"{self.key(name)}[{number}]", entry, self._unknown) for number, entry in enumerate(entries)]
 
     def texts(self) -> dict[str, str]:
-        """Take every key that is left, as Spark's options: nested keys joined by dots, numbers and booleans as text."""
+        """Take every key that is left, as Spark's options: nested keys joined by dots, numbers and booleans as text.
+
+        Raises:
+            JobError: A value is a list.
+        """
         left, self._left = self._left, {}
-        return dict(_flat("", left))
+        return dict(self._flat("", left))
 
     def end(self) -> None:
         """Check that every key was taken.
@@ -106,15 +110,14 @@ class Table:
                 raise error
             self._unknown.append(error)
 
+    def _flat(self, prefix: str, content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for name, value in content.items():
+            if isinstance(value, dict):
+                yield from self._flat(f"{prefix}{name}.", value)
+            elif isinstance(value, list):
+                raise JobError(f"expected a text, not {value!r:.100}", self.key(prefix + name))
+            else:
+                yield prefix + name, str(value).lower() if isinstance(value, bool) else str(value)
+
 
 _WORDS = {str: "a text", int: "a whole number", dict: "a table", list: "a list"}
-
-
-def _flat(prefix: str, content: Mapping[str, Any]) -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
-    for name, value in content.items():
-        if isinstance(value, dict):
-            pairs.extend(_flat(f"{prefix}{name}.", value))
-        else:
-            pairs.append((prefix + name, str(value).lower() if isinstance(value, bool) else str(value)))
-    return pairs

@@ -76,10 +76,11 @@ def value_format(entry: Table, folder: Path) -> ValueFormat | None:
         # Spark would put it in the place of that column.
         raise JobError(f"{column!r} is not a new name of a column", entry.key("column"))
     options = entry.table("options").texts()
-    if kind != "json":
-        for name, text in options.items():
-            if name != "mode" or text.upper() not in _MODES:
-                raise JobError(f'of {kind} there is only mode = "PERMISSIVE" or "FAILFAST"', entry.key("options"))
+    for name, text in options.items():
+        # Spark takes a mode that it does not know for PERMISSIVE.
+        if (name.lower() == "mode" and text.upper() not in _MODES) or (kind != "json" and name != "mode"):
+            there_is = "the modes of json are" if kind == "json" else f"of {kind} there is only mode ="
+            raise JobError(f'{there_is} "PERMISSIVE" or "FAILFAST"', entry.key("options"))
     found = ValueFormat(kind, schema, message, column, skip_bytes, options)
     entry.end()
     return found
