@@ -157,6 +157,6 @@ def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(
 def test_a_sink_that_cannot_be_opened_is_named_by_its_key(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     sinks = (ConsoleSinkSpec("SELECT 1"), ParquetSinkSpec(tmp_path / "file" / "out", "records"))
-    job = Job({"path": str(tmp_path), "subscribe": "events"}, (tmp_path / "offsets.json").as_uri(), sinks)
+    job = Job({"path": str(tmp_path / "data"), "subscribe": "events"}, (tmp_path / "offsets.json").as_uri(), sinks)
     with pytest.raises(JobError, match=r"^sink\[1\]\.path: .*file/out/_odradek: Not a directory$"):
         Pipeline(job).run()
