@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 from odradek.errors import OptionError
 
@@ -129,3 +130,20 @@ def checked_path(name: str, value: object) -> Path:
             f"{name} cannot be a file's name in the locale's encoding, {encoding}: {given_text(text)}"
         ) from error
     return Path(text)
+
+
+def split_address(address: str) -> SplitResult:
+    """Take the address of a server or of a file apart.
+
+    Raises:
+        ValueError: It is none, or a character of a password or a name in it is not escaped. The text shows nothing of
+            it, as it may hold a password.
+    """
+    parts = urlsplit(address)
+    after = address.partition("://")[2].removeprefix(parts.netloc)
+    port = parts.netloc.rpartition(":")[2]
+    # What is taken for the port is the begin of a password, and the "@" after it stands in the path.
+    is_cut = "@" not in parts.netloc and ":" in parts.netloc and "@" in after
+    if "#" in after or (is_cut and (not port.isdecimal() or re.search(r"@[^/@]*:[0-9]", after))):
+        raise ValueError("in a user's name, a password or a path write %23 for #, %2F for / and %3F for ?")
+    return parts

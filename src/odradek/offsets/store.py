@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-from odradek.arguments import checked_int, checked_mapping, checked_text, given_text
+from odradek.arguments import checked_int, checked_mapping, checked_text, given_text, split_address
 from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.storage.names import TopicPartition, checked_topic_partition
 
@@ -379,7 +379,7 @@ def group_of(address: str) -> str | None:
 def parse_address(address: str, options: Mapping[str, Any] | None = None) -> StoreAddress:
     """Take an address apart, without opening anything."""
     try:
-        parts = urlsplit(checked_text("the address of an offset store", address))
+        parts = split_address(checked_text("the address of an offset store", address))
     except ValueError as error:
         raise OffsetStoreError(f"the address of an offset store cannot be read: {error}") from error
     merged = dict(parse_qsl(parts.query, keep_blank_values=True))

@@ -35,6 +35,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.hosts import collect_hosts
 from kazoo.retry import KazooRetry
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
@@ -97,6 +98,10 @@ class ZooKeeperOffsetStore(OffsetStore):
         chroot, _, group = address.path.rpartition("/")
         if not address.hosts or not group:
             raise OffsetStoreError(f"{address.text}: ZooKeeper's address is zookeeper://host:port/group")
+        try:
+            collect_hosts(address.hosts)
+        except ValueError as error:
+            raise OffsetStoreError(f"{address.text}: {error}") from error
         timeout_ms = address.take_timeout_ms()
         address.refuse_the_rest()
         return cls(
@@ -258,6 +263,9 @@ class ZooKeeperOffsetStore(OffsetStore):
             raise OffsetStoreError(f"{self.address}: {self._state} does not hold a version ({error!r})") from error
         if not isinstance(version, str) or not isinstance(metadata, dict):
             raise OffsetStoreError(f"{self.address}: {self._state} does not hold a version")
+        for topic, partitions in metadata.items():
+            if not isinstance(partitions, dict):
+                raise OffsetStoreError(f"{self.address}: {self._state} does not hold positions of {topic}")
         return version, metadata, state[2]
 
     def _parse_position(self, name: TopicPartition, data: bytes, metadata: Mapping[str, Any]) -> Position:

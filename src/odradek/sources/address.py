@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
+from odradek.arguments import split_address
 from odradek.errors import OptionError
 from odradek.kafka.settings import BrokerSettings
 from odradek.storage.formats.meta_properties import parse_properties
@@ -44,7 +45,7 @@ class BrokerAddress:
         """
         form = "a broker's address is kafka://host:port[,host:port][/topic]"
         try:
-            parts = urlsplit(address)
+            parts = split_address(address)
         except ValueError as error:
             raise OptionError(f"{form}: {error}") from error
         userinfo, at, hosts = parts.netloc.rpartition("@")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -50,6 +51,29 @@ def test_no_secret_is_in_what_is_printed() -> None:
 def test_other_addresses_are_refused(address: str) -> None:
     with pytest.raises(OffsetStoreError):
         open_store(address)
+
+
+@pytest.mark.parametrize("password", ["se/cret", "se#cret", "se?cret", "1/2", "12#cret", "#", "/"])
+@pytest.mark.parametrize("at", ["redis://:{}@localhost:1/0?group=g", "kafka://bob:{}@localhost:9092/group"])
+def test_what_must_be_escaped_is_told_and_not_shown(at: str, password: str) -> None:
+    with pytest.raises(OffsetStoreError, match="a password or a path write %23 for #, %2F for / and %3F for") as caught:
+        parse_address(at.format(password))
+    assert "cret" not in str(caught.value)
+    assert parse_address(at.format(quote(password, safe=""))).password == password
+
+
+def test_other_signs_need_no_escape() -> None:
+    assert parse_address("redis://:p@ss:w@host/0?group=me@home").password == "p@ss:w"
+    assert parse_address("kafka://a:1,b:2/me@home").path == "/me@home"
+    assert parse_address("kafka://a/me@home").path == "/me@home"
+    assert parse_address("file:///a@b:c/offsets.json").path == "/a@b:c/offsets.json"
+    assert parse_address("kafka://[::1]:9092/me").hosts == "[::1]:9092"
+
+
+@pytest.mark.parametrize("hosts", ["localhost:port", "localhost:99999", "::1:2181", "localhost:2181,,b", ","])
+def test_hosts_of_zookeeper_are_checked_before_anything_is_opened(hosts: str) -> None:
+    with pytest.raises(OffsetStoreError, match=f"zookeeper://{hosts}/group: "):
+        open_store(f"zookeeper://{hosts}/group")
 
 
 def test_a_file_address(tmp_path: Path) -> None:

@@ -258,6 +258,12 @@ def test_addresses_that_are_refused(address: str) -> None:
         open_source(address)
 
 
+def test_a_password_that_is_not_escaped_is_not_shown() -> None:
+    with pytest.raises(OptionError, match="write %23 for #, %2F for /") as caught:
+        BrokerAddress.parse("kafka://bob:se/cret@a:1/events")
+    assert "cret" not in str(caught.value)
+
+
 def test_a_file_of_settings(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
