@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from odradek.arguments import given_text
 from odradek.errors import JobError
@@ -21,6 +22,7 @@ from odradek.spark.pipeline.session import explain
 from odradek.spark.pipeline.shared_views import shared_views
 from odradek.spark.pipeline.values import with_values
 from odradek.spark.ranges import OffsetRange, Topics
+from odradek.spark.spark_schema import source_schema
 from odradek.spark.split_groups import PLANNED_SPLITS, format_splits, grouped
 from odradek.storage.names import TopicPartition
 
@@ -40,6 +42,7 @@ class Batch:
         topic_ids: The ids of the topics, by partition, if they are known.
         stored_offsets: The position of each partition in the offset store: before the range if records in between were
             lost.
+        columns: The source's columns that are read; the others are null. None for all of them.
     """
 
     job: Job
@@ -49,6 +52,7 @@ class Batch:
     whole_partitions: bool = False
     topic_ids: Mapping[TopicPartition, str | None] = field(default_factory=dict, compare=False)
     stored_offsets: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
+    columns: frozenset[str] | None = None
 
     @property
     def end_offsets(self) -> dict[TopicPartition, int]:
@@ -62,11 +66,23 @@ class Batch:
             options = replace(options, min_partitions=None, max_split_records=None, max_split_bytes=_ANY_BYTES)
         splits = self.topics.splits(self.ranges, options)
         tasks = self.spark.sparkContext.defaultParallelism
-        return (
+        reader = (
             self.spark.read.format("odradek")
             .option("includeHeaders", options.include_headers)
             .option(PLANNED_SPLITS, format_splits(grouped(splits, options, tasks)))
+        )
+        fields = source_schema(include_headers=options.include_headers).fields
+        read = [field for field in fields if self.columns is None or field.name in self.columns]
+        if read == fields:
+            return reader.load()
+        # With all columns there, SQL means the same: a `*`, and a name that is mentioned and then not used.
+        nulls = {
+            field.name: f"CAST(NULL AS {field.dataType.simpleString()}) AS " for field in fields if field not in read
+        }
+        return (
+            reader.schema(StructType(read))
             .load()
+            .selectExpr(*(f"{nulls.get(field.name, '')}`{field.name}`" for field in fields))
         )
 
     @contextmanager
@@ -78,17 +94,11 @@ class Batch:
         """
         shared = shared_views(self.job)
         kept: list[DataFrame] = []
-
-        def define(name: str, frame: DataFrame) -> None:
-            if name in shared:
-                kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
-            frame.createOrReplaceTempView(name)
-
         try:
-            records = self.records()
-            define(RECORDS_VIEW, records if self.job.value is None else with_values(records, self.job.value))
-            for number, transform in enumerate(self.job.transforms):
-                define(transform.view, self._transformed(transform, f"transform[{number}]"))
+            for name, frame in views_over(self.records(), self.job):
+                if name in shared:
+                    kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+                frame.createOrReplaceTempView(name)
             yield
         finally:
             # If Spark has ended, nothing is kept.
@@ -96,22 +106,38 @@ class Batch:
                 for frame in kept:
                     frame.unpersist()
 
-    def _transformed(self, transform: Transform, key: str) -> DataFrame:
-        key = f"{key}.sql" if transform.python is None else f"{key}.python"
-        try:
-            if transform.python is None:
-                assert transform.sql is not None
-                return self.spark.sql(transform.sql)
-            frame = transform.python.load(key)(self.spark.table(transform.input))
-        except (Py4JError, PySparkException) as error:
-            raise explain(error, key) from error
-        except JobError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise failed(error, key) from error
-        if not isinstance(frame, DataFrame):
-            raise JobError(f"{transform.python} must return a DataFrame, not {given_text(frame)}", key)
-        return frame
+
+def views_over(records: DataFrame, job: Job) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the names and frames of a job's views; each must be defined before the next one is made.
+
+    Args:
+        records: The records that they are over, with the source's columns.
+        job: The job.
+
+    Raises:
+        JobError: A view cannot be made.
+    """
+    yield RECORDS_VIEW, records if job.value is None else with_values(records, job.value)
+    for number, transform in enumerate(job.transforms):
+        yield transform.view, _transformed(records.sparkSession, transform, f"transform[{number}]")
+
+
+def _transformed(spark: SparkSession, transform: Transform, key: str) -> DataFrame:
+    key = f"{key}.sql" if transform.python is None else f"{key}.python"
+    try:
+        if transform.python is None:
+            assert transform.sql is not None
+            return spark.sql(transform.sql)
+        frame = transform.python.load(key)(spark.table(transform.input))
+    except (Py4JError, PySparkException) as error:
+        raise explain(error, key) from error
+    except JobError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise failed(error, key) from error
+    if not isinstance(frame, DataFrame):
+        raise JobError(f"{transform.python} must return a DataFrame, not {given_text(frame)}", key)
+    return frame
 
 
 def token(ranges: Sequence[OffsetRange]) -> str:

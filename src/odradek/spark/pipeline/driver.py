@@ -46,6 +46,7 @@ from odradek.spark.pipeline.console import ConsoleSink
 from odradek.spark.pipeline.folder_topic import FolderTopicSink
 from odradek.spark.pipeline.job import Job, ParquetSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.metrics import PipelineMetrics
+from odradek.spark.pipeline.needed_columns import needed_columns
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.python_sink import PythonSink
 from odradek.spark.pipeline.run_note import LastBatch, LastError, RunNote, newest_note
@@ -141,6 +142,7 @@ class Pipeline:
         self._stops: SimpleQueue[None] = SimpleQueue()
         self._watch = TransactionWatch(self._options.isolation)
         self._note = RunNote()
+        self._columns: frozenset[str] | None = None
         self.positions = Positions()
 
     def stop(self) -> None:
@@ -212,6 +214,7 @@ class Pipeline:
                         started = time.monotonic()
                     if not number:
                         register_udfs(spark, self.job)
+                        self._columns = None
                     offsets = sum(part.end_offset - part.start_offset for part in planned.ranges)
                     what = f"batch {number + 1}: {offsets:,} offsets"
                     self._tell(f"{what} ...")
@@ -432,7 +435,12 @@ class Pipeline:
                         )
                 left = cut(ranges, {name: place.offset for name, place in held.items()})
                 # A sink that holds the whole batch already still defines views, over the ranges that the others write.
-                batch = Batch(self.job, spark, left or ranges, topics, whole_partitions, topic_ids, stored)
+                if self._columns is None:
+                    # Once a run: in each batch the views are the same.
+                    self._columns = needed_columns(spark, self.job, sinks)
+                batch = Batch(
+                    self.job, spark, left or ranges, topics, whole_partitions, topic_ids, stored, self._columns
+                )
                 if batch != defined:
                     views.close()
                     views.enter_context(batch.views())

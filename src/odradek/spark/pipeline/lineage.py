@@ -30,36 +30,38 @@ def origin_columns(frame: DataFrame) -> frozenset[str]:
     plan = query.sparkSession().sessionState().optimizer().execute(query.analyzed())
     return frozenset(
         attribute.name()
-        for attribute in _items(plan.output())
+        for attribute in items(plan.output())
         if attribute.name() in ORIGIN_COLUMNS and _is_of_source(plan, attribute.exprId().id(), attribute.name())
     )
 
 
-def _items(sequence: Any) -> list[Any]:
+def items(sequence: Any) -> list[Any]:
+    """Return what a sequence of Scala's holds."""
     return [sequence.apply(number) for number in range(sequence.size())]
 
 
-def _kind(node: Any) -> str:
+def kind_of(node: Any) -> str:
+    """Return the name of the class of a plan's node, such as `Project`."""
     return str(node.getClass().getSimpleName())
 
 
 def _ids(plan: Any) -> list[int]:
-    return [attribute.exprId().id() for attribute in _items(plan.output())]
+    return [attribute.exprId().id() for attribute in items(plan.output())]
 
 
 def _is_of_source(plan: Any, expression_id: int, name: str) -> bool:
     """Whether a column of a plan, by its id, is the source's column with this name."""
-    kind, children = _kind(plan), _items(plan.children())
+    kind, children = kind_of(plan), items(plan.children())
     if not children:
         return _is_column_of_leaf(plan, kind, expression_id, name)
     if kind == "Union":
         place = _ids(plan).index(expression_id)
         return all(_is_of_source(child, _ids(child)[place], name) for child in children)
     expressions = {"Project": "projectList", "Aggregate": "aggregateExpressions"}.get(kind)
-    for expression in _items(getattr(plan, expressions)()) if expressions else ():
-        if _kind(expression) == "Alias" and expression.exprId().id() == expression_id:
+    for expression in items(getattr(plan, expressions)()) if expressions else ():
+        if kind_of(expression) == "Alias" and expression.exprId().id() == expression_id:
             taken = expression.child()
-            return _kind(taken) == "AttributeReference" and _is_of_source(children[0], taken.exprId().id(), name)
+            return kind_of(taken) == "AttributeReference" and _is_of_source(children[0], taken.exprId().id(), name)
     # A column that this node does not make comes from the one child that has it.
     holding = [child for child in children if expression_id in _ids(child)]
     return len(holding) == 1 and _is_of_source(holding[0], expression_id, name)
@@ -70,8 +72,8 @@ def _is_column_of_leaf(leaf: Any, kind: str, expression_id: int, name: str) -> b
         # The optimiser found that there can be no row.
         return True
     relation = leaf.relation() if kind == "DataSourceV2ScanRelation" else leaf
-    if _kind(relation) != "DataSourceV2Relation" or relation.name() != _SOURCE:
+    if kind_of(relation) != "DataSourceV2Relation" or relation.name() != _SOURCE:
         return False
     return any(
-        attribute.name() == name and attribute.exprId().id() == expression_id for attribute in _items(leaf.output())
+        attribute.name() == name and attribute.exprId().id() == expression_id for attribute in items(leaf.output())
     )
