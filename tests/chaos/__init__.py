@@ -1,11 +1,16 @@
 """The laboratory of pipelines: a job forwards records of every kind while everything around it is killed or paused.
 
 `tests/spark/test_chaos.py` runs it, and `tests/spark/test_write_kills.py` does the same to tasks of `df.write`. Two
-kills for each offset store are `slow`; fifty, and the pauses, are by hand:
+kills for each offset store are `slow`; fifty of each kind, and the pauses, are by hand:
 
-    ODRADEK_CHAOS_KILLS=50 ODRADEK_CHAOS_SEED=1 pytest -n 0 -s -m laboratory tests/spark/test_chaos.py
+    ODRADEK_CHAOS_KILLS=50 ODRADEK_CHAOS_SEED=1 pytest -n 0 -s -m laboratory tests/spark/test_chaos.py -k all
 
-    ODRADEK_CHAOS_KILLS     how many kills, or pauses, there are for each offset store
+Each offset store has a job. `-k redis` runs one of them; `-k all` has the four of them in one process, so each kill is
+one for all four. A start of Spark is what a kill costs, so Java keeps the classes that the first one has loaded.
+
+    ODRADEK_CHAOS_KILLS     how many times the driver, its whole group and the broker are killed each (the executor, a
+                            worker and the stores' servers a fifth as often), or how many pauses there are
+    ODRADEK_CHAOS_SECONDS   after how many seconds no more begin; what has happened by then is checked
     ODRADEK_CHAOS_SEED      which ones, at which moments, and which records; printed, and random by default
     ODRADEK_CHAOS_BROKERS   the source and the target: `kafka` or `odradek` for both in one, or two with a comma
 

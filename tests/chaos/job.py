@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _JVM = "SparkSubmit"
-_WORKER = "pyspark.daemon"
+_WORKER = "daemon pyspark."
+_TESTS = Path(__file__).parents[1]
+_DONE = r"^(?:{name}: )?batch [\d,]+: [\d,]+ offsets of "
+_BEGUN = r"^(?:{name}: )?batch [\d,]+: "
+_FAILED = re.compile(r"^odradek: (.*)", re.MULTILINE)
 
 
 def children(pid: int) -> dict[int, str]:
@@ -29,9 +34,17 @@ def children(pid: int) -> dict[int, str]:
             break
         below |= new
         for child in new:
-            with contextlib.suppress(OSError):
-                found[child] = Path(f"/proc/{child}/cmdline").read_text(errors="replace").replace("\0", " ")
+            if command := _command(child):
+                found[child] = command
     return found
+
+
+def _command(pid: int) -> str:
+    """Return the command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def wait_until(reached: Callable[[], bool], timeout_s: float) -> bool:
@@ -44,27 +57,30 @@ def wait_until(reached: Callable[[], bool], timeout_s: float) -> bool:
 
 
 class Job:
-    """The pipeline as a process of its own, started again whenever it has ended.
+    """The jobs of a file as a process of its own, started again whenever it has ended.
 
     Args:
-        file: The job's file.
-        output: What it prints is appended here.
+        file: The jobs' file.
+        output: What they print is appended here.
     """
 
     def __init__(self, file: Path, output: Path) -> None:
         self.file = file
         self.output = output
         self.starts = 0
+        self._printed_before = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._pids: set[int] = set()
 
     def start(self) -> None:
         self.starts += 1
+        self._printed_before = self.output.stat().st_size if self.output.exists() else 0
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "odradek.cli", "pipeline", "run", str(self.file)],
                 stdout=output,
                 stderr=output,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_TESTS), os.environ.get("PYTHONPATH", "")])},
                 start_new_session=True,
             )
 
@@ -75,13 +91,39 @@ class Job:
     def printed(self) -> str:
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
-    def batches(self) -> int:
-        return self.printed().count("\nbatch ")
+    def printed_since_start(self) -> str:
+        """Return what it has printed since it was started the last time."""
+        if not self.output.exists():
+            return ""
+        with self.output.open("rb") as output:
+            output.seek(self._printed_before)
+            return output.read().decode(errors="replace")
 
-    def wait_for_batch(self, timeout_s: float) -> bool:
-        """Wait until one more batch is done, or the job has ended."""
-        before = self.batches()
-        return wait_until(lambda: self.batches() > before or not self.running, timeout_s)
+    def batches(self, name: str) -> int:
+        """Return how many batches one of the jobs has done since the start."""
+        return len(re.findall(_DONE.format(name=name), self.printed_since_start(), re.MULTILINE))
+
+    def is_at_work(self, name: str) -> bool:
+        """Return whether one of the jobs has begun a batch since the start, and nothing has failed."""
+        printed = self.printed_since_start()
+        return self.running and re.search(_BEGUN.format(name=name), printed, re.MULTILINE) is not None
+
+    def failures(self) -> list[str]:
+        """Return why jobs have ended since the start, while others may still run."""
+        return _FAILED.findall(self.printed_since_start())
+
+    def wait_for_batches(self, names: Iterable[str], timeout_s: float) -> bool:
+        """Wait until each of these jobs has done one more batch, or one has failed, or all have ended."""
+        before = {name: self.batches(name) for name in names}
+
+        def reached() -> bool:
+            return all(self.batches(name) > count for name, count in before.items())
+
+        return wait_until(lambda: reached() or not self.running or bool(self.failures()), timeout_s)
+
+    def wait_for_java(self, timeout_s: float) -> bool:
+        """Wait until the JVM, too, has ended, once the driver has."""
+        return wait_until(lambda: not any(_JVM in _command(pid) for pid in self._pids), timeout_s)
 
     def kill(self, victim: str, chance: random.Random) -> bool:
         """Kill the driver, the JVM with its executor, a Python worker, or all of them: whether there was one."""
@@ -127,10 +169,10 @@ class Job:
             self._process.kill()
             self._process.wait()
         for pid in self._pids:
-            with contextlib.suppress(OSError):
-                # Another program may have the number by now.
-                command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-                if _WORKER in command or _JVM in command:
+            # Another program may have the number by now.
+            command = _command(pid)
+            if _WORKER in command or _JVM in command:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def _below(self) -> dict[int, str]:
