@@ -10,6 +10,7 @@ one for all four. A start of Spark is what a kill costs, so Java keeps the class
 
     ODRADEK_CHAOS_KILLS     how many times the driver, its whole group and the broker are killed each (the executor, a
                             worker and the stores' servers a fifth as often), or how many pauses there are
+    ODRADEK_CHAOS_CLASSES   a file in which Java keeps them for the next run, too
     ODRADEK_CHAOS_SECONDS   after how many seconds no more begin; what has happened by then is checked
     ODRADEK_CHAOS_SEED      which ones, at which moments, and which records; printed, and random by default
     ODRADEK_CHAOS_BROKERS   the source and the target: `kafka` or `odradek` for both in one, or two with a comma

@@ -16,7 +16,7 @@ from pathlib import Path
 _JVM = "SparkSubmit"
 _WORKER = "daemon pyspark."
 _TESTS = Path(__file__).parents[1]
-_DONE = r"^(?:{name}: )?batch [\d,]+: [\d,]+ offsets of "
+_DONE = r"^(?:{name}: )?batch [\d,]+: [\d,]+ offsets of .+ in ([\d.]+) s, "
 _BEGUN = r"^(?:{name}: )?batch [\d,]+: "
 _FAILED = re.compile(r"^odradek: (.*)", re.MULTILINE)
 
@@ -103,6 +103,11 @@ class Job:
         """Return how many batches one of the jobs has done since the start."""
         return len(re.findall(_DONE.format(name=name), self.printed_since_start(), re.MULTILINE))
 
+    def batch_seconds(self, name: str) -> float:
+        """Return how long the last batch of one of the jobs took."""
+        seconds: list[str] = re.findall(_DONE.format(name=name), self.printed_since_start(), re.MULTILINE)
+        return float(seconds[-1]) if seconds else 0.0
+
     def is_at_work(self, name: str) -> bool:
         """Return whether one of the jobs has begun a batch since the start, and nothing has failed."""
         printed = self.printed_since_start()
@@ -118,6 +123,15 @@ class Job:
 
         def reached() -> bool:
             return all(self.batches(name) > count for name, count in before.items())
+
+        return wait_until(lambda: reached() or not self.running or bool(self.failures()), timeout_s)
+
+    def wait_for_text(self, pattern: str, timeout_s: float) -> bool:
+        """Wait until it has printed this since the start, or one of the jobs has failed, or all have ended."""
+        wanted = re.compile(pattern, re.MULTILINE)
+
+        def reached() -> bool:
+            return wanted.search(self.printed_since_start()) is not None
 
         return wait_until(lambda: reached() or not self.running or bool(self.failures()), timeout_s)
 

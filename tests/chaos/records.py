@@ -16,7 +16,7 @@ from peers.librdkafka import read_to_end
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LARGEST = 5 << 20
 MOST_MESSAGE_BYTES = LARGEST + (1 << 20)
-DELIVERY_S = 180.0
+DELIVERY_S = 900.0
 
 Header = tuple[str, bytes | None]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 
 
 def read_to_end(
