@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 _JVM = "SparkSubmit"
@@ -117,9 +117,8 @@ class Job:
         """Return why jobs have ended since the start, while others may still run."""
         return _FAILED.findall(self.printed_since_start())
 
-    def wait_for_batches(self, names: Iterable[str], timeout_s: float) -> bool:
-        """Wait until each of these jobs has done one more batch, or one has failed, or all have ended."""
-        before = {name: self.batches(name) for name in names}
+    def wait_for_batches(self, before: Mapping[str, int], timeout_s: float) -> bool:
+        """Wait until each of these jobs has done more batches than before, or one has failed, or all have ended."""
 
         def reached() -> bool:
             return all(self.batches(name) > count for name, count in before.items())
