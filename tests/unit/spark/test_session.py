@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError
 
 from odradek.spark.pipeline.session import explain
 
@@ -83,3 +88,25 @@ def test_an_error_is_told_in_one_line(text: str, told: str) -> None:
 
 def test_a_worker_that_ended_is_told_by_what_may_have_ended_it() -> None:
     assert str(explain(RuntimeError(ENDED), "sink[0]")).startswith("sink[0]: a Python worker of Spark ended")
+
+
+def test_spark_that_ends_during_a_call_is_told_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def end_each() -> None:
+            # py4j asks a second time.
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1000)
+
+        ending = threading.Thread(target=end_each, daemon=True)
+        ending.start()
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=server.getsockname()[1]))
+        with pytest.raises(Py4JError) as broken:
+            gateway.entry_point.add()
+        gateway.close()
+        ending.join()
+    told = explain(broken.value, "sink[2]")
+    assert str(told).startswith("Spark has ended while it was at work (")
+    assert told.key is None

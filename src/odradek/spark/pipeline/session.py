@@ -81,6 +81,10 @@ _TRACEBACK = re.compile(
 """What a Python worker prints of an error: the innermost call, and the error's first line."""
 
 
+_NO_ANSWER = re.compile(r"An error occurred while calling \S+")
+"""What py4j says if the connection breaks during a call: of an error in Java it gives the trace, too."""
+
+
 def explain(error: Exception, key: str | None = None) -> JobError:
     """Return in one line why Spark failed: the error of a Python function, or the first line of Spark's own.
 
@@ -88,9 +92,9 @@ def explain(error: Exception, key: str | None = None) -> JobError:
         error: What Spark raised.
         key: The key of the job's file that it is about.
     """
-    if isinstance(error, Py4JNetworkError | ConnectionError):
-        return JobError(f"Spark has ended while it was at work ({error})")
     text = str(error)
+    if isinstance(error, Py4JNetworkError | ConnectionError) or _NO_ANSWER.fullmatch(text):
+        return JobError(f"Spark has ended while it was at work ({text})")
     if "DATA_SOURCE_NOT_FOUND" in text and "odradek" in text:
         return JobError(workers_hint("another Python"))
     ours = re.findall(r"^(?:\S+: )*odradek\.[\w.]+Error: (.+)$", text, re.MULTILINE)
