@@ -15,8 +15,9 @@ import click
 from typing_extensions import Buffer
 
 from odradek.cli.app import ExitCode, describe, report
-from odradek.cli.options import PATHS, Existing, OffsetRangeType, Timestamp
+from odradek.cli.options import PATHS, Existing
 from odradek.cli.progress import is_file, progress, total_size
+from odradek.cli.record_options import partition_options, range_options
 from odradek.errors import FormatError, OdradekError
 from odradek.inspection.ahead import ahead, gathered
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError, expand
@@ -312,15 +313,10 @@ def _chosen(
 )
 @click.option("--control", is_flag=True, help="Also the broker's own control records, such as transaction markers.")
 @click.option("--batches", is_flag=True, help="One line for each batch: its header.")
-@click.option("--offsets", type=OffsetRangeType(), help="Only offsets from A to below B; either may be left out.")
-@click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
-@click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
+@range_options
 @click.option("--key", metavar="PATTERN", help="Only records with this key: * is any text, ? one character.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Only the first N records.")
-@click.option("--topic", "topics", multiple=True, metavar="PATTERN", help="Only partitions of such topics.")
-@click.option(
-    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only partitions of this number."
-)
+@partition_options
 @click.option(
     "--redact",
     multiple=True,

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from odradek.cli.app import ExitCode, describe, printable, report
-from odradek.cli.options import COMMAND_CONFIG, NonEmptyPath, OffsetRangeType, Timestamp
+from odradek.cli.options import COMMAND_CONFIG, NonEmptyPath, read_config
 from odradek.cli.progress import progress
+from odradek.cli.record_options import partition_options, range_options
 from odradek.cli.streams import writing_to
 
 
@@ -22,11 +23,8 @@ from odradek.cli.streams import writing_to
     type=click.Choice(["parquet", "arrow", "jsonl", "csv"]),
     help="By FILE's name if left out; of a DIR, parquet; of stdout, jsonl.",
 )
-@click.option("--topic", "topics", multiple=True, help="Only this topic, or topics like 'events-*'; more than once.")
-@click.option("--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this one; more than once.")
-@click.option("--offsets", type=OffsetRangeType(), help="Only offsets from A to below B, in each partition.")
-@click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
-@click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
+@partition_options
+@range_options
 @click.option("--read-committed", is_flag=True, help="Leave out aborted and undecided transactions.")
 @click.option(
     "--partition-by",
@@ -102,12 +100,3 @@ def command(
     if not is_stdout:
         report(f"{done.records} records, {done.files} files written to {printable(str(target))}")
     return ExitCode.FINDINGS if done.lost or done.damaged else ExitCode.CLEAN
-
-
-def read_config(path: Path | None) -> dict[str, str] | None:
-    """Return the settings in the file of `--command-config`."""
-    if path is None:
-        return None
-    from odradek.sources.address import read_command_config
-
-    return read_command_config(path)

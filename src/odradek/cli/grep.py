@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 import click
 
 from odradek.cli.app import ExitCode, describe, report
-from odradek.cli.options import OffsetRangeType, Timestamp
+from odradek.cli.options import SourceType
 from odradek.cli.progress import is_file, progress, total_size
-from odradek.cli.record_options import PartitionFilter, SourceType, output_options, partition_options
+from odradek.cli.record_options import PartitionFilter, output_options, partition_options, range_options
 from odradek.errors import FormatError, OdradekError, OptionError, UnknownTopicOrPartitionError
 from odradek.inspection.log_files import LogFile, UnknownPathError, expand
 from odradek.inspection.record_json import LineWriter, to_json
@@ -235,9 +235,7 @@ def _write_counts(out: BinaryIO, found: Iterator[tuple[TopicPartition | None, in
 @click.option("-c", "--count", is_flag=True, help="Only how many there are in each partition.")
 @click.option("-m", "--limit", type=click.IntRange(0), metavar="N", help="No more than N records.")
 @partition_options
-@click.option("--offsets", type=OffsetRangeType(), help="Only offsets from A to below B; either may be left out.")
-@click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
-@click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
+@range_options
 @click.option("--read-committed", is_flag=True, help="Neither aborted nor undecided transactions.")
 @output_options
 def command(

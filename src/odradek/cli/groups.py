@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.cli.admin_options import ListByDefault, complete_groups, connect, source_and_config
+from odradek.cli.listing import show_table
 from odradek.cli.options import FORMAT
 from odradek.cli.progress import progress
-from odradek.cli.sources import ListByDefault, complete_groups, connect, show_table, source_and_config
 from odradek.inspection.record_json import to_json
 from odradek.storage.names import TopicPartition
 

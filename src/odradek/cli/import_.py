@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from odradek.cli.app import ExitCode, report
-from odradek.cli.export import read_config
-from odradek.cli.options import COMMAND_CONFIG, COMPRESSION, NonEmptyPath
+from odradek.cli.options import COMMAND_CONFIG, COMPRESSION, NonEmptyPath, read_config
 from odradek.cli.progress import progress
 from odradek.errors import FormatError
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.app import report
-from odradek.cli.options import FORMAT, Existing, NonEmptyPath, Timestamp
+from odradek.cli.listing import show_table
+from odradek.cli.options import FORMAT, Existing, NonEmptyPath, SourceType, Timestamp
 from odradek.cli.progress import progress
-from odradek.cli.sources import SourceType, show_table
 from odradek.inspection.record_json import to_json
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason
 
@@ -89,7 +89,9 @@ def show(address: str, form: str) -> None:
 @click.option("--export", is_flag=True, help="Print CSV, as kafka-consumer-groups does: topic,partition,offset.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; without it, all that have a position.")
 @click.option("--partition", "partitions", metavar="N", multiple=True, type=click.IntRange(0), help="Only this one.")
-@click.option("--source", metavar="SOURCE", type=SourceType(), help="Where the topics are, if ADDRESS does not say so.")
+@click.option(
+    "--source", metavar="SOURCE", type=SourceType(folder=True), help="Where the topics are, if ADDRESS does not say so."
+)
 @click.option("--dry-run", is_flag=True, help="Show how positions would change, and change none.")
 @click.option("--force", is_flag=True, help="In a folder, remove the members that the group had at its broker's end.")
 @FORMAT

@@ -31,14 +31,6 @@ class NonEmptyPath(click.Path):
 PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=NonEmptyPath(readable=False))
 
 
-COMMAND_CONFIG = click.option(
-    "--command-config",
-    "command_config",
-    type=NonEmptyPath(path_type=Path),
-    help="A file of settings for kafka://, as Kafka's tools take it (security.protocol, sasl.jaas.config, ...).",
-)
-
-
 COMPRESSION = click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -70,6 +62,42 @@ class Existing(NonEmptyPath):
             number = errno.EISDIR if is_folder else errno.ENOTDIR
             raise OSError(number, os.strerror(number), str(value))
         return super().convert(value, param, ctx)
+
+
+class SourceType(NonEmptyPath):
+    """A path, or the address of a broker; whether there is such a thing shows when it is opened.
+
+    Args:
+        folder: Whether a path is that of a folder; for completion.
+    """
+
+    name = "SOURCE"
+
+    def __init__(self, *, folder: bool = False) -> None:
+        super().__init__(file_okay=not folder, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as text."""
+        if not value:
+            self.fail("the path is empty", param, ctx)
+        return str(value)
+
+
+COMMAND_CONFIG = click.option(
+    "--command-config",
+    metavar="FILE",
+    type=Existing(folder=False),
+    help="Settings for kafka://, as Kafka's own tools take them (security.protocol, sasl.jaas.config, ...).",
+)
+
+
+def read_config(command_config: Path | None) -> dict[str, str] | None:
+    """Return the settings in the file of `--command-config`; None if it was not given."""
+    if command_config is None:
+        return None
+    from odradek.sources.address import read_command_config
+
+    return read_command_config(command_config)
 
 
 class OffsetRangeType(click.ParamType[Any]):

@@ -23,8 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 from odradek.cli.app import printable
+from odradek.cli.listing import show_table
 from odradek.cli.progress import is_shown
-from odradek.cli.sources import show_table
 from odradek.inspection.record_json import to_json
 from odradek.records.timestamps import iso_text
 from odradek.spark.pipeline.job import Job, ParquetSinkSpec

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.admin.record_input import GivenRecord, RecordInputError, json_reader, line_reader
+from odradek.cli.admin_options import Setting, complete_topics
 from odradek.cli.app import ExitCode, report
-from odradek.cli.options import Existing
+from odradek.cli.listing import counted
+from odradek.cli.options import COMMAND_CONFIG, SourceType, read_config
 from odradek.cli.progress import is_file, progress
-from odradek.cli.sources import Setting, SourceType, complete_topics
 from odradek.errors import OdradekError, RecordRefusedError, UnknownTopicOrPartitionError
 from odradek.kafka.stopping import StoppedError, stopped_by
 
@@ -31,14 +32,9 @@ _MOST_TOLD = 10
 
 
 @click.command("produce")
-@click.argument("source", metavar="TARGET", type=SourceType())
+@click.argument("source", metavar="TARGET", type=SourceType(folder=True))
 @click.argument("topic", shell_complete=complete_topics)
-@click.option(
-    "--command-config",
-    metavar="FILE",
-    type=Existing(folder=False),
-    help="Settings of the connection to a broker, as Kafka's own tools take them.",
-)
+@COMMAND_CONFIG
 @click.option(
     "--format",
     "form",
@@ -77,7 +73,6 @@ def command(
     Example: odradek produce kafka://localhost:9092 events --key-separator : < pairs.txt
     """
     from odradek.admin.producer import open_producer
-    from odradek.sources.address import read_command_config
 
     if key_separator is not None and form != "text":
         raise click.UsageError("--key-separator is for text; JSON lines have keys of their own")
@@ -86,9 +81,11 @@ def command(
     given = [(name, os.fsencode(value)) for name, value in headers]
     separator = None if key_separator is None else key_separator.replace("\\t", "\t")
     read = json_reader(given) if form == "jsonl" else line_reader(separator, given)
-    config = None if command_config is None else read_command_config(command_config)
     lines = _Lines()
-    with open_producer(source, topic, config, codec=codec, acks=acks) as producer, _progress(lines):
+    with (
+        open_producer(source, topic, read_config(command_config), codec=codec, acks=acks) as producer,
+        _progress(lines),
+    ):
         if partition is not None and partition >= producer.partitions:
             raise UnknownTopicOrPartitionError(topic, partition, path=source)
         refused: list[tuple[int, str]] = []
@@ -106,13 +103,13 @@ def command(
                 report(f"stdin, line {line}: {reason}")
             _tell(producer, lines, len(refused))
             return ExitCode.INPUT_OUTPUT
-    click.echo(f"{_count(producer.sent)} appended to {topic}")
+    click.echo(f"{counted(producer.sent, 'record')} appended to {topic}")
     return ExitCode.CLEAN
 
 
 def _tell(producer: TopicProducer, lines: _Lines, refused: int = 0) -> None:
     """Say how much of the input is appended, and where to go on."""
-    said = f"{_count(producer.sent)} appended"
+    said = f"{counted(producer.sent, 'record')} appended"
     if lines.settled < lines.done:
         # What became of a request without an answer is not known.
         is_one = lines.settled + 1 == lines.done
@@ -230,7 +227,3 @@ def _progress(lines: _Lines) -> Iterator[None]:
     size = os.fstat(sys.stdin.fileno()).st_size
     with progress("Producing", lambda: size, lambda: lines.size_bytes):
         yield
-
-
-def _count(records: int) -> str:
-    return f"{records:,} record{'' if records == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Which partitions a command reads, and how it prints records."""
+"""Which records a command reads, and how it prints them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from odradek.cli.options import NonEmptyPath
-from odradek.sources.source import Source, is_broker
+from odradek.cli.options import OffsetRangeType, Timestamp
+from odradek.sources.source import Source
 from odradek.storage.names import TopicPartition, is_topic_name, matches_topic
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class SourceType(NonEmptyPath):
-    """A path, or the address of a broker."""
-
-    name = "SOURCE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text; whether there is such a thing shows when it is read."""
-        return value if is_broker(value) else str(super().convert(value, param, ctx))
 
 
 @dataclass(frozen=True)
@@ -60,8 +50,36 @@ class PartitionFilter:
 def partition_options(function: F) -> F:
     """Add `--topic` and `--partition`."""
     for option in (
-        click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this partition."),
-        click.option("--topic", "topics", multiple=True, help="Only this topic, or those of a pattern: 'events-*'."),
+        click.option(
+            "--partition",
+            "partitions",
+            type=click.IntRange(0),
+            metavar="N",
+            multiple=True,
+            help="Only this partition; may be given many times.",
+        ),
+        click.option(
+            "--topic",
+            "topics",
+            metavar="NAME",
+            multiple=True,
+            help="Only this topic, or those of a pattern ('events-*'); may be given many times.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def range_options(function: F) -> F:
+    """Add `--offsets`, `--since` and `--until`."""
+    for option in (
+        click.option("--until", type=Timestamp(), help="Only timestamps below this one."),
+        click.option(
+            "--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC)."
+        ),
+        click.option(
+            "--offsets", type=OffsetRangeType(), help="Only offsets from A to below B; either may be left out."
+        ),
     ):
         function = option(function)
     return function

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from odradek.cli.app import ExitCode, printable, report
-from odradek.cli.export import read_config
-from odradek.cli.options import COMMAND_CONFIG, COMPRESSION, NonEmptyPath
+from odradek.cli.options import COMMAND_CONFIG, COMPRESSION, NonEmptyPath, read_config
 from odradek.cli.progress import progress
+from odradek.cli.record_options import partition_options
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -46,8 +46,7 @@ class Renaming(click.ParamType[Any]):
 @click.command("replay")
 @click.argument("source", metavar="SOURCE", type=NonEmptyPath(readable=False))
 @click.option("--to", "target", required=True, type=NonEmptyPath(), help="DIR, or kafka://HOST:PORT.")
-@click.option("--topic", "topics", multiple=True, help="Only this topic, or topics like 'events-*'; more than once.")
-@click.option("--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this one; more than once.")
+@partition_options
 @click.option("--map", "names", multiple=True, type=Renaming(), help="Call topic OLD NEW there; more than once.")
 @click.option("--rate", type=Rate(), help="At most so many records a second, or bytes: 5000, 10MB.")
 @click.option("--pace", type=click.FloatRange(0, min_open=True), help="As fast as the timestamps go (1.0), or 2 times.")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from odradek.cli.app import ExitCode, describe, report
-from odradek.cli.options import Existing, OffsetRangeType, Timestamp
+from odradek.cli.options import Existing
 from odradek.cli.progress import progress
+from odradek.cli.record_options import range_options
 from odradek.cli.result_output import WRITERS, Row
 from odradek.cli.streams import whole_file
 from odradek.errors import FormatError, OdradekError
@@ -148,9 +149,7 @@ def one_line(error: Exception) -> str:
     default="read_uncommitted",
     help="With read_committed, neither aborted nor undecided transactions.",
 )
-@click.option("--offsets", type=OffsetRangeType(), help="Only offsets from A to below B; either may be left out.")
-@click.option("--since", type=Timestamp(), help="Only timestamps from this one on: milliseconds, or ISO 8601 (UTC).")
-@click.option("--until", type=Timestamp(), help="Only timestamps below this one.")
+@range_options
 def command(
     query: tuple[str, ...],
     interactive: bool,

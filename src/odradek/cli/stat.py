@@ -9,6 +9,7 @@ import click
 from rich.filesize import decimal
 
 from odradek.cli.app import ExitCode, printable, report
+from odradek.cli.listing import counted
 from odradek.cli.options import NonEmptyPath
 from odradek.cli.progress import progress
 from odradek.inspection.record_json import to_json
@@ -96,8 +97,8 @@ def _show(topic: LogStatistics, logs: list[LogStatistics], *, is_first: bool) ->
     if not is_first:
         click.echo()
     counts = [
-        _count(topic.partitions, "partition"),
-        _count(topic.records, "record"),
+        counted(topic.partitions, "partition"),
+        counted(topic.records, "record"),
         f"{topic.batches:,} batch{'' if topic.batches == 1 else 'es'}",
         decimal(topic.size_bytes),
     ]
@@ -142,12 +143,15 @@ def _lines(topic: LogStatistics) -> Iterator[tuple[str, str]]:
         nulls = f"{content.null_keys:,} records have none; {content.null_values:,} have no value"
         yield "keys", f"about {content.distinct_keys:,} different ones; {nulls}"
         if content.late_records:
-            yield "out of order", f"{_count(content.late_records, 'record')}, by up to {content.latest_ms / 1000:.3g} s"
+            yield (
+                "out of order",
+                f"{counted(content.late_records, 'record')}, by up to {content.latest_ms / 1000:.3g} s",
+            )
     elif content is None and topic.late_batches:
         late = f"{topic.late_batches:,} batch{'' if topic.late_batches == 1 else 'es'}"
         yield "out of order", f"{late}, by up to {topic.latest_ms / 1000:.3g} s"
     if topic.missing_offsets:
-        yield "gaps", f"{topic.gaps:,} between batches; {_count(topic.missing_offsets, 'offset')} without a record"
+        yield "gaps", f"{topic.gaps:,} between batches; {counted(topic.missing_offsets, 'offset')} without a record"
 
 
 def _cells(log: LogStatistics) -> tuple[str, ...]:
@@ -164,10 +168,6 @@ def _large(large: LargeRecord | None) -> str:
     if large is None:
         return "-"
     return f"{decimal(large.size_bytes)} at {large.topic_partition} offset {large.offset}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _about(number: float) -> str:

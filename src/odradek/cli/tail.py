@@ -10,7 +10,8 @@ from functools import lru_cache, partial
 import click
 
 from odradek.cli.app import ExitCode, report
-from odradek.cli.record_options import SourceType, output_options, partition_options
+from odradek.cli.options import SourceType
+from odradek.cli.record_options import output_options, partition_options
 from odradek.cli.streams import ReaderGoneError
 from odradek.errors import OptionError
 from odradek.inspection.record_json import LineWriter
@@ -28,7 +29,7 @@ def _has_reader() -> Callable[[], bool]:
 
 
 @click.command("tail")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=SourceType(readable=False))
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=SourceType())
 @click.option("-n", "--lines", "count", type=click.IntRange(0), default=10, metavar="N", help="How many; 10.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @partition_options

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import click
 from rich.filesize import decimal
 
-from odradek.cli.app import ExitCode, report
-from odradek.cli.options import FORMAT
-from odradek.cli.progress import progress
-from odradek.cli.sources import (
+from odradek.cli.admin_options import (
     ListByDefault,
     Setting,
     complete_topics,
     connect,
-    show_table,
     source_and_config,
 )
+from odradek.cli.app import ExitCode, report
+from odradek.cli.listing import counted, show_table
+from odradek.cli.options import FORMAT
+from odradek.cli.progress import progress
 from odradek.inspection.log_files import locate_log_directory
 from odradek.inspection.partitions import PartitionSummary, TopicListing
 from odradek.inspection.record_json import to_json
@@ -191,9 +191,9 @@ def _show_partitions(summaries: list[PartitionSummary], form: str) -> None:
     show_table([_HEADINGS, *map(_cells, summaries)])
     topics = len({summary.topic_partition.topic for summary in summaries})
     size = decimal(sum(summary.size_bytes for summary in summaries))
-    total = [_count(topics, "topic"), _count(len(summaries), "partition"), size]
+    total = [counted(topics, "topic"), counted(len(summaries), "partition"), size]
     if all(summary.segments is not None for summary in summaries):
-        total.insert(2, _count(sum(summary.segments or 0 for summary in summaries), "segment"))
+        total.insert(2, counted(sum(summary.segments or 0 for summary in summaries), "segment"))
     click.echo(f"\n{', '.join(total)}")
 
 
@@ -216,10 +216,6 @@ def _moment(timestamp: int | None) -> str:
     return iso_text(timestamp, "seconds").replace("T", " ").replace("+00:00", "Z")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _topic_json(topic: TopicDescription, bounds: dict[TopicPartition, Bounds]) -> dict[str, object]:
     partitions = []
     for number, part in topic.partitions.items():
@@ -230,7 +226,7 @@ def _topic_json(topic: TopicDescription, bounds: dict[TopicPartition, Bounds]) -
 
 
 def _show_topic(topic: TopicDescription, bounds: dict[TopicPartition, Bounds]) -> None:
-    click.echo(f"{topic.name}  id {topic.topic_id or '-'}  {_count(len(topic.partitions), 'partition')}")
+    click.echo(f"{topic.name}  id {topic.topic_id or '-'}  {counted(len(topic.partitions), 'partition')}")
     for name, value in sorted(topic.config.items()):
         click.echo(f"  {name}={value}")
     lines: list[tuple[str, ...]] = [_DESCRIBED]

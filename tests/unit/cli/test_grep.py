@@ -162,6 +162,16 @@ def test_after_damage_no_batch_steps_back(
     assert offsets == sorted(set(offsets))
 
 
+def test_a_file_that_may_not_be_read_is_no_mistake_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t")
+        logs["t", 0].append(value=b"found")
+    monkeypatch.setattr("os.access", lambda *_, **__: False)  # tests may run as root, whom it never refuses
+    assert lines("grep", "found", tmp_path / "data", "--count") == ["t-0 1"]
+
+
 def test_terminal_escapes_stay_escapes(tmp_path: Path) -> None:
     with odradek.open(tmp_path) as logs:
         logs.create_topic("t")

@@ -1,4 +1,4 @@
-"""What the commands on topics and groups share: where they are, and how to reach them."""
+"""The options of the commands on topics and groups, and how they reach a log directory or a broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from odradek.cli.options import Existing, NonEmptyPath
+from odradek.cli.options import COMMAND_CONFIG, SourceType, read_config
 from odradek.sources.source import is_broker
 
 if TYPE_CHECKING:
@@ -21,21 +21,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 _COMPLETION_TIMEOUT_MS = "500"
 
 
-class SourceType(NonEmptyPath):
-    """A log directory, or the address of a broker, as text."""
-
-    name = "SOURCE"
-
-    def __init__(self) -> None:
-        super().__init__(file_okay=False, readable=False)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it; whether it is there, and of which kind, shows when it is opened."""
-        if not value:
-            self.fail("the path is empty", param, ctx)
-        return str(value)
-
-
 class ListByDefault(click.Group):
     """A group of commands whose `list` may be left out: `odradek topics DIR` is `odradek topics list DIR`.
 
@@ -43,7 +28,7 @@ class ListByDefault(click.Group):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put `list` before what begins with no command."""
+        """Put `list` before arguments that do not begin with a command."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = ["list", *args]
         return super().parse_args(ctx, args)
@@ -83,17 +68,16 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 def _complete(ctx: click.Context, incomplete: str, names: Callable[[Admin], list[str]]) -> list[str]:
     from odradek.admin.admin import open_admin
-    from odradek.sources.address import read_command_config
 
     source = ctx.params.get("source")
     if not source:
         return []
-    # A completion has nobody to tell of an error.
+    # A completion cannot show an error.
     with suppress(Exception):
-        path = ctx.params.get("command_config")
         config = None
         if is_broker(source):
-            settings = {} if path is None else read_command_config(Path(path))
+            path = ctx.params.get("command_config")
+            settings = read_config(None if path is None else Path(path)) or {}
             config = {**settings, "default.api.timeout.ms": _COMPLETION_TIMEOUT_MS}
         with open_admin(source, config) as admin:
             return [name for name in names(admin) if name.startswith(incomplete)]
@@ -102,30 +86,11 @@ def _complete(ctx: click.Context, incomplete: str, names: Callable[[Admin], list
 
 def source_and_config(function: F) -> F:
     """Add the argument SOURCE and the option `--command-config`."""
-    option = click.option(
-        "--command-config",
-        metavar="FILE",
-        type=Existing(folder=False),
-        help="Settings of the connection to a broker, as Kafka's own tools take them.",
-    )
-    return click.argument("source", metavar="SOURCE", type=SourceType())(option(function))
+    return click.argument("source", metavar="SOURCE", type=SourceType(folder=True))(COMMAND_CONFIG(function))
 
 
 def connect(source: str, command_config: Path | None) -> Admin:
     """Open a source; a context manager."""
     from odradek.admin.admin import open_admin
-    from odradek.sources.address import read_command_config
 
-    config = None if command_config is None else read_command_config(command_config)
-    return open_admin(source, config)
-
-
-def show_table(lines: list[tuple[str, ...]], *, left: frozenset[int] = frozenset({0})) -> None:
-    """Print lines of cells, the headings first; columns are right-aligned but for those named by `left`."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        cells = [
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        click.echo("  ".join(cells).rstrip())
+    return open_admin(source, read_config(command_config))
