@@ -20,7 +20,7 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 
 @click.command("conformance")
 @click.argument("address", metavar="HOST:PORT", callback=_address)
-@click.option("--check", "pattern", default="*", metavar="PATTERN", help="Only the checks of these names: fetch.*")
+@click.option("--check", "pattern", default="*", metavar="PATTERN", help="Only the checks with such a name: 'fetch*'.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each check.")
 @click.option("--failed", "only_failed", is_flag=True, help="Print only the checks that failed.")
 @click.option("--list", "only_list", is_flag=True, help="Print the checks and what they are about; run none.")
