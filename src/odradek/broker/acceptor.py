@@ -56,10 +56,10 @@ class ConnectionRate:
         while now_ms - samples[0][0] >= _SAMPLES * _SAMPLE_MS:
             samples.popleft()
         elapsed_ms = now_ms - samples[0][0]
-        # Time before the first sample counts too: as many windows as there may be, but for the one that has begun.
+        # As in Kafka, the rate is over ten windows at least, even if the first connection has come later.
         elapsed_ms += max(0, _SAMPLES - 1 - int(elapsed_ms // _SAMPLE_MS)) * _SAMPLE_MS
         excess = sum(count for _, count in samples) / (elapsed_ms / 1000) - limit
-        # None may be allowed; Kafka divides by it.
+        # The limit may be 0, by which Kafka divides.
         return 0 if excess <= 0 else min(excess / max(limit, 1) * elapsed_ms, _PAUSE_MS)
 
 
@@ -67,8 +67,8 @@ class _Descriptors(NamedTuple):
     """What connections may have of the file descriptors.
 
     Attributes:
-        share: So many in any case: logs can take all but these, but close files for others.
-        end: More only as long as there is one below this number.
+        share: So many connections are accepted in any case.
+        end: More are accepted only while the next free descriptor is below this number: the others are for logs.
     """
 
     share: int
@@ -193,7 +193,7 @@ class Acceptor:
 
     @property
     def excess(self) -> int:
-        """How many connections there are more than `max.connections` allows: it was lowered."""
+        """How many connections too many there are, since `max.connections` was lowered."""
         return max(0, self._count - int(self._config["max.connections"]))
 
     def _has_room(self, one: _ListeningSocket) -> bool:
@@ -229,7 +229,7 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
-                    # It is about a connection that is gone by now.
+                    # The error is of a connection that is gone already.
                     _logger.debug("a connection was not accepted: %s", error)
                     return
                 _logger.error("no connection can be accepted for now: %s", error.strerror)
@@ -253,14 +253,14 @@ class Acceptor:
         """Raise an OSError if one more connection would take what logs need."""
         if self._count < self._descriptors.share:
             return
-        # The number is the smallest that is free.
+        # A new descriptor has the smallest free number.
         number = os.dup(sock.fileno())
         os.close(number)
         if number >= self._descriptors.end:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def _slow_down(self, one: _ListeningSocket) -> None:
-        """Wait for the next connection if they come faster than they may."""
+        """Accept no connection for a while if they come faster than the limits allow."""
         now_ms = self._clock.elapsed_ms()
         delay_ms = max(
             self._rate.delay_ms(self._config["max.connection.creation.rate"], now_ms),

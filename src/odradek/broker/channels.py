@@ -32,12 +32,12 @@ _TURN_BYTES = 1 << 22
 _SENDFILE_BYTES = 1 << 20
 _TLS_PART_BYTES = 1 << 16
 _AWAITED_BYTES = 1 << 20
-"""Of a large frame so much is awaited before the loop is woken: a turn of it costs as much as receiving 100 KB."""
+"""The loop is woken for so much of a large frame at a time: each turn costs as much as receiving 100 KB."""
 _HANDSHAKE_TIMEOUT_S = 30.0
 
 
 def _tell(connection: Connection, error: Exception) -> None:
-    """Log why a connection ends: a client that goes is nothing unusual."""
+    """Log why a connection ends, as a warning unless the client has just gone."""
     if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
         _logger.debug("%s: %s", connection.peer, error)
     else:
@@ -128,7 +128,7 @@ class SocketChannel:
         return count
 
     def _await(self, count: int) -> None:
-        """Be told only when so many bytes, which a frame lacks, are there; few of them are not worth a system call."""
+        """Let the loop be woken only when so many bytes are there; few bytes are not worth the system call."""
         awaited = min(count, _AWAITED_BYTES) if count > len(self._scratch) else 1
         if awaited != self._awaited_bytes and self._descriptor >= 0:
             self._awaited_bytes = awaited
@@ -280,7 +280,7 @@ class TlsChannel(SocketChannel):
     def _refuse(self, reason: str) -> None:
         _logger.info("%s: the TLS handshake failed: %s", self._connection.peer, reason)
         with suppress(OSError):
-            # Closed with bytes that nobody has read, it would be reset, and the client not see the alert.
+            # A socket that is closed with unread bytes resets the connection, and the client does not see the alert.
             socket.socket.recv_into(self._tls, self._scratch)
         self._connection.close()
 
@@ -290,7 +290,7 @@ class TlsChannel(SocketChannel):
         """Receive again."""
         super().resume()
         if self._is_reading and self._tls.pending():
-            # The socket does not tell of what was decrypted already.
+            # The loop does not know of bytes that OpenSSL has already taken from the socket.
             self._loop.call_soon(self._take_decrypted)
 
     def _readable(self) -> None:
@@ -302,7 +302,7 @@ class TlsChannel(SocketChannel):
 
     def _receive(self, buffer: memoryview) -> int:
         count = more = self._tls.recv_into(buffer)
-        # OpenSSL gives 16 KB at a time.
+        # OpenSSL returns 16 KB at most.
         while more and count < min(len(buffer), _TURN_BYTES):
             try:
                 more = self._tls.recv_into(buffer[count:])
@@ -312,7 +312,7 @@ class TlsChannel(SocketChannel):
         return count
 
     def _await(self, count: int) -> None:
-        """Be told of any bytes: OpenSSL may have taken some of those that a frame lacks already."""
+        """Wait for any bytes, not for many: OpenSSL may already have taken some of them from the socket."""
 
     def _take_decrypted(self) -> None:
         while self._is_reading and self._tls.pending():
@@ -332,7 +332,7 @@ class TlsChannel(SocketChannel):
     def _send_bytes(self, out: deque[memoryview | FilePart]) -> int:
         part = out[0]
         assert isinstance(part, memoryview)
-        # After a full socket OpenSSL wants the same bytes again.
+        # If the socket was full, OpenSSL must be given the same bytes again.
         sent = self._tls.send(part[:_TLS_PART_BYTES])
         if sent < len(part):
             out[0] = part[sent:]

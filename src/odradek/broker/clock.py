@@ -86,7 +86,7 @@ class Clock:
         return timer
 
     def _drop_cancelled(self) -> None:
-        """Let go of cancelled timers: members that come and go would leave some behind for minutes each."""
+        """Drop cancelled timers: members that come and go would leave theirs here for minutes."""
         self._timers[:] = [timer for timer in self._timers if timer.is_pending]
         heapq.heapify(self._timers)
         self._most_timers = max(_FEW_TIMERS, 2 * len(self._timers))
@@ -116,8 +116,8 @@ class Clock:
         if loop is None or not self._timers or self.elapsed_ms() - self._timers[0].deadline_ms < _LATE_MS:
             self._fire_due()
             return
-        # A process that was stopped (SIGSTOP, a frozen container) is told of the time before it is told of its sockets.
-        # The heartbeats that wait in them came in time: they are read in the turn of the loop after this one.
+        # Late timers: the process was stopped (SIGSTOP, a frozen container). Heartbeats that came in time wait in the
+        # sockets, so let the loop read these first.
         loop.call_soon(loop.call_soon, self._fire_due)
 
     def _fire_due(self) -> None:
@@ -129,7 +129,7 @@ class Clock:
             try:
                 timer.fire()
             except Exception:
-                # The others are due nevertheless.
+                # Go on: the other timers are due too.
                 _logger.exception("what was due at a time failed")
         self._schedule()
 

@@ -86,13 +86,13 @@ class RequestHandler(Protocol):
         """
 
     def active(self, connection: Connection, received: int, sent: int) -> None:
-        """So many bytes were received or sent."""
+        """Note that so many bytes were received or sent."""
 
     def goes_on(self, task: asyncio.Future[Response]) -> None:
-        """A request is worked on although its client has gone."""
+        """Note a request that is worked on although its client has gone."""
 
     def closed(self, connection: Connection) -> None:
-        """A connection was closed."""
+        """Note that a connection was closed."""
 
 
 class FilePart:
@@ -240,7 +240,7 @@ class Connection:
         if self._is_pumping or self.is_closed:
             return
         self._is_pumping = True
-        # What the socket does not take yet holds the others back.
+        # While the socket takes no more bytes, no request is begun.
         is_blocked, begun, size = bool(self.out), 0, 0
         try:
             while self._waiting and not is_blocked and self._may_begin(self._waiting[0]):
@@ -359,7 +359,7 @@ class Connection:
         if not self._is_closing and not self.is_closed:
             self._is_closing = True
             self._waiting.clear()
-            # Not now: the answer of the request that wants it may not have been added yet.
+            # Later: the answer of the request that closes the connection may not have been added yet.
             asyncio.get_running_loop().call_soon(self.pump)
 
     def stop(self) -> None:
@@ -378,7 +378,7 @@ class Connection:
             return
         self._waiting.clear()
         if self._is_pumping:
-            # Not again, if sending fails.
+            # Cleared first, so that a failure of `_send` does not come here again.
             self._is_pumping = False
             self._send()
             self.close()

@@ -148,7 +148,7 @@ class FetchSession:
     def is_news(
         self, partition: WantedPartition, high_watermark: int, log_start_offset: int, *, has_more: bool
     ) -> bool:
-        """Return whether a partition belongs into the answer.
+        """Return whether a partition belongs in the answer.
 
         Args:
             partition: The partition.
@@ -162,7 +162,7 @@ class FetchSession:
     def answered(self, partition: WantedPartition, high_watermark: int, log_start_offset: int, *, failed: bool) -> None:
         """Note what the consumer is told of a partition."""
         if failed:
-            # The error is told again as long as it lasts, and what follows it in any case.
+            # Answer the error as long as it lasts, and then the partition, even if nothing else has changed.
             self._told.pop(partition.key, None)
         else:
             self._told[partition.key] = _Told(high_watermark, log_start_offset)

@@ -1,6 +1,6 @@
 """`/metrics` for Prometheus and `/healthz`, by HTTP.
 
-    odradek_requests_total{api="Fetch"} 12        odradek_partition_log_end_offset{topic="events",partition="0"} 345
+    odradek_request_seconds_count{api="Fetch"} 12    odradek_partition_log_end_offset{topic="events",partition="0"} 345
 
 The numbers are taken when they are asked for; counting costs the broker next to nothing.
 """

@@ -36,7 +36,7 @@ from odradek.storage.topic_config import TopicConfig
 _T = TypeVar("_T")
 
 _QUICK_BYTES = (1 << 20) + (1 << 16)
-"""A batch of `max.message.bytes` takes half a millisecond; another thread would take as long to come to its turn."""
+"""A batch of the default `max.message.bytes` takes half a millisecond, as long as handing it to another thread."""
 _OPENED_AT_ONCE = 4
 """So many logs may be opened in one turn of the loop, while other requests wait: a millisecond each."""
 _MAGIC_POSITION = 16
@@ -58,7 +58,7 @@ class Partition:
         self._search = SegmentSearch()
         self._waiting: dict[object, Callable[[], None]] = {}
         self._last: asyncio.Future[Any] | None = None
-        # What the settings say, looked at where they are others than before.
+        # What follows from the settings `_config`, kept until they change.
         self._config: TopicConfig | None = None
         self._flushes = self._keeps_codecs = False
 
@@ -102,12 +102,12 @@ class Partition:
         return result
 
     def in_order(self, action: Callable[[], _T]) -> Awaitable[_T]:
-        """Do something in another thread after whatever was begun so before; then wake the fetches that wait.
+        """Do something in another thread after the calls before this one; then wake the fetches that wait.
 
-        Its place in the order is taken by the call; it is done also if nobody waits for it any more.
+        It is done even if nobody waits for the result any more.
         """
         done = asyncio.ensure_future(self._after(self._last, action))
-        # Nobody may be there for its error.
+        # Take the error: otherwise asyncio logs it if nobody waits for it.
         done.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._last = done
         return asyncio.shield(done)
@@ -273,11 +273,11 @@ class Partitions:
         self._opening += 1
         try:
             for key in keys:
-                # Those that wait are let in one after the other.
+                # A fair lock: requests that wait open their logs in turns.
                 async with self._opens:
                     if key in self._partitions:
                         continue
-                    # What is wrong with one is told when it is used.
+                    # An error is raised again when the log is used.
                     with suppress(OdradekError, OSError):
                         self.get(*key)
                     await asyncio.sleep(0)

@@ -133,7 +133,7 @@ def decode_header(frame: bytearray) -> RequestHeader:
             position = end
         if _is_flexible(api_key, version):
             if frame[position] == 0:
-                # There are none, as a rule.
+                # Usually there are no tags.
                 position += 1
             else:
                 reader = WireReader(frame, position, is_flexible=True)

@@ -83,7 +83,7 @@ class Server:
             if protocol.endswith("SSL"):
                 self._tls[listener.name] = tls_context(broker.config, listener.name)
             if protocol.startswith("SASL"):
-                # Most brokers start faster without it.
+                # Imported here: most brokers need no SASL, and start faster.
                 from odradek.broker.sasl import SaslConfig, SaslServer
 
                 self._sasl[listener.name] = partial(SaslServer, SaslConfig(broker.config, listener.name))
@@ -106,7 +106,7 @@ class Server:
         self.broker.config.changed = self._settings_changed
 
     def _settings_changed(self) -> None:
-        """Let limits that were changed have their effect: the longest unused connections that are too many end."""
+        """Apply changed limits; if there are too many connections, close those that were unused for longest."""
         self._acceptor.limits_changed()
         for connection in list(self.connections)[: self._acceptor.excess]:
             connection.close()
@@ -140,7 +140,7 @@ class Server:
             SocketChannel(self._loop, connection, sock, self._scratch, self)
 
     def active(self, connection: Connection, received: int, sent: int) -> None:
-        """So many bytes were received or sent."""
+        """Note that so many bytes were received or sent."""
         self.metrics.received_bytes += received
         self.metrics.sent_bytes += sent
         if connection in self.connections:
@@ -157,7 +157,7 @@ class Server:
                 self._idle_timer = self.broker.clock.after(self._idle_ms - (now - used_ms), self._close_idle)
                 return
             if connection.is_busy:
-                # It waits for the broker, not the broker for it.
+                # The client waits for the broker, so it is not idle.
                 self.connections[connection] = now
                 self.connections.move_to_end(connection)
                 continue
@@ -168,12 +168,12 @@ class Server:
                 connection.close()
 
     def goes_on(self, task: asyncio.Future[Response]) -> None:
-        """A request is worked on although its client has gone."""
+        """Note a request that is worked on although its client has gone."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def closed(self, connection: Connection) -> None:
-        """A connection was closed."""
+        """Note that a connection was closed."""
         if self.connections.pop(connection, None) is not None:
             self._acceptor.closed(connection.listener, connection.peer)
 
@@ -190,7 +190,7 @@ class Server:
                 quiet = 0
                 await asyncio.sleep(0)
             elif sent < self.metrics.sent_bytes and any(connection.out for connection in self.connections):
-                # As long as clients receive.
+                # Clients still receive answers.
                 sent = self.metrics.sent_bytes
                 await asyncio.sleep(_LOOK_S)
             else:
@@ -254,7 +254,7 @@ class Server:
         request = self._read(found, connection, frame, header)
         try:
             answer = found.handle(request)
-            # Most are dictionaries: this is a fraction of the time that the abstract type takes.
+            # `dict` first: most answers are one, and `Mapping` alone takes several times as long to check.
             if answer is None or isinstance(answer, (dict, Mapping)):
                 return self._answer(found, request, answer, begun)
         except Exception as error:
@@ -285,7 +285,7 @@ class Server:
         if isinstance(error, ProtocolError):
             raise error
         if isinstance(error, OSError) and error.errno is not None:
-            # Of the disk, a folder that has gone say; every further request would tell the same.
+            # An error of the disk. It is logged once, as every further request would fail in the same way.
             self.broker.disk_failed(str(error))
         elif not isinstance(error, BrokerError | LogError):
             _logger.error("%s of %s failed", found.name, request.connection.peer, exc_info=error)

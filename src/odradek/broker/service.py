@@ -81,10 +81,10 @@ async def serve(
     """
     begun = time.perf_counter()
     if metrics is not None:
-        import prometheus_client  # noqa: F401 - so that a missing package is told of before anything is opened
+        import prometheus_client  # noqa: F401 - a missing package is reported before anything is opened
     sockets = inherited_sockets(os.environ, BrokerConfig(config)["listeners"])
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    # `nohup` has it ignored.
+    # `nohup` ignores SIGHUP: then it stays ignored.
     signals = _SIGNALS if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*_SIGNALS, signal.SIGHUP)
 
     def end(number: signal.Signals) -> None:

@@ -36,7 +36,7 @@ def java_hash(text: str) -> int:
 def partition_for(key: str, count: int) -> int:
     """Return the partition of an internal topic that holds the state of a key."""
     found = java_hash(key)
-    # Java has no positive number for the smallest int; Kafka takes 0 for it.
+    # `Math.abs` of the smallest int is negative in Java; Kafka takes 0 instead.
     return (0 if found == -(1 << 31) else abs(found)) % count
 
 

@@ -28,7 +28,7 @@ from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPI
 _T = TypeVar("_T")
 
 _QUICK_PARTITIONS = 16
-"""So many partitions are created in a time that a request may keep the others waiting."""
+"""So many partitions are created at once while other requests wait; more are created in another thread."""
 
 
 class Topics:
@@ -55,7 +55,7 @@ class Topics:
         """
         if partitions <= _QUICK_PARTITIONS and not self._changing:
             return action()
-        # A change in this thread would have to wait for those in others.
+        # `_changing`: while a change runs in another thread, one in this thread would block on its lock.
         self._changing += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, action)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 
-# A shell may have one ignored. Python has the default only where one of our modules has set it.
+# A parent process may have had a signal ignored: then it stays so. `odradek.__main__` may have set SIGINT to SIG_DFL.
 _is_ours = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL)
 _is_end_ours = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 if __name__ == "__main__" and _is_ours:

@@ -49,7 +49,7 @@ COMMANDS = {
 """The commands and their lines in `odradek --help`; the module of that name in this package defines `command`."""
 
 _MODULES = {"import": "import_"}
-"""The modules of commands whose names are words of Python."""
+"""The modules of commands whose names are keywords of Python."""
 
 EXTRAS = {
     "cryptography": "broker",
@@ -93,7 +93,7 @@ def report(message: str) -> None:
 
 
 def _showing_ours(show_other: Callable[..., None]) -> Callable[..., None]:
-    """Return what prints a warning of ours as one line, and leaves all others to what printed them before."""
+    """Return a `warnings.showwarning` that prints our warnings as one line, and passes on all others."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, TimestampWarning):
@@ -107,10 +107,10 @@ def _showing_ours(show_other: Callable[..., None]) -> Callable[..., None]:
 def describe(error: BaseException) -> str:
     """Return what went wrong as one line."""
     if isinstance(error, OSError) and error.strerror:
-        # Who opens a `Path` by `io.FileIO` is told of that object.
+        # `io.FileIO` puts the `Path` itself into the error, not its text.
         name = str(error.filename) if isinstance(error.filename, str | os.PathLike) else None
         if isinstance(error, FileNotFoundError) and name is None:
-            # So the system answers who asks for a working directory that is gone.
+            # This is the system's error when the working directory is gone.
             name = "the working directory"
         return f"{name}: {error.strerror}" if name else error.strerror
     if isinstance(error, ModuleNotFoundError):
@@ -123,7 +123,7 @@ def describe(error: BaseException) -> str:
 
 
 def exit_code(error: Exception) -> ExitCode:
-    """Return how a command ends that fails with an error."""
+    """Return the exit code of a command that an error ended."""
     return ExitCode.FINDINGS if isinstance(error, FormatError) else ExitCode.INPUT_OUTPUT
 
 
@@ -241,7 +241,7 @@ class Application(click.Group):
         except BrokenPipeError as error:
             raise ReaderGoneError from error
         except UnicodeError as error:
-            # Bytes of an argument that are no UTF-8: a path may have them, a name or a pattern not.
+            # An argument has bytes that are not UTF-8, which only a path may have.
             report(f"{error.object[:100]!r} is not UTF-8" if isinstance(error, UnicodeEncodeError) else str(error))
             return ExitCode.USAGE
         except (OdradekError, OSError, ImportError, RecursionError) as error:

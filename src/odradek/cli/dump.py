@@ -435,7 +435,7 @@ def command(
     if brokers and (batches or kafka_compat):
         raise click.UsageError("--batches and --kafka-compat are for files")
     for address in brokers:
-        # By this thread: what waits for a broker is to be ended by a signal.
+        # In this thread, so that a signal ends the wait for a broker.
         _write(gathered(dump.broker(address, topics, partitions)))
     # A dump of a folder shows its records; for Kafka's tool a folder stands for each of its files.
     files: Iterable[LogFile | UnknownPathError] = (

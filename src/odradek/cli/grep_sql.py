@@ -30,8 +30,8 @@ def records_where(
     names = table_names(tables)
     with LogDirectory(path) as logs:
         for topic in sorted(tables):
-            # A comment at its end must not hide the bracket.
-            # Whoever asks reads his own log, and DuckDB holds nothing else.
+            # The line end is for a condition that ends with a comment. S608: it is the user's own condition, on his own
+            # log.
             query = f'SELECT partition, "offset" FROM {quoted(names[topic])} WHERE ({condition}\n)'  # noqa: S608
             try:
                 _, chunks = queries.run(query)
@@ -40,7 +40,7 @@ def records_where(
                         try:
                             record = logs[topic, partition].get(offset, isolation=isolation)
                         except OffsetOutOfRangeError:
-                            # It was deleted since DuckDB has read it.
+                            # Retention deleted it after DuckDB had read it.
                             record = None
                         if record is not None:
                             yield TopicPartition(topic, partition), [record]

@@ -12,9 +12,9 @@ import sys
 def import_kio() -> None:
     """Import the module of kio that would import hypothesis, as if that were not installed."""
     if "hypothesis" in sys.modules:
-        # It is a test that runs the command.
+        # A test runs the command, and uses hypothesis.
         return
-    # So an import fails.
+    # None makes `import hypothesis` fail.
     sys.modules["hypothesis"] = None  # type: ignore[assignment]
     try:
         import kio.static.primitive  # noqa: F401

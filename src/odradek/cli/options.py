@@ -19,7 +19,7 @@ FORMAT = click.option(
 
 
 class NonEmptyPath(click.Path):
-    """A path; an empty one, as of a variable that is not set, is no name for the working directory."""
+    """A path. An empty one (from a variable that is not set) is refused, and not taken for the working directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""

@@ -118,7 +118,7 @@ def run(file: Path, follow: int | None, name: str | None, debug: bool, form: str
         def stop(number: int, frame: FrameType | None) -> None:
             runs.stop()
             signal.signal(number, signal.SIG_DFL)
-            # The signal may interrupt a print of the console: another print from here would repeat it.
+            # Not by `print`: the signal may have interrupted one, whose text would then be printed twice.
             os.write(2, f"{signal.Signals(number).name}: stopping after this batch\n".encode())
 
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -111,7 +111,7 @@ def _tell(producer: TopicProducer, lines: _Lines, refused: int = 0) -> None:
     """Say how much of the input is appended, and where to go on."""
     said = f"{counted(producer.sent, 'record')} appended"
     if lines.settled < lines.done:
-        # What became of a request without an answer is not known.
+        # The broker has not answered the last request: its records may be appended or not.
         is_one = lines.settled + 1 == lines.done
         at = f"line {lines.done}" if is_one else f"lines {lines.settled + 1} to {lines.done}"
         report(f"{said} for sure; it is not known whether {at} of the input {'is' if is_one else 'are'}")
@@ -188,7 +188,7 @@ def _send(
 
 @contextmanager
 def _finishing() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the block is done, so that it is known which lines are: for some seconds.
+    """Let Ctrl-C and SIGTERM wait until the block is done, for some seconds, so that it is known which lines are sent.
 
     A second one does not wait.
     """

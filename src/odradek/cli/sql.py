@@ -68,9 +68,9 @@ class Queries:
         from odradek.cli.topic_table import TopicTable
 
         self.refusal: type[Exception] = duckdb.Error
-        # A list of its own: a way from the tables back to the connection would never be freed.
+        # The tables get only this list: if they led back to the connection, it would never be freed.
         self._failures: list[OdradekError] = []
-        # Else a name that is no table is looked for among the variables of this program.
+        # Otherwise DuckDB would look for an unknown table among the variables of this program.
         self._connection: duckdb.DuckDBPyConnection = duckdb.connect(config={"python_enable_replacements": False})
         self._connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA raw; CREATE SCHEMA source")
         text = ", ".join(_TEXT.format(name=name) for name in ("key", "value"))
@@ -93,7 +93,7 @@ class Queries:
     def statements(self, sql: str) -> list[str]:
         """Return the statements of a text, which are to be run next."""
         self._failures.clear()
-        # What is no UTF-8 would be a TypeError of DuckDB.
+        # Raises a UnicodeError if it is not UTF-8, for which DuckDB would raise a TypeError.
         sql.encode()
         return [statement.query.strip() for statement in self._connection.extract_statements(sql)]
 
@@ -109,14 +109,14 @@ class Queries:
         self._execute(f"COPY ({query.rstrip(';')}) TO {target} (FORMAT parquet)")
 
     def _execute(self, statement: str) -> None:
-        # Of a statement before this one that failed or was interrupted, DuckDB 2 wants to hear that it is over.
+        # DuckDB 2 runs no statement after one that failed or was interrupted, until that one is aborted.
         abort = getattr(self._connection, "abort", None)
         if abort is not None:
             abort()
         self._interruptibly(lambda: self._connection.execute(statement))
 
     def _interruptibly(self, action: Callable[[], _T]) -> _T:
-        """Do something that Ctrl-C is to end: DuckDB itself does not listen while it works."""
+        """Do something in another thread, so that Ctrl-C ends it: DuckDB does not check for signals."""
         with ThreadPoolExecutor(1) as worker:
             working = worker.submit(action)
             try:
@@ -277,7 +277,7 @@ def _prompt(queries: Queries, form: str) -> int:
             given = io.StringIO()
             code = _answer(queries, text, form)
         if line is None:
-            # A program that feeds statements learns of the last one; whoever sits there has read it.
+            # On a terminal the user has read the error; a program gets the exit code of the last statement.
             return ExitCode.CLEAN if is_terminal else code
 
 

@@ -67,7 +67,7 @@ def open_output() -> None:
 
 @contextmanager
 def writing_to(path: object) -> Iterator[None]:
-    """Let an error that only a write can have name where that was, if it names no file itself."""
+    """Let an error of a write (the disk is full) name the file, if it names none itself."""
     try:
         yield
     except OSError as error:
@@ -78,10 +78,9 @@ def writing_to(path: object) -> Iterator[None]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield where to write what gets its name when the `with` block ends, and does not if an error ends it.
+    """Yield the path of a temporary file, which gets the name `path` if the `with` block ends without an error.
 
-    A link stays, and the file that it leads to is replaced. What is no file, such as a pipe or a device, is written
-    itself.
+    A link stays, and the file that it leads to is replaced. A pipe or a device is written itself.
     """
     place = replaceable(path)
     if place is None:
@@ -103,7 +102,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def drop_output() -> None:
-    """Drop what is left to write: at exit Python would try again."""
+    """Drop what is left to write: Python would try again to write it at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

@@ -19,7 +19,7 @@ from odradek.sources.tail import Choice, Tail, TailedRecord
 
 
 def _has_reader() -> Callable[[], bool]:
-    """Return what tells whether somebody still reads stdout: whoever waits writes nothing, and would not learn it."""
+    """Return what tells whether somebody still reads stdout: no write fails while there is nothing to write."""
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)

@@ -20,7 +20,7 @@ class TopicTable(pds.UnionDataset):  # type: ignore[misc]  # pyarrow has no type
 
     Args:
         rows: What the topic holds.
-        failed: Is told why a scan failed: of an error DuckDB passes on the text only.
+        failed: Is called with the error of a scan that failed, because DuckDB passes on its text only.
     """
 
     def __init__(self, rows: LogDataset, failed: Callable[[OdradekError], None]) -> None:
@@ -39,7 +39,7 @@ class Scan:
 
     Args:
         scanner: The scanner.
-        failed: Is told.
+        failed: Is called with the error.
     """
 
     def __init__(self, scanner: pds.Scanner, failed: Callable[[OdradekError], None]) -> None:

@@ -123,7 +123,7 @@ def _protobuf(path: Path, message: str | None) -> ValueDecoder:
         raise click.UsageError(f"{path} has no message {message}, but {', '.join(names) or 'none'}") from error
 
     def decode(data: bytes) -> Any:
-        # No message starts with a zero: there is no field of that number.
+        # A message never starts with a zero, because no field has the number 0: so this is a frame.
         position = _after_frame(data) if data[:1] == b"\0" else 0
         try:
             value = make.FromString(data[position:])

@@ -70,7 +70,7 @@ def ahead(items: Generator[T], most: int = 4) -> Iterator[T]:
             item = None
     finally:
         stopped.set()
-        # Whoever waits for room goes on and sees that it is over.
+        # The worker may wait for room in the queue: make some, so that it sees `stopped` and ends.
         while worker.is_alive():
             try:
                 ready.get_nowait()

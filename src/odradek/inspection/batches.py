@@ -81,7 +81,7 @@ class RecordCheck:
             )
             if not isinstance(found, BrokenRecords):
                 return
-        # What is wrong with them is said where they are read as objects; and so are old formats.
+        # Old formats, and broken records: reading them as objects raises the error that says what is wrong.
         read_records(data, header)
 
 

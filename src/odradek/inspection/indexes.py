@@ -54,7 +54,7 @@ def _open(kind: type[Index], segment: Path, base_offset: int, suffix: str) -> In
     marked = segment.name.partition(names.LOG_SUFFIX)[2]
     path = segment.with_name(names.segment_file_name(base_offset, suffix + marked))
     try:
-        # The indexes open whatever has the name, and would wait at a FIFO.
+        # Raises if this is not a regular file: opening a FIFO as an index would wait for ever.
         file_size(path)
         return kind(path, base_offset)
     except (FormatError, OSError):

@@ -61,12 +61,12 @@ def live_segments(folder: PartitionFolder) -> list[LiveSegment]:
     swapped = list(folder.path.glob(f"*{SWAP_SUFFIX}"))
     if not swapped:
         return [LiveSegment(file.path, file.base_offset) for file in folder.segments]
-    # The log then decides which segments count. It opens these files, and anything may have their names.
+    # The log decides below which segments count, and opens these files: first check that they are regular files.
     for path in swapped:
         try:
             file_size(path)
         except FileNotFoundError:
-            # It has its final name by now; of a link that leads nowhere that is not so.
+            # It has its final name by now, unless it is a link that leads nowhere.
             if path.is_symlink():
                 raise
     with ReadOnlyLog(folder.path) as log:

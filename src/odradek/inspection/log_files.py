@@ -179,7 +179,7 @@ Located = LogFile | PartitionFolder | LogDirectoryFolder
 
 
 def _owner(folder: Path) -> TopicPartition | None:
-    # Not Path.resolve, which raises if symbolic links lead in a circle.
+    # `Path.resolve` would raise if symbolic links lead in a circle.
     parsed = parse_partition_directory(Path(os.path.realpath(folder)).name)
     return None if parsed is None else parsed.topic_partition
 

@@ -4,7 +4,7 @@
     now      0.log             200.log      0.log was written again, and holds what compaction left of 0 to 199
              |- 100 to 199 are read there, unless it was already read as it is now
 
-What retention deleted holds nothing any more. A file that the caller named must be there.
+What retention deleted is left out. A file that the caller named itself must be there.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class OffsetOrder:
         queue: deque[_Span | Damage] = deque()
         held: BatchHeader | None = None
         for item in items:
-            # Most batches begin where the previous one ends, and the next one begins where they end.
+            # The usual case: the batch begins where the one before it ends, and the next one begins where it ends.
             if held is not None:
                 if (
                     isinstance(item, BatchHeader)

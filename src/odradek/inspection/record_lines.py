@@ -41,7 +41,7 @@ class RecordLines:
         selection: Which records, by offset and time.
         base64: Whether every byte string is written as base64.
         control: Whether control records are written too.
-        key: Only records with such a key: `*` is any text, `?` one character, a backslash takes their meaning.
+        key: Only records with such a key: `*` is any text, `?` one character, each only itself after a backslash.
         limit: How many records at most.
         redact: What is left out: `key`, `value`, `headers`.
         aborted: Transactions that are left out: producer id, first offset, offset of the marker.

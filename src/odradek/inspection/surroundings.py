@@ -88,7 +88,7 @@ class Surroundings:
         """The recorded topics; None if there is no record of them (Kafka with ZooKeeper), or it cannot be read."""
         files = [*(self.root / METADATA_DIRECTORY).glob("*"), *self.root.glob(BOOTSTRAP_CHECKPOINT)]
         if not any(path.name == BOOTSTRAP_CHECKPOINT or path.suffix == LOG_SUFFIX for path in files):
-            # If there are no metadata, loading them would make them up from the partitions' folders.
+            # Without metadata, loading would make up topics from the partitions' folders.
             return None
         try:
             for path in files:

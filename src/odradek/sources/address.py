@@ -67,6 +67,6 @@ def read_command_config(path: Path) -> dict[str, str]:
     """Read the settings in a file of Java properties, as `--command-config` of Kafka's tools takes it.
 
     Raises:
-        OSError: The file cannot be read, or is no regular file.
+        OSError: The file cannot be read, or is not a regular file.
     """
     return dict(parse_properties(read_file(path, _MOST_BYTES).decode(errors="replace")))

@@ -91,7 +91,7 @@ class BrokerSource(Source):
     def _metadata(self, client: BrokerClient, names: list[str] | None) -> dict[str, TopicMetadata]:
         found = client.attempt("listing topics", lambda: client.topics(names))
         for name, topic in found.items():
-            # The first one: a topic that is made again is another one.
+            # Keep the first id: a topic that is made again is another topic.
             self._topic_ids.setdefault(name, topic.topic_id)
         return found
 
@@ -142,7 +142,7 @@ class BrokerSource(Source):
     ) -> int | None:
         """Return the offset of the first record at or after a time, as ListOffsets answers."""
         check_isolation(isolation)
-        # A negative time would be a question of another kind.
+        # In ListOffsets a negative time has a meaning of its own, such as "latest".
         times = {topic_partition: max(0, timestamp_ms)}
         with self.client() as client:
             self._require(client, topic_partition)
@@ -177,7 +177,7 @@ class BrokerSource(Source):
             name = f"{topic_partition} of {self.address}"
             if held.topic_id is not None:
                 raise LogError(f"{name}: the topic was deleted and made again while it was read")
-            # Whoever named no start takes what is left.
+            # If the caller named no start, reading begins at the first offset that is left.
             if start_offset is not None or held.wanted_offset > held.start_offset:
                 raise OffsetOutOfRangeError(held.wanted_offset, held.start_offset, held.end_offset, log=name)
 
@@ -197,7 +197,7 @@ class BrokerSource(Source):
             try:
                 with closing(fetch.chunks()) as chunks:
                     for chunk in chunks:
-                        # The next answer overwrites this one.
+                        # Copy it: the next answer overwrites this one.
                         data = bytes(chunk.data[chunk.position : chunk.end_position])
                         yield SourceSlice(chunk.path, data, 0, len(data), aborted=chunk.aborted)
             except BrokerUnavailableError as error:

@@ -74,7 +74,7 @@ def draw(path: Path, title: str, logs: Sequence[LogStatistics], lags: Sequence[G
     if form not in FORMATS:
         raise OptionError(f"{path}: a picture ends with .png, .svg or .html")
     place = replaceable(path)
-    # As `rc_context` of pyplot, which would look for a screen.
+    # Not from pyplot, which would look for a screen.
     from matplotlib import rc_context
 
     with rc_context(_STYLE):
@@ -167,7 +167,7 @@ def _binary(size: float) -> str:
 
 
 class _Window:
-    """The time that is shown: without the few stretches that would squeeze all others together."""
+    """The time that is shown: without the few early or late stretches that would squeeze all others together."""
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
         ordered = sorted(stretches)

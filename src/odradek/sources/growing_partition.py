@@ -84,7 +84,7 @@ class GrowingPartition(ABC):
         self._tail_then = self.tail_identity()
 
     def take(self, limit: int) -> list[Record]:
-        """Return the records after those that were given, at most so many; none at the end, or if it was deleted."""
+        """Return the records after those that were given, at most `limit`; none at the end, or if it was deleted."""
         tail, end = self.tail_identity(), self.end_offset(self._isolation)
         # No record lies between the last one and the end of what was read, unless the end was cut meanwhile.
         start = max(self.position, self._read_to) if tail == self._tail_then else self.position
@@ -104,7 +104,7 @@ class GrowingPartition(ABC):
                 records.append(record)
                 self.position = (record.offset or 0) + 1
         except UnknownTopicOrPartitionError:
-            # Whoever looks at what there is will find that it was deleted.
+            # The next look at the partitions finds that it was deleted, and reports it.
             return records
         self._read_to = end if len(records) < limit else self.position
         return records

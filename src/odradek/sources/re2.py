@@ -18,14 +18,14 @@ def re2_judge(pattern: str) -> Judge | None:
 
     def judge(texts: Texts) -> bytearray:
         if not texts.count:
-            # No memory may be behind no bytes, which pyarrow does not take.
+            # An empty buffer may have no address, and pyarrow refuses one without.
             return texts.verdicts(b"", 0)
         matches = pc.match_substring_regex(_array(texts.count, texts.ends, texts.data), pattern)
         bits = matches.buffers()[1]
         return texts.verdicts(b"" if bits is None else memoryview(bits).cast("B"), matches.offset)
 
     try:
-        # One text: of none, pyarrow would not read the pattern.
+        # Try it on one text: pyarrow does not compile the pattern if there is none.
         pc.match_substring_regex(_array(1, bytes(16), b"\0"), pattern)
     except pa.ArrowInvalid:
         return None
@@ -33,5 +33,5 @@ def re2_judge(pattern: str) -> Judge | None:
 
 
 def _array(count: int, ends: Buffer, data: Buffer) -> pa.Array:
-    # From buffers: to convert Python's values, pyarrow imports pandas, which takes longer than most searches.
+    # From buffers: to convert Python's values pyarrow would import pandas, which takes longer than most searches.
     return pa.Array.from_buffers(pa.large_string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)], 0)

@@ -38,7 +38,7 @@ def search_partition(
     end = bounds.end_offset if selection.end_offset is None else min(selection.end_offset, bounds.end_offset)
     if start >= end:
         return
-    # So that what is deleted meanwhile is no error, if no start was asked for.
+    # Without a start (None), it is no error if retention deletes the first records meanwhile.
     first = None if start == bounds.start_offset else start
     narrowed = options._replace(selection=selection.within(start, end))
     for part in source.slices(topic_partition, first, end, isolation=isolation, slice_bytes=_SLICE_BYTES):

@@ -22,14 +22,14 @@ class SegmentFile(Log):
         file: The `.log` file.
 
     Raises:
-        LogError: It is no segment.
+        LogError: It is not a segment.
     """
 
     def __init__(self, file: LogFile) -> None:
         name = file.path.name
         if LOG_SUFFIX not in name:
-            raise LogError(f"{file.path} is no segment: records are in files that end with {LOG_SUFFIX}")
-        # A topic's name may be any file's name that a log has.
+            raise LogError(f"{file.path} is not a segment: records are in files that end with {LOG_SUFFIX}")
+        # Outside of a partition's folder the file's name stands for the topic: it is a valid name of one.
         super().__init__(file.path.parent, file.topic_partition or TopicPartition(name, 0))
         suffix = name.partition(LOG_SUFFIX)[2]
         self._opened = OpenSegments()

@@ -214,7 +214,7 @@ class Source(ABC):
 
 
 def is_broker(address: str | os.PathLike[str]) -> bool:
-    """Whether an address names a broker, not a path, if perhaps not well: a misspelt one must not become a folder."""
+    """Whether an address names a broker and not a path, also a misspelt one, which must not become a folder."""
     return os.fspath(address)[: len(_SCHEME)].lower() == _SCHEME
 
 

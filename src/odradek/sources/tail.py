@@ -130,7 +130,7 @@ class _WatchedFolder(_Watched):
             self._directory = path
             existing = self._listed()
             if not existing:
-                # So that what is no log directory is an error.
+                # Raises if the folder is not a log directory.
                 locate(path)
             for topic_partition in choice.of(existing, path):
                 self._open(topic_partition)
@@ -243,7 +243,7 @@ class _WatchedBroker(_Watched):
                 self._report(f"{name} was deleted")
                 del self.partitions[name]
         if again:
-            # The source keeps to the topics that it knows.
+            # A source reads the topic that it has seen first; only a new one reads the topic that was made again.
             self._source.close()
             self._source = open_source(self._address)
             for partition in self.partitions.values():

@@ -59,7 +59,7 @@ class BrokerPositions(GroupPositions):
         while True:
             stable = self._broker.bounds(topic_partition, "read_committed").end_offset
             end_offset = self._broker.bounds(topic_partition).end_offset
-            # A transaction of somebody else may stay open for long.
+            # Do not wait for ever: a transaction of another producer may stay open for long.
             if stable == end_offset or time.monotonic() > deadline:
                 return end_offset
             time.sleep(_RETRY_S)

@@ -2,7 +2,7 @@
 
 The position is kept by a group of the stream's name, beside its offset of the first partition of the topic, as it is
 for a Spark sink (`odradek.kafka.producer`). Readers with `isolation.level=read_committed` never see a record twice;
-others may see those of a transaction that was interrupted, and again those of the one that made up for it.
+others may see the records of an interrupted transaction, and again those of the transaction that repeats it.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class BrokerWriter(PartitionWriter):
     def close(self) -> None:
         """Abort the transaction that is open, if the broker answers soon, and close the connection."""
         try:
-            # Else the next transaction of this id aborts it, or the broker after some minutes.
+            # If that fails, the next transaction of this id aborts it, or the broker does when it times out.
             with suppress(BrokerUnavailableError, StoppedError), at_most(ABORT_S):
                 self._transaction.abort()
         finally:
@@ -196,7 +196,7 @@ class BrokerWriter(PartitionWriter):
 
     @contextmanager
     def _fenced(self) -> Iterator[None]:
-        """Say what it means that this producer was fenced."""
+        """Turn the broker's error for a fenced producer into one that says what it means."""
         try:
             yield
         except BrokerUnavailableError as error:

@@ -1,4 +1,4 @@
-"""Exports the records of a source into files, in such a way that it can be ended at any moment and gone on with.
+"""Exports the records of a source into files. An export can be ended at any moment, and the next run continues it.
 
 partition -> rows -> | file [0, 1200) | file [1200, 2400) | ...       each partition by one thread at a time
 """
@@ -74,7 +74,7 @@ class ExportReport:
     Attributes:
         records: How many records it wrote.
         files: How many files.
-        offsets: How many offsets it is through with.
+        offsets: How many offsets it has passed.
         lost: What was deleted before it was exported.
         damaged: What could not be read: the partition is exported up to there.
     """
@@ -162,14 +162,14 @@ class Export:
 
     def _partition(self, name: TopicPartition, topic_id: str | None, layout: _Layout) -> None:
         while not self._part(name, topic_id, layout):
-            # What came next was deleted meanwhile: go on after it.
+            # The next records were deleted meanwhile: go on after them.
             pass
 
     def _part(self, name: TopicPartition, topic_id: str | None, layout: _Layout) -> bool:
         """Export a partition up to its end, or to what was deleted meanwhile; return whether it is done."""
         done = layout.folder.progress(name)
         start, end = self._range(name, done, topic_id)
-        # What was deleted before it was exported belongs to the next file: no offset is between two files.
+        # Offsets that were deleted before they were exported belong to the next file, so that files leave no gap.
         first = start if done is None else done.files_end
         selection = self._selection
         if done is None and selection.since_ms is not None and start < end:
@@ -188,7 +188,7 @@ class Export:
                     if part.is_full or left.num_rows:
                         self._publish(part, part.next_offset)
         except FormatError as error:
-            # What is before the damage is whole.
+            # The rows before the damage are right.
             self._publish(part, part.next_offset)
             with self._lock:
                 self.report.damaged.append(error)
@@ -228,7 +228,7 @@ class Export:
     def _rows(self, name: TopicPartition, start: int, end: int) -> Iterable[pa.RecordBatch]:
         times = TimeRange(self._selection.since_ms, self._selection.until_ms)
         rows = record_batches(self._source, name, start, end, times=times, isolation=self._selection.isolation)
-        # One thread decodes while another writes. What comes from a broker is waited for where a stop ends the wait.
+        # One thread decodes while another writes. A broker is waited for in this thread, in which `stop` ends the wait.
         return ahead(rows) if isinstance(self._source, PathSource) else rows
 
     def _publish(self, part: _Part, next_offset: int) -> None:
@@ -260,7 +260,7 @@ class Export:
                                 start = rows.column("offset")[-1].as_py() + 1
                         break
                     except OffsetOutOfRangeError:
-                        # What came next was deleted meanwhile: go on after it.
+                        # The next records were deleted meanwhile: go on after them.
                         first = min(self._source.bounds(name).start_offset, end)
                         if first <= start:
                             raise
@@ -296,7 +296,7 @@ class Export:
         if not lock.acquire():
             raise LogError(f"{target}: another program is exporting into it")
         try:
-            # Closing another descriptor of the file would end the lock, so that comes last.
+            # `out` is closed only after the rename: POSIX ends the lock when any descriptor of the file is closed.
             out = temporary.open("wb")
             try:
                 self.to_stream(out, form)

@@ -31,7 +31,7 @@ from odradek.storage.names import TopicPartition
 from odradek.transfer.target import PartitionWriter, Target, lasting_config
 
 _MOST_GAP_BATCHES = 1024
-"""A batch covers two billion offsets: no log is so far ahead."""
+"""An empty batch covers two billion offsets; a larger gap than so many batches can only be a mistake."""
 
 _LOG_APPEND_TIME = "LogAppendTime"
 

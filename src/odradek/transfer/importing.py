@@ -39,7 +39,7 @@ _COMMIT_BYTES = 8 << 20
 """How much is written between two commits of a partition."""
 
 _MOST_PARTITIONS = 10_000
-"""A damaged number must not fill the disk; Kafka creates no more at a time, either."""
+"""A damaged partition number must not fill the disk. Kafka creates no more partitions at a time, either."""
 
 
 class Gap(NamedTuple):
@@ -195,7 +195,7 @@ class Import:
             total = max(counts.get(topic, 0), int(noted.get("partitions", 0)))
             config = dict(noted.get("config", {}))
             if is_broker(self._target.address):
-                # It would stamp records with the time of the import.
+                # With LogAppendTime the broker would stamp records with the time of the import.
                 config.pop("message.timestamp.type", None)
             self._ensure_topic(self._topic or topic, total, config)
 
@@ -254,7 +254,7 @@ class Import:
                         places[topic, name] = _Place(name, writers[-1], self._count)
                     places[topic, name].write(rows)
         except FormatError:
-            # What comes before is whole, and the report says how much that is.
+            # Commit the rows before the error: the report counts them.
             self._finish(places.values())
             raise
         else:
@@ -268,7 +268,7 @@ class Import:
             place.finish()
 
     def _parted(self, batch: pa.RecordBatch) -> Iterator[tuple[str, TopicPartition, pa.RecordBatch]]:
-        """Yield the rows of each partition, in their order: the topic that they name, where they go to, and they."""
+        """Yield the rows of each partition, in their order: the topic that they name, where they go, and the rows."""
         topics = batch.column("topic").to_pylist()
         numbers = batch.column("partition").to_pylist()
         keys = batch.column("key") if None in numbers else None
@@ -382,7 +382,7 @@ class _Place:
             raise self._other()
 
     def _settle(self, first: int) -> None:
-        """Accept that the target's last record is not there to be compared: if what is imported goes on after it."""
+        """Accept that the target's last record is not in the files, if the import continues right after it."""
         if self._last is not None and first != self._position and self._start != self._position:
             raise self._other()
         self._last = None
@@ -420,7 +420,7 @@ _NOTHING = pa.RecordBatch.from_arrays([pa.array([], pa.int64())], ["offset"])
 
 
 def _resolved(path: Path) -> Path:
-    # `Path.resolve` has an error of its own for a symbolic link to itself; opening it has that of the system.
+    # `Path.resolve` would raise a RuntimeError for a symbolic link to itself; opening it raises an OSError.
     return Path(os.path.realpath(path))
 
 
@@ -443,7 +443,7 @@ def _merged(files: Iterable[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatc
     """Yield the rows of files in the order of their offsets, which increase in each file."""
     left = [(file, rows) for file in files for rows in itertools.islice(file, 1)]
     while left:
-        # What another batch of a file may hold comes after this.
+        # All rows that were not read yet come after this offset.
         reached = min(rows.column("offset")[-1].as_py() for _, rows in left)
         parts, rest = [], []
         for file, rows in left:

@@ -63,7 +63,7 @@ class RowWriter(ABC):
 class _ParquetWriter(RowWriter):
     def __init__(self, out: BinaryIO) -> None:
         super().__init__(out)
-        # A dictionary of keys and values would be made, found too large, and dropped.
+        # Not for keys and values: their dictionary would as a rule become too large, and be dropped.
         self._writer = pq.ParquetWriter(
             out, SCHEMA, compression="zstd", use_dictionary=["topic", "timestamp_type"], write_page_index=False
         )
@@ -72,7 +72,7 @@ class _ParquetWriter(RowWriter):
 
     @property
     def size_bytes(self) -> int:
-        # Rows that wait count, too: with a file for each date, many wait.
+        # Rows in memory count too: with a file for each date there are many.
         return super().size_bytes + self._bytes
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -92,7 +92,7 @@ class _ParquetWriter(RowWriter):
         self._writer.close()
 
     def drop(self) -> None:
-        # Else pyarrow writes the end of the file when the writer is collected, and tells that the file is closed.
+        # Otherwise pyarrow would write to the closed file when the writer is collected, and print an error.
         self._writer.is_open = False
 
 

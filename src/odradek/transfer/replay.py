@@ -1,4 +1,4 @@
-"""Replays the records of a source into a folder or a broker, so that it can be ended at any moment and gone on with.
+"""Replays the records of a source into a folder or a broker. It can be ended at any moment; the next run continues it.
 
     source partition  | rows | rows |g rows | ...       g: a group's position, at which a transaction ends
     target partition  | rows + position | rows + position | ...
@@ -247,7 +247,7 @@ class _PartitionReplay:
         if position is None:
             writer.begin(start)
         else:
-            # A run with the records of undecided transactions came further than the end of the others.
+            # An earlier run with `--uncommitted` may have come further than the last stable offset.
             if position > max(self._end_offset, self._source.bounds(self._partition).end_offset):
                 raise LogError(
                     f"{self._partition} of {self._source.address} ends at {self._end_offset}, but it was replayed up "
@@ -304,7 +304,7 @@ class _PartitionReplay:
         assert writer is not None
         ahead = dict(self._groups)
         if self._is_begun:
-            # What comes before the position was set by an earlier run.
+            # An earlier run has set the positions before this one.
             ahead = {group: at for group, at in ahead.items() if at.offset >= self._next}
             unset = [group for group in self._groups if group not in ahead and (group, self._into) not in known]
             self._leave(dict.fromkeys(unset, "the records after it were replayed without it"))
@@ -336,7 +336,7 @@ class _PartitionReplay:
                 self._pass_deleted(error)
             else:
                 self._next = stop
-        # After the last record there may be markers, and what was left out.
+        # The offsets after the last record, of markers and of records that were left out, are done too.
         writer.write(_NO_ROWS, self._next)
         self._commit(writer)
 
@@ -358,7 +358,7 @@ class _PartitionReplay:
         start = self._source.bounds(self._partition).start_offset
         if start <= self._next:
             raise error
-        # What comes after the end of this run is told by the next one.
+        # Offsets after the end of this run are for the next one to report.
         start = min(start, self._end_offset)
         with self._replay.lock:
             self._report.lost.append(Lost(self._partition, self._next, start))

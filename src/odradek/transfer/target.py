@@ -3,8 +3,8 @@
     folder    offsets are kept: the end of a log is the next offset of the source, and every append moves it
     broker    a transaction holds records and the source's next offset, in a group of its own
 
-So whoever begins again asks `position`, and goes on from there: nothing is written twice, and nothing is left out,
-whenever and however the writer was ended.
+So the next run asks `position`, and goes on from there: nothing is written twice, and nothing is left out, whenever and
+however the writer was ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REMOVED = frozenset(("message.format.version", "message.downconversion.enable",
 
 
 def lasting_config(config: Mapping[str, str] | None) -> dict[str, str]:
-    """Return a topic's settings without those that Apache Kafka 4.0 removed; no topic is created with them any more."""
+    """Return a topic's settings without those that Apache Kafka 4.0 removed, with which no topic can be created."""
     return {name: value for name, value in (config or {}).items() if name not in _REMOVED}
 
 

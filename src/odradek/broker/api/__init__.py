@@ -54,7 +54,7 @@ Handler: TypeAlias = Callable[[Request], "Message | Awaitable[Message | None] | 
 """Answers a request. None: the client wants no answer."""
 
 AtOnce: TypeAlias = "Callable[[Broker, Connection, bytearray], Encoded | None]"
-"""Answers a request that asks for nothing special, without what others need; None: it is another one."""
+"""Answers a usual request by a shorter way; None if the request needs the way of all others."""
 
 Failed: TypeAlias = Callable[[Request, int, str], Message]
 """Makes the answer to a request that failed as a whole, from Kafka's error code and a text."""
@@ -74,7 +74,7 @@ class Api(NamedTuple):
         at_once: Answers the usual requests faster; None if there is no such way.
         overlaps: Whether a request may be begun before the one before it was answered.
         before_authentication: Whether a client may use it before it has authenticated.
-        ends_with_client: Whether working on a request ends when its client has gone, as it only waits.
+        ends_with_client: Whether a request is dropped when its client has gone, because it only waits.
         counts_errors: Whether it counts the errors in its answers itself.
     """
 
@@ -186,10 +186,10 @@ class _Apis(dict[int, "Api | None"]):
 
     def __missing__(self, key: int) -> Api | None:
         if key not in ADVERTISED:
-            # Not kept: clients may send any number.
+            # Not stored, because clients may send any number.
             return None
         importlib.import_module(f"{__name__}.{ADVERTISED[key][0]}")
-        # Not before the module is complete: another broker may run in another thread.
+        # Only now, when the module is complete: another broker may run in another thread.
         self[key] = _registered[key]
         return self[key]
 

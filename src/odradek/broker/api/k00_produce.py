@@ -100,7 +100,7 @@ def decode(frame: bytearray, header: RequestHeader) -> ProduceBody:
 
 def _failed(request: Request, code: int, text: str) -> Message:
     if request.body.acks == 0:
-        # The client would take an answer for that to its next request.
+        # The client would take this answer for the one to its next request.
         raise ProtocolError(f"a Produce request that wants no answer failed: {text}")
     responses = [
         _topic(topic, [_partition(number, code, text) for number in partitions])

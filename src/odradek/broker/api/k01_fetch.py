@@ -8,7 +8,8 @@ gives at least one batch, even if it is larger than the client wants.
     otherwise                                                            -> waits for appends, or max_wait
 
 Clients of librdkafka lose records of formats v0 and v1 in answers of version 12 and later
-(confluentinc/librdkafka#5549). So whoever asks so gets format v2; Kafka's own client alone is known to read others.
+(confluentinc/librdkafka#5549). So these answers are converted to format v2, except for Kafka's own client, which reads
+the old formats.
 
 v7 (KIP-227) has sessions, v12 (KIP-595) leader epochs of the last record, v13 (KIP-516) topic ids, v15 (KIP-903) and
 later what only replicas need. There are no other replicas here, so no preferred one to read from, no diverging epochs,
@@ -59,7 +60,7 @@ _READS_OLD_FORMATS = "apache-kafka-java"
 _CURRENT_MAGIC = 2
 _READ_COMMITTED = 1
 _QUICKLY_READ_BYTES = 1 << 20
-"""So much of a log may be gone through for its transactions while other requests wait."""
+"""So many bytes may be scanned for transactions while other requests wait; more are scanned in another thread."""
 
 
 class _Read(NamedTuple):
@@ -203,7 +204,7 @@ class _Fetch:
         """Return the partitions that are to be looked at: of a session those that may have news, after its first."""
         if self._session is not None and not self._is_first:
             for wanted in self._wanted:
-                # Looked at before, but not answered yet.
+                # They were read before the wait, but are not answered yet.
                 self._session.keep(wanted)
             self._wanted = self._session.take_news()
         return self._wanted
@@ -272,7 +273,7 @@ class _Fetch:
         }
         size = 0 if records is None else records.size_bytes
         if records is not None and not size:
-            # The first batch does not fit after what other partitions give.
+            # The first batch is larger than what other partitions leave of the answer.
             answer["records"] = b""
             return _Read(answer, 0, failed=False, has_more=True)
         has_more = 0 < size < self._min_bytes and partition.spans_segments(offset, last)
@@ -281,7 +282,7 @@ class _Fetch:
     def _committed(
         self, partition: Partition, wanted: WantedPartition, end_offset: int, max_bytes: int, *, at_least_one: bool
     ) -> tuple[list[Message], FileRecords | None]:
-        """Return the aborted transactions of a segment, and its records; of the next one where it has none."""
+        """Return the aborted transactions and the records of a segment, or of the next one that has records."""
         log, offset = partition.log, wanted.offset
         while offset < end_offset:
             end = partition.segment_end_offset(offset, end_offset)
@@ -317,7 +318,7 @@ class _Fetch:
             to_read, self._to_read = self._to_read, []
             for wanted, read in to_read:
                 self._read_before.add(wanted)
-                # What is wrong with them is told when they are asked for again.
+                # An error is raised again when they are read for the answer.
                 with suppress(OdradekError, OSError):
                     await self._request.broker.run(read)
                 if self._session is not None:

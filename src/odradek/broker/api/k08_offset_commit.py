@@ -1,9 +1,8 @@
 """OffsetCommit: a group's offsets are written, of a member of it or of a consumer that assigns partitions to itself.
 
-The answer comes when they are in the log. v2 to v4 may say how long an offset is kept: so long that it is a time before
-now in an int64, as in Kafka, if that is what they say. v6 (KIP-320) adds the leader
-epoch, v7 (KIP-345) static members; v9 (KIP-848) answers GROUP_ID_NOT_FOUND for a group that there is not; v10 (KIP-848)
-names topics by their ids.
+The answer comes when they are in the log. v2 to v4 may say how long an offset is kept; a sum that an int64 does not
+hold overflows as in Kafka, to a time in the past. v6 (KIP-320) adds the leader epoch, v7 (KIP-345) static members; v9
+(KIP-848) answers GROUP_ID_NOT_FOUND for a group that there is not; v10 (KIP-848) names topics by their ids.
 
 Source in Kafka: `KafkaApis.handleOffsetCommitRequest`, `OffsetMetadataManager.commitOffset`.
 """
@@ -99,7 +98,7 @@ def offset_commit(request: Request) -> Message:
 
 
 def _as_int64(value: int) -> int:
-    """Return what Java makes of a sum that an int64 does not hold."""
+    """Return a sum as Java's `long` holds it, with overflow."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -111,7 +110,7 @@ def committed_values(
     kept, too_large = [], set()
     for place, one in enumerate(found):
         metadata = one.asked.committed_metadata or ""
-        # Kafka counts what Java calls characters.
+        # Kafka counts Java's characters, which are units of UTF-16.
         if len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit:
             too_large.add(place)
             continue

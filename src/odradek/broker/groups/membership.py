@@ -179,7 +179,7 @@ class Membership:
         member = group.members.get(member_id)
         match group.state:
             case State.PREPARING_REBALANCE:
-                # Those that have joined count, so that the last ones to join again have to go.
+                # Only members that have joined count: if there are too many, the last ones to join again are refused.
                 return (member is not None and member.awaiting_join is not None) or group.joined_count < limit
             case State.COMPLETING_REBALANCE | State.STABLE:
                 return member is not None or len(group.members) < limit
@@ -200,9 +200,9 @@ class Membership:
             return join_answer(int(ErrorCode.unknown_member_id), member_id)
         is_same = member.protocols == request.protocols
         if is_same and (
-            # The answer to its first request may have been lost.
+            # It may not have got the answer to its first request.
             group.state is State.COMPLETING_REBALANCE
-            # The leader may know of other changes.
+            # A leader that joins again wants a rebalance.
             or (group.state is State.STABLE and not group.is_leader(member_id))
         ):
             return group.joined(member_id)
@@ -238,7 +238,7 @@ class Membership:
             group.new_member_added = True
         answer = member.awaiting_join = self._waiting()
         group.add(member)
-        # A client that has gone without a word may have left its request behind.
+        # The client may have gone without leaving the group, so the wait for its next request ends at some time.
         self._heard_of(group, member, _NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance_or_complete(group, f"new member {member_id}; client reason: {request.reason}")
         return answer

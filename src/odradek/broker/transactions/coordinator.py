@@ -360,7 +360,7 @@ class TransactionCoordinator:
         with suppress(ApiError):
             await self.states.change(transaction, metadata.ended(self._now_ms))
             return True
-        # `change` has given the state free.
+        # `change` has cleared `pending`; set it again, as the end is still to be written.
         transaction.pending = metadata.ended(self._now_ms).state
         return False
 

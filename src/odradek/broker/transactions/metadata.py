@@ -91,7 +91,7 @@ class TransactionMetadata:
             if expected_epoch == self.producer_epoch or self.producer_epoch == NO_PRODUCER_EPOCH:
                 last_epoch = self.producer_epoch
             elif expected_epoch == self.last_producer_epoch:
-                # It asks again, for it did not get the answer.
+                # The producer asks again, because it did not get the answer.
                 epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
             else:
                 raise ApiError(ErrorCode.producer_fenced)

@@ -30,7 +30,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 NOT_TOLD = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-"""What a producer tells that has no id yet, and what it is told if it goes on with what it has."""
+"""Sent by a producer that has no id yet, and answered to one that keeps its id and epoch."""
 
 
 def checked(transaction: Transaction, producer: ProducerIdAndEpoch) -> TransactionMetadata:

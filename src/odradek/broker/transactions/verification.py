@@ -105,7 +105,7 @@ async def verify_batches(
         codes = await _ask(broker, transactional_id, producer, unknown, level)
         if level is not ClientLevel.ADDS_PARTITIONS or ErrorCode.concurrent_transactions not in codes.values():
             break
-        # For the client it would take longer to send its batches again.
+        # Try again here: that is faster than letting the client send its batches again.
         if broker.clock.elapsed_ms() - started_ms >= _LONGEST_RETRY_MS:
             break
         await broker.clock.sleep(_RETRY_MS)
@@ -163,9 +163,9 @@ async def _ask(
     partitions: Sequence[TopicPartition],
     level: ClientLevel,
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """Ask the coordinator. What follows on an answer without an error must do so without another wait."""
+    """Ask the coordinator. After an answer without an error, the caller must append without another `await`."""
     coordinator = broker.transactions
-    # A producer's batches must not overtake each other because the first of them came too early.
+    # Wait instead of answering COORDINATOR_LOAD_IN_PROGRESS: later batches would overtake the first one.
     await coordinator.states.wait_until_loaded()
     try:
         if level is not ClientLevel.ADDS_PARTITIONS:
@@ -189,7 +189,7 @@ def _as_producers_know_it(code: ErrorCode, level: ClientLevel) -> ApiError:
     if code is ErrorCode.invalid_txn_state:
         return ApiError(code, "Partition was not added to the transaction")
     if code in _TRIED_AGAIN or (code is ErrorCode.concurrent_transactions and level is not ClientLevel.ADDS_PARTITIONS):
-        # Old clients do not try again otherwise.
+        # Old clients try again only after this error.
         reason = "Unable to verify the partition has been added to the transaction. Underlying error: "
         return ApiError(ErrorCode.not_enough_replicas, reason + code.name.upper())
     return ApiError(code)

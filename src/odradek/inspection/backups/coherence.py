@@ -11,9 +11,9 @@ what was appended between them:
     partition  | data of 7 | data of 9 |  COMMIT of 7 |  data of 8  | COMMIT of 9
                                        ^ its end at 2 ^ where it is cut           3 says: 7 has ended, 9 goes on
 
-A partition is cut after the last marker of a transaction that 3 calls ended, after the data of one that 3 calls decided
-(PREPARE_COMMIT: a broker that starts on the copy commits it), and not before a position that 1 holds.
-All that is left was written before 3. So a transaction that is open in the copy is one that its coordinator knows. When
+A partition is cut after the last marker of a transaction that has ended by 3, and after the data of one that is decided
+by 3 (PREPARE_COMMIT: a broker that starts on the copy commits it), but not before a position that 1 holds. All that is
+left was written before 3. So a transaction that is open in the copy is one that its coordinator knows. When
 a broker starts on the copy, it is aborted, or its outcome written, in all of its partitions; none is in some only.
 
 Whose transaction a marker ended is told by the producer's epoch, which transactions of version 2 raise each time. Those

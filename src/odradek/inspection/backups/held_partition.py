@@ -4,8 +4,8 @@
     meanwhile   0.log is deleted, 0.log and 100.log are compacted into one, 300.log is rolled
     held        0.log  100.log  200.log        up to where the whole batches of the last one ended
 
-A file that is held stays readable when its name is gone. The folder is listed again after the files were opened: if one
-of them had been replaced by then, they are not of one moment, and all is done again.
+A file that is held stays readable when its name is gone. The folder is listed again after the files were opened. If one
+of them was replaced meanwhile, the files are not of one moment, and all of them are opened again.
 """
 
 from __future__ import annotations

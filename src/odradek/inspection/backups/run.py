@@ -12,7 +12,7 @@ which the writer appends, are always copied. The metadata come last: so they kno
 records are in the copy, and no producer id is given out twice.
 
 The copy has no clean-shutdown marker. Its recovery points are where the last segments begin, since everything before is
-on the disk; so whoever opens it recovers only these, and makes their indexes and the state of producers again.
+on the disk; so a broker that opens it recovers only these, and makes their indexes and the state of producers again.
 """
 
 from __future__ import annotations
@@ -163,14 +163,14 @@ def is_backup(path: Path) -> bool:
 
 
 def remove_copy(folder: Path, files: FileSystem) -> None:
-    """Remove what a backup or a restore left at a name, if anything; whoever is interrupted can do it again.
+    """Remove what a backup or a restore left at a name, if anything; after an interruption it can be called again.
 
     Raises:
         LogError: It is something else.
     """
     if not folder.exists():
         return
-    # The marker goes last, and is made first: only between an empty folder has none.
+    # The marker is made first and removed last, so only an empty folder can be without it.
     if not (folder / MARKER).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise LogError(f"{folder} is there already, and is not what an interrupted run left: remove it first")
     for path in folder.iterdir():
@@ -270,7 +270,7 @@ class _Moment:
         try:
             loaded = load_metadata(self._source)
         except FormatError:
-            # It is copied as it is.
+            # Damaged metadata are copied as they are, with all partitions.
             return
         if loaded.is_recorded:
             self.held = [partition for partition in self.held if _is_known(partition, loaded.image)]
@@ -289,7 +289,7 @@ class _Moment:
         return self._stack.enter_context(partition)
 
     def _cut(self, held: list[HeldPartition], states: Mapping[int, RecordedState]) -> list[HeldPartition]:
-        """Let partitions that must go on further do so."""
+        """Hold partitions again that must go on further."""
         if not states:
             return held
         ends = coherent_ends(held, states, self._checkpoints)
@@ -299,7 +299,7 @@ class _Moment:
             if end_offset is not None:
                 with suppress(UnknownTopicOrPartitionError):
                     longer = self._hold(partition.path, partition.topic_partition, end_offset)
-                    # What it had then must not have been compacted by what came after its new end.
+                    # Since then no segment may have been compacted: its records would be of another moment.
                     partition.check()
                     result.append(longer)
                 partition.close()
@@ -327,14 +327,14 @@ class _Moment:
 
 
 def _is_known(partition: HeldPartition, image: MetadataImage) -> bool:
-    """Whether the metadata know a partition, or did not before either."""
+    """Whether a partition's topic was not deleted meanwhile: the metadata know it, or its folder is as it was."""
     data = partition.whole_files.get(PARTITION_METADATA, b"")
     owner = partition.topic_partition
     topic = image.topics.get(owner.topic)
     with suppress(FormatError, UnicodeDecodeError):
         if topic is not None and topic.topic_id == parse_partition_metadata(data.decode()):
             return True
-    # Whatever is wrong with a folder that is still there is for others to say: it is copied.
+    # A folder that is still there is copied, whatever is wrong with it: `verify` says what.
     with suppress(FileNotFoundError):
         return read_file(partition.path / PARTITION_METADATA, _MAX_FILE_BYTES) == data
     return partition.path.exists()
@@ -367,7 +367,7 @@ def _write_partition(partition: HeldPartition, target: BackupTarget) -> None:
     for path in partition.path.glob(f"*{SNAPSHOT_SUFFIX}"):
         named = parse_segment_file(path.name)
         if named is not None and named.base_offset <= partition.end_offset:
-            # One that is being written has no right checksum yet.
+            # One that is just being written is not complete yet.
             with suppress(FileNotFoundError, FormatError):
                 data = read_file(path, _MAX_FILE_BYTES)
                 read_snapshot(path)
@@ -375,7 +375,7 @@ def _write_partition(partition: HeldPartition, target: BackupTarget) -> None:
 
 
 def _write_indexes(segment: HeldSegment, folder: str, end_offset: int, target: BackupTarget) -> None:
-    """Write the indexes of a segment; if they are gone with it, none, and whoever opens the copy makes them again."""
+    """Write the indexes of a segment, unless it was replaced meanwhile: a broker makes missing ones when it starts."""
     with ExitStack() as stack:
         indexes: dict[str, HeldFile] = {}
         for suffix in INDEX_SUFFIXES:
@@ -389,7 +389,7 @@ def _write_indexes(segment: HeldSegment, folder: str, end_offset: int, target: B
         for suffix, file in indexes.items():
             name = f"{folder}/{segment_file_name(segment.base_offset, suffix)}"
             if segment.is_last:
-                # A running Kafka makes it longer than it is; a batch has at least 14 bytes, and at most one entry.
+                # A running Kafka preallocates indexes. Each batch has at least 14 bytes, and at most one entry.
                 most = _TRANSACTION_ENTRY.size * (segment.size_bytes // 14 + 1)
                 data = os.pread(file.descriptor, min(most, file.status.st_size), 0)
                 target.add_bytes(name, _cut_index(suffix, data, segment, end_offset))

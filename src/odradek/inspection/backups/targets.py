@@ -105,7 +105,7 @@ class FolderTarget:
         finally:
             written.close()
         self._written.append(path)
-        # Retention asks for it if records have no timestamps.
+        # Retention goes by the modification time if the records have no timestamps.
         self._files.set_modified_ms(path, modified_ms)
 
     def _link(self, path: Path, name: str, file: HeldFile, size_bytes: int, modified_ms: int) -> bool:
@@ -120,7 +120,8 @@ class FolderTarget:
         before = self._previous / name
         try:
             status = before.stat()
-            # Kafka gives the files that it compacted the times of those before, and an index often keeps its size.
+            # Size and time do not tell of a compaction: Kafka gives the new files the old times, and an index often
+            # keeps its size. So an index is the same only if its segment is.
             is_of_segment = path.suffix not in INDEX_SUFFIXES or path.with_suffix(LOG_SUFFIX).samefile(
                 before.with_suffix(LOG_SUFFIX)
             )
@@ -134,14 +135,14 @@ class FolderTarget:
         try:
             self._files.link(source, target)
         except OSError:
-            # Another file system, one without links, a file of another user, or one that is gone: it is copied.
+            # It must be copied: the file system is another one or has no links, or the file is another user's or gone.
             return False
         return True
 
     def finish(self) -> None:
         """Return when all of it is on the disk."""
-        # All at the end, and many at a time, since they wait for the same journal of the disk. One `syncfs` would also
-        # write what a broker has yet to write, and older kernels do not say that it failed.
+        # All at the end, and many at a time, since they wait for the same journal of the disk. `syncfs` would also
+        # write what a broker beside us has not yet flushed, and on older kernels it does not report errors.
         with ThreadPoolExecutor(_SYNC_THREADS) as executor:
             for _ in executor.map(self._sync, self._written):
                 pass

@@ -117,7 +117,7 @@ def repair(
             try:
                 content = made.make()
             except OdradekError:
-                # What it follows from is not sound either. The finding is left.
+                # What the file follows from is damaged too, so the finding is left.
                 continue
             if content is None:
                 continue
@@ -125,7 +125,7 @@ def repair(
                 try:
                     write_atomically(made.path, content, files)
                 except OSError as error:
-                    # The finding is left, and so is that this one cannot be written.
+                    # Report this beside the finding, which is left.
                     report.left.append(unreadable(made.path, error))
                     continue
             report.repairs.append(Repair(made.path, made.reason))

@@ -98,7 +98,7 @@ class FileSearch:
         tasks = self._tasks(files)
         file: LogFile | None = None
         end = 0
-        # Who wants little waits for no thread, and starts none.
+        # The first part is searched without threads: a caller who wants few records may need no more.
         first = next(tasks, None)
         for task, found in self._results(tasks, first):
             if task.file is not file:
@@ -173,7 +173,7 @@ class FileSearch:
 
     def _parts_of(self, file: LogFile, selection: DumpSelection) -> Iterator[_Task]:
         with mapped(file.path) as data:
-            # First the file, so that it stays although it is deleted.
+            # Only after the file is mapped: it can be read then even if it is deleted.
             committed = self._committed_of(file)
             options = self._options._replace(selection=selection)
             held, readable = memoryview(data), ReadableBytes(data)
@@ -194,7 +194,7 @@ class FileSearch:
                         before = position
                     position, span = stop, _PART_BYTES
                 elif is_cut:
-                    # A batch that is larger.
+                    # The batch is larger than a part.
                     span *= 4
                 else:
                     batches = BatchReader(file.path, data, _ignore, before)
@@ -225,4 +225,4 @@ def _forget(part: Part) -> None:
 
 
 def _ignore(damage: Damage) -> None:
-    """Take no note: whoever searches the part does."""
+    """Ignore damage here: the search of the part reports it."""

@@ -22,13 +22,13 @@ Judge = Callable[[Texts], bytearray]
 """Returns a byte for each record: 1 if it matches, 0 if not, 2 if one of its texts is not plain."""
 
 _FEW = 20_000
-"""On so many records a pattern is tried before RE2 is loaded, which takes a tenth of a second."""
+"""After so many records that Python has tried, RE2 is loaded, which takes a tenth of a second."""
 
 
 class RecordPattern:
     """A regular expression of Python's `re`, over the text of some fields of a record.
 
-    Bytes are read as UTF-8. A byte that is no UTF-8 is a character of its own, which `.` matches, and the same byte in
+    Bytes are read as UTF-8. A byte that is not UTF-8 is a character of its own, which `.` matches, and the same byte in
     the pattern (as `surrogateescape` writes it). Null matches nothing, and each header's name and value is a text of
     its own.
 

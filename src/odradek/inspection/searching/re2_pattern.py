@@ -144,7 +144,7 @@ class _Translation:
                 continue
             first, last = (argument, argument) if code is _constants.LITERAL else argument
             if any(0xD800 <= end <= 0xDFFF for end in (first, last)):
-                # It stands for a byte that is no UTF-8.
+                # A surrogate stands for a byte that is not UTF-8, which RE2 cannot match.
                 raise _OtherError
             if flags & re.IGNORECASE:
                 self._limit_to_ascii(flags)

@@ -2,7 +2,7 @@
 
     user=\\d+ .*failed      -> user=   or   failed       the longest one is taken
     (timeout|refused)$     -> timeout, refused          any of them
-    (?i)disk               -> d                         letters that other letters are the same as do not count
+    (?i)disk               -> d                         i, s and k match letters outside of ASCII too: ı, ſ, K
 
 Bytes can be searched for literals much faster than for a pattern, and what has none of them need not be looked at.
 
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 _MOST_ALTERNATIVES = 16
 
-# Of the ASCII letters, those that match a letter outside of ASCII where the case is ignored: a dotted capital I, a
-# dotless i, the sign of Kelvin, the long s.
+# The ASCII letters that match a letter outside of ASCII too if the case is ignored: the dotted capital I, the dotless
+# i, the sign of Kelvin, the long s.
 _WITH_FOREIGN_CASES = frozenset("ikIKsS")
 
 
@@ -42,7 +42,7 @@ _Choice = tuple[Literal, ...]
 def required_literals(regex: re.Pattern[str]) -> tuple[Literal, ...]:
     """Return literals of which each text that matches has at least one; none if the pattern requires none.
 
-    A literal is one of the text's UTF-8, in which bytes that are no UTF-8 stand as they are (`surrogateescape`).
+    A literal is one of the text's UTF-8, in which bytes that are not UTF-8 stand as they are (`surrogateescape`).
     """
     return _best(_choices(_parser.parse(regex.pattern, regex.flags), regex.flags)) or ()
 
@@ -70,7 +70,7 @@ def literal_of(text: str, *, ignores_case: bool) -> Literal | None:
 
 
 def _best(choices: Iterable[_Choice]) -> _Choice | None:
-    """Return the choice that is met least: the one whose shortest literal is the longest."""
+    """Return the choice that is found least often: the one whose shortest literal is the longest."""
     return max(choices, key=lambda choice: (min(len(one.data) for one in choice), -len(choice)), default=None)
 
 
@@ -112,7 +112,7 @@ def _parts(items: Iterable[Any], flags: int) -> Iterator[str | _Choice | None]:
             yield from _parts(argument, flags)
         elif code in (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT):
             least, _, inner = argument
-            # The first time it stands right after what comes before it.
+            # Its first repetition directly follows what comes before it; after that anything may follow.
             if least:
                 yield from _parts(inner, flags)
             yield None
@@ -122,5 +122,5 @@ def _parts(items: Iterable[Any], flags: int) -> Iterator[str | _Choice | None]:
             is_required = None not in best and len(found) <= _MOST_ALTERNATIVES
             yield found if is_required else None
         elif code not in (_constants.AT, _constants.ASSERT, _constants.ASSERT_NOT):
-            # What is left takes no room, so that what comes before it is followed by what comes after it.
+            # Only positions and assertions match no text, so that their neighbours touch; anything else separates them.
             yield None

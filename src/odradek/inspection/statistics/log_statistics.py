@@ -3,7 +3,7 @@
     headers     bytes, records, batches, their sizes, codecs, rates over time, times out of order, gaps
     records     how well they are compressed, the largest of them, how many different keys
 
-Headers alone take as long as reading one page a batch. A log is given as slices of whole batches, from files or from a
+With headers alone, one page is read for each batch. A log is given as slices of whole batches, from files or from a
 broker.
 """
 
@@ -281,7 +281,7 @@ class LogTally:
         else:
             record_bytes = 0
             for record in read_records(data, header):
-                # As large as the message would be by itself.
+                # The size of the message if it were not inside a wrapper.
                 size = (26 if header.magic == 0 else 34) + len(record.key or b"") + len(record.value or b"")
                 record_bytes += size
                 tally.add_message(

@@ -94,7 +94,7 @@ def check_names(surroundings: Surroundings) -> Iterator[Finding]:
     present = {name.topic_partition for name in parsed if name is not None}
     for name in (LOG_START_OFFSET_CHECKPOINT, *_ENDS):
         if name != LOG_START_OFFSET_CHECKPOINT and not surroundings.is_closed_in_order:
-            # Checkpoints are written every few seconds, and a crash may come between a deletion and that.
+            # Checkpoints are written every few seconds: after a crash they may name what was deleted shortly before.
             continue
         absent = sorted((surroundings.checkpoints[name] or {}).keys() - present)
         if absent:
