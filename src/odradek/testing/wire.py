@@ -30,7 +30,11 @@ class WireClient:
     def __init__(
         self, host: str, port: int, *, client_id: str | None = "odradek-wire", timeout_s: float = _TIMEOUT_S
     ) -> None:
-        self.socket = socket.create_connection((host, port), timeout=timeout_s)
+        try:
+            self.socket = socket.create_connection((host, port), timeout=timeout_s)
+        except OSError as error:
+            error.filename = f"{host}:{port}"  # else the error names nothing
+            raise
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
         self._correlation_ids = itertools.count(1)

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from odradek.cli.app import main
 from odradek.testing import Broker
+from peers.process import free_port
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,12 @@ def test_json_and_the_exit_code_of_a_failure(broker: Broker) -> None:
     assert (found["name"], found["outcome"]) == ("metadata.unknown_topic", "failed")
     assert found["reason"] == "error: 'LEADER_NOT_AVAILABLE', not 'UNKNOWN_TOPIC_OR_PARTITION'"
     assert found["time_ms"] > 0
+
+
+def test_a_broker_that_is_away_is_named() -> None:
+    port = free_port()
+    result = odradek(f"127.0.0.1:{port}")
+    assert (result.exit_code, result.stderr) == (3, f"odradek: 127.0.0.1:{port}: Connection refused\n")
 
 
 def test_only_failures(broker: Broker) -> None:
