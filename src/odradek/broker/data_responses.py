@@ -34,12 +34,12 @@ _ABORTED = struct.Struct(">qq")
 
 
 class _Layout(NamedTuple):
-    """What a version has.
+    """How a version of a response is written.
 
     Attributes:
         partition: The fields of fixed sizes that a partition begins with.
         has_ids: Whether topics are named by their ids.
-        tags: What stands after each structure.
+        tags: The end of each structure: no tagged fields, or nothing in versions that are not flexible.
         one: The size of an array of one item.
         size: Writes the size of an array.
         text: Writes a text.
@@ -68,7 +68,7 @@ _PRODUCE_FIRST_WITH_IDS = 13
 
 @cache
 def _without_errors(version: int) -> bytes:
-    """Return what ends a partition of which no record is wrong, and there is no message."""
+    """Return the last fields of a partition without errors: no record errors, no error message."""
     if version < _PRODUCE_FIRST_WITH_ERRORS:
         return b""
     return b"\x01\0\0" if version >= _PRODUCE_FIRST_FLEXIBLE else b"\0\0\0\0\xff\xff"

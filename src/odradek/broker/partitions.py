@@ -287,7 +287,7 @@ class Partitions:
         return await result if isinstance(result, Awaitable) else result
 
     def closed(self, names: Iterable[tuple[str | None, UUID | None, int]]) -> Iterator[tuple[str, int]]:
-        """Yield those of some partitions, as `named` takes them, that were not used yet; no such topic is left out."""
+        """Yield the partitions that are not open yet; names are as for `named`, and unknown ids are left out."""
         for topic, topic_id, number in names:
             if topic_id is None:
                 if (topic, number) not in self._partitions:

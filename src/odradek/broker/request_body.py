@@ -1,8 +1,8 @@
 """Reads the body of a request by kio, after its arrays were checked.
 
-kio takes memory for as many items as a request announces, which ends the process where there is not so much; it lets
-any array be null; and it refuses tagged fields that it does not know, which clients may add to any version (KIP-482).
-So the request is gone through before, and given to kio without such fields.
+kio allocates as many items as a request announces, even if there is not so much memory; it lets any array be null; and
+it refuses unknown tagged fields, which clients may add to any flexible version (KIP-482). So the request is checked
+first, and given to kio without such fields.
 
 Source in Kafka: `AbstractRequest`.
 """

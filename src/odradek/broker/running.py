@@ -80,7 +80,7 @@ async def serving(
                 await server.drain()
             finally:
                 server.close()
-                # What was begun ends by being cancelled.
+                # One turn of the loop, in which the cancelled requests end.
                 await asyncio.sleep(0)
         finally:
             broker.close()
@@ -163,7 +163,7 @@ class BrokerThread:
         try:
             self.server = shared.started.result()
         except BaseException:
-            # It could not start; or Ctrl-C came first.
+            # It could not start, or Ctrl-C came before it had.
             self.stop()
             raise
 

@@ -55,12 +55,7 @@ def _verify(paths: tuple[str, ...], verification: Verification, *, jsonl: bool) 
             code = ExitCode.INPUT_OUTPUT
             continue
         for finding in verification.findings(located):
-            if finding.kind is FindingKind.UNREADABLE:
-                report(f"{finding.path}: {finding.reason}")
-                code = ExitCode.INPUT_OUTPUT
-            else:
-                _show(finding, jsonl=jsonl)
-                code = max(code, ExitCode.FINDINGS)
+            code = max(code, _tell(finding, jsonl=jsonl))
     return code
 
 
@@ -76,12 +71,7 @@ def _repair(paths: tuple[str, ...], *, decode: bool, dry_run: bool, jsonl: bool)
                 click.echo(printable(f"{one.path}: {what}: {one.reason}"))
             code = max(code, ExitCode.FINDINGS) if dry_run else code
         for finding in done.left:
-            if finding.kind is FindingKind.UNREADABLE:
-                report(f"{finding.path}: {finding.reason}")
-                code = ExitCode.INPUT_OUTPUT
-            else:
-                _show(finding, jsonl=jsonl)
-                code = max(code, ExitCode.FINDINGS)
+            code = max(code, _tell(finding, jsonl=jsonl))
         made, left = made + len(done.repairs), left + len(done.left)
     if not jsonl:
         files, findings = ("file" if made == 1 else "files"), ("finding" if left == 1 else "findings")
@@ -89,9 +79,14 @@ def _repair(paths: tuple[str, ...], *, decode: bool, dry_run: bool, jsonl: bool)
     return code
 
 
-def _show(finding: Finding, *, jsonl: bool) -> None:
-    if not jsonl:
+def _tell(finding: Finding, *, jsonl: bool) -> ExitCode:
+    """Print a finding, and return the exit code that it makes."""
+    if finding.kind is FindingKind.UNREADABLE:
+        report(f"{finding.path}: {finding.reason}")
+        return ExitCode.INPUT_OUTPUT
+    if jsonl:
+        fields = {"file": str(finding.path), "position": finding.position, "kind": finding.kind}
+        click.echo(to_json(fields | {"reason": finding.reason}))
+    else:
         click.echo(printable(str(finding)))
-        return
-    fields = {"file": str(finding.path), "position": finding.position, "kind": finding.kind}
-    click.echo(to_json(fields | {"reason": finding.reason}))
+    return ExitCode.FINDINGS

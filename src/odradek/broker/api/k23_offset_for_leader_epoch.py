@@ -3,7 +3,7 @@
     epochs of the log     0 from 0    2 from 100    5 from 250, the last one
     asked for 2           2, 250      asked for 3: 2, 250      for 5: 5, log end offset      for 6: -1, -1
 
-v2 and v3 (KIP-320) compare the leader epoch that the client knows; v4 is encoded anew.
+v2 and v3 (KIP-320) compare the leader epoch that the client knows; v4 is the first flexible version (KIP-482).
 
 Source in Kafka: `Partition.lastOffsetForLeaderEpoch`, `LeaderEpochFileCache.endOffsetFor`.
 """

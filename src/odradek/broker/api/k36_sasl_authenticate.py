@@ -20,7 +20,7 @@ from odradek.broker.sasl import AUTHENTICATE_KEY, NOT_NOW
 
 @api(AUTHENTICATE_KEY, "SaslAuthenticate", range(3), before_authentication=True)
 def sasl_authenticate(request: Request) -> Message | Awaitable[Message]:
-    """Answer whether the client is whom it says it is."""
+    """Answer whether the client is who it says it is."""
     connection = request.connection
     sasl = connection.sasl
     if sasl is None:

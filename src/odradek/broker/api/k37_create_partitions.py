@@ -1,7 +1,7 @@
 """CreatePartitions: more partitions for topics, up to a total for each.
 
-The replicas may be assigned; they are all this broker. v2 and later are encoded anew, v3 (KIP-599) may be throttled,
-which does not happen here.
+The replicas may be assigned; they are all this broker. v2 is the first flexible version; from v3 (KIP-599) on a request
+may be throttled, which does not happen here.
 
 Source in Kafka: `ControllerApis.createPartitions`, `ReplicationControlManager.createPartitions`.
 """

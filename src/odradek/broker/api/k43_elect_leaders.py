@@ -1,6 +1,6 @@
 """ElectLeaders: this broker leads every partition, so no election is needed.
 
-v1 (KIP-460) adds the type of the election, and an error for all of it; v2 is encoded anew.
+v1 (KIP-460) adds the type of the election, and an error for all of it; v2 is the first flexible version.
 
 Source in Kafka: `ReplicationControlManager.electLeaders`.
 """

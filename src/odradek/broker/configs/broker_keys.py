@@ -15,7 +15,7 @@ from odradek.storage.topic_config import BROKER_SYNONYMS
 PASSWORD = ConfigType.PASSWORD
 
 TOPIC_SYNONYMS: Mapping[str, str] = {topic: names[0][0] for topic, names in BROKER_SYNONYMS.items()}
-"""The broker's setting that is the default of a topic's: of several the one that counts first."""
+"""By a topic's setting, the broker's setting that is its default; of several, the one that counts first."""
 
 _UNITS = {"retention.ms", "segment.ms", "segment.jitter.ms", "flush.ms"}
 """The topics' settings whose default the broker may have in another unit."""
@@ -192,4 +192,4 @@ NOT_WHILE_RUNNING: Mapping[str, Callable[[int], bool]] = {
     "max.connection.creation.rate": lambda value: value < 1,
     "max.connections.per.ip": lambda value: value < 1,
 }
-"""What a setting cannot be altered to while the broker runs: no client may lock out the others, say."""
+"""Values that are valid at the start, but refused while the broker runs: some would lock all clients out."""

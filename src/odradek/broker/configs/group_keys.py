@@ -58,7 +58,7 @@ GROUP_KEYS: Mapping[str, ConfigKey] = by_name(
 """The settings by name."""
 
 OWN_KEYS = frozenset({"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"})
-"""Those that no setting of the broker is the default of."""
+"""The settings whose default is not a setting of the broker."""
 
 
 def check_group_config(config: Mapping[str, str]) -> None:

@@ -142,7 +142,7 @@ class ResourceConfigs:
         given = {name: text for name, text in config.texts.items() if name in BROKER_KEYS}
         self._given = {"log.dirs": ",".join(map(str, logs.places())), **given, **own}
         self._node = str(logs.identity.node_id)
-        # What the topics' defaults follow from, and the defaults.
+        # The topics' defaults, and the settings that they were made from.
         self._topic_defaults: tuple[tuple[Mapping[str, str], ...], dict[str, Described]] | None = None
         self._complete()
         self.altered()
@@ -155,11 +155,11 @@ class ResourceConfigs:
             try:
                 self._logs.alter_broker_config({_MIN_INSYNC_REPLICAS: value}, for_all=True)
             except LogError as error:
-                # The records can be served without it.
+                # Not needed to serve records.
                 _logger.warning("the metadata cannot be changed: %s", error)
 
     def _set(self, kind: int, name: str) -> Mapping[str, str]:
-        # Another mapping takes its place when it changes.
+        # The metadata replace this mapping by a new one, and never change it.
         return self._logs.metadata_image.configs.get(ConfigResource(kind, name), _NONE)
 
     # -- describing
@@ -221,7 +221,7 @@ class ResourceConfigs:
             return Described(key, synonyms[0].value, synonyms, is_read_only=False)
         value = key.default
         if source is Source.TOPIC and (not synonyms or synonyms[0].source is not Source.DEFAULT):
-            # The broker's may be in another unit.
+            # The broker's setting may have another unit (hours), so ask for the default that follows from it.
             value = self._topic_default(key.name)
         return Described(key, value, synonyms, is_read_only=False)
 

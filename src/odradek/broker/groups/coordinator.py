@@ -54,7 +54,7 @@ class Groups:
         self._task = asyncio.get_running_loop().create_task(self._load(count))
 
     def close(self) -> None:
-        """Stop loading, and let time pass without effect."""
+        """Stop loading, and stop the timers."""
         if self._task is not None:
             self._task.cancel()
         if self._expiry is not None:
@@ -63,7 +63,7 @@ class Groups:
     async def _load(self, count: int) -> None:
         for number in range(count):
             try:
-                # To open a log takes a while.
+                # In another thread, because opening a log takes a while.
                 await self._broker.run(partial(self._broker.logs.__getitem__, (CONSUMER_OFFSETS_TOPIC, number)))
                 partition = self._broker.partitions.get(CONSUMER_OFFSETS_TOPIC, number)
                 shard = self._new_shard(partition)

@@ -297,7 +297,7 @@ class Group:
         """Return the protocol that all members support and most of them like best."""
         candidates = {name for name, count in self._supported().items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
-        # Among equals Kafka takes the one that comes first in a Java map, whoever has voted for it.
+        # Among equals, Kafka takes the first one in the order of a Java `HashMap`.
         return min(votes, key=lambda name: (-votes[name], _place_in_java_map(name)))
 
     def _subscribed_topics(self) -> frozenset[str] | None:
@@ -310,7 +310,7 @@ class Group:
         found: set[str] = set()
         try:
             for member in self.members.values():
-                # All versions begin as version 0 does.
+                # Later versions only add fields after those of version 0.
                 data = member.metadata(self.protocol)
                 found.update(SUBSCRIPTION.decode(data, 0, position=_VERSION_BYTES)[0].topics)
         except FormatError:
@@ -340,7 +340,7 @@ class Group:
             raise ApiError(ErrorCode.rebalance_in_progress)
 
     def check_offset_delete(self) -> None:
-        """Check whether offsets may be deleted: of a group of consumers always, if it does not read the topic.
+        """Check whether offsets may be deleted: always in a group of consumers, if no member reads the topic.
 
         Raises:
             ApiError: They may not.
@@ -358,7 +358,7 @@ class Group:
             raise ApiError(ErrorCode.non_empty_group)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads a topic; so it is taken if the topics of consumers are not known."""
+        """Whether a member reads a topic; if the topics of consumers are not known, it is assumed."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL
         return topic in self.subscribed_topics

@@ -266,12 +266,12 @@ class Membership:
                 member.awaiting_join = None
                 if request.version >= _FIRST_THAT_SKIPS_ASSIGNMENT:
                     return group.joined(new_id, skip_assignment=group.is_leader(new_id))
-                # The old id as leader keeps the client from assigning: the assignment stays as it is.
+                # Clients of old versions would assign if they saw their own id as leader. With the old id they do not.
                 return {**group.joined(new_id), "leader": old_leader or "", "members": []}
             case State.STABLE:
                 self._rebalance_or_complete(group, reason)
             case State.COMPLETING_REBALANCE:
-                # The leader may already assign to the old id.
+                # The leader may have sent an assignment for the old id already.
                 self._prepare_rebalance(group, reason)
             case _:
                 self._complete_if_joined(group)
@@ -457,7 +457,7 @@ class Membership:
 
     def _watch(self, group: Group, member: Member, delay_ms: float) -> Timer:
         def look() -> None:
-            # Heartbeats only move the deadline; a timer for each of them would be too many.
+            # Heartbeats only move the deadline, because a timer for each would cost too much.
             left_ms = member.deadline_ms - self._clock.elapsed_ms()
             if left_ms > 0:
                 member.timer = self._watch(group, member, left_ms)
@@ -483,7 +483,7 @@ class Membership:
         self._complete_if_all_joined(group)
 
     def _complete_if_all_joined(self, group: Group) -> None:
-        """Complete a rebalance, be it the initial one, when the last member that was missing has gone."""
+        """Complete a rebalance, also an initial one, when the last member that it waited for has gone."""
         if group.state is State.PREPARING_REBALANCE and group.has_all_joined:
             self._complete_join(group)
 

@@ -1,7 +1,7 @@
 """The groups of one partition of `__consumer_offsets`, and how they are kept in its log.
 
-What is decided is appended first, and counts then. On loading, the log is replayed: the offsets of a transaction wait
-for its marker there as they do in life.
+A change is appended to the log first, and only then made in memory. On loading, the log is replayed; the offsets of a
+transaction wait for its marker, as when they were committed.
 
 Source in Kafka: `GroupCoordinatorShard`, `CoordinatorRuntime`, `CoordinatorOperationExceptionHelper`.
 """
@@ -108,7 +108,7 @@ class Shard:
     def replay_offset(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, record_offset: int, producer_id: int
     ) -> None:
-        """Take over a record of an offset; who commits without being in a group makes a group without members."""
+        """Take over a record of an offset. The first offset of a group without members makes the group."""
         if value is not None and key.group not in self.groups:
             self.groups[key.group] = Group(key.group, self._clock.now_ms())
         self.offsets.replay(key, value, record_offset, producer_id)
@@ -116,7 +116,8 @@ class Shard:
     def _replay_modern(self, key: bytes, group_id: str, kind: str, *, is_removed: bool) -> None:
         group = self.groups.get(group_id)
         if not isinstance(group, ModernGroup):
-            # A group without members that offsets have made may turn out to be one of these; others were replaced.
+            # A group that offsets have made (without a protocol type) may turn out to be a modern one. A classic group
+            # with members has replaced the modern one, so later tombstones of that one do not count.
             if is_removed or (group is not None and group.protocol_type is not None):
                 return
             group = self.groups[group_id] = ModernGroup(group_id, kind)
@@ -264,7 +265,7 @@ class Shard:
             try:
                 self._expire(group, now_ms)
             except ApiError as error:
-                # The other groups are not to wait for it.
+                # Go on with the other groups.
                 _logger.warning("the expired offsets of group %s cannot be removed: %s", group.group_id, error)
 
     def _expire(self, group: Group | ModernGroup, now_ms: int) -> None:

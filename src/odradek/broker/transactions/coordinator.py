@@ -4,8 +4,8 @@
                                                  \\-> time-out, another producer -> abort -> markers -> complete
 
 The end of a transaction is decided by its record; the client is answered then, and the markers follow. After a crash
-the markers of all decided transactions are written (again): a partition that has one already ignores what the marker
-ends, as there is nothing to end.
+the markers of all decided transactions are written again: in a partition that has its marker already, a second one ends
+nothing.
 
 Each change is a task of its own: a client that goes away does not leave it half done.
 
@@ -382,7 +382,7 @@ class TransactionCoordinator:
                 self._spawn(self._abort(transaction))
 
     async def _abort(self, transaction: Transaction) -> None:
-        # It may have ended since.
+        # It may have ended before this task began.
         if transaction.pending is None and transaction.metadata.has_timed_out(self._now_ms):
             _logger.info("the transaction of %r has timed out", transaction.transactional_id)
             await self._fence(transaction)

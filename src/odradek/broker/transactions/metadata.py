@@ -4,8 +4,9 @@
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing, Empty
 
 Under `transaction.version` 2 (KIP-890) each end has a new epoch, so that nothing late can enter the next transaction;
-a producer that does not know whether anything reached the broker may abort in any state that is not an end's. When the
-epochs of a producer id are used up, the next state has a new id: `next_producer_id`, from the beginning of the end on.
+a producer that does not know whether anything reached the broker may abort in any state but PrepareCommit and
+PrepareAbort. When the epochs of a producer id are used up, the next transaction has a new id; while the last one ends,
+that is `next_producer_id`.
 
 Source in Kafka: `TransactionMetadata`, `TransactionLog`, KIP-98, KIP-360, KIP-890.
 """
@@ -48,7 +49,7 @@ class TransactionMetadata:
     """The state of a transactional id, as its record has it.
 
     Attributes:
-        producer_id: The producer id; of an end in progress, that which the transaction was written with.
+        producer_id: The producer id; while a transaction ends, the id that it was written with.
         producer_epoch: Its epoch, -1 before the first producer has been initialised.
         timeout_ms: How long a transaction may take.
         state: The state.

@@ -6,7 +6,7 @@ what was appended between them:
 
     1  __consumer_offsets     where it ends now; a position in it points at records that are there by now
     2  the other partitions   where they end now
-    3  __transaction_state    as it is now. What it calls ended has its markers in 1 and 2, but perhaps after those ends
+    3  __transaction_state    as it is now. What has ended there has its markers in 1 and 2, perhaps after those ends
 
     partition  | data of 7 | data of 9 |  COMMIT of 7 |  data of 8  | COMMIT of 9
                                        ^ its end at 2 ^ where it is cut           3 says: 7 has ended, 9 goes on

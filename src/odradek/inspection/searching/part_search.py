@@ -111,7 +111,7 @@ class PartSearch:
             self._run_damaged()
 
     def _run_damaged(self) -> None:
-        """Search the rest of the part batch by batch, as a dump reads it: no batch steps back behind those before."""
+        """Search the rest of the part batch by batch, as a dump does: no batch has offsets below those before it."""
         part, position, damages = self.part, self.end, list[Damage]()
         before = part.start if part.before is None else part.before
         for header in BatchReader(part.path, part.data, damages.append, before):
