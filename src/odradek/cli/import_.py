@@ -55,6 +55,8 @@ def command(
 
     if str(source) == "-" and sys.stdin is None:
         raise click.UsageError("stdin is closed")
+    if str(source) != "-":
+        source.stat()  # before the target is created
     with open_target(target, read_config(command_config), codec=CODECS[compression]) as opened:
         job = Import(opened, topic=topic, name=name, key_field=key_field)
         try:

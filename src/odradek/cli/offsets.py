@@ -279,7 +279,7 @@ def delete(
     from odradek.offsets.store import open_store
 
     if everything == bool(partitions or topics):
-        raise click.UsageError("give either --all, or TOPIC-PARTITION and --topic")
+        raise click.UsageError("say which positions: TOPIC-PARTITION or --topic, or --all")
     with progress("offsets"), open_store(address) as store:
         stored = store.load()
         gone = [name for name in stored if everything or name in partitions or name.topic in topics]

@@ -18,7 +18,7 @@ from odradek.sources.source import is_broker
 
 
 @click.command("restore")
-@click.argument("source", metavar="BACKUP", type=NonEmptyPath(exists=True, allow_dash=True, path_type=Path))
+@click.argument("source", metavar="BACKUP", type=NonEmptyPath(allow_dash=True, path_type=Path))
 @click.argument("directory", metavar="[DIR]", required=False, type=NonEmptyPath(path_type=Path))
 @click.option("--to", "target", type=NonEmptyPath(), help="A broker, kafka://HOST:PORT, in the place of DIR.")
 def command(source: Path, directory: Path | None, target: str | None) -> int:
@@ -32,6 +32,8 @@ def command(source: Path, directory: Path | None, target: str | None) -> int:
     """
     if (directory is None) == (target is None):
         raise click.UsageError("name either DIR or --to")
+    if str(source) != "-":
+        source.stat()  # a backup that is missing is an input error, whatever else is wrong
     if target is not None:
         from odradek.cli.replay import run_replay
 

@@ -31,7 +31,7 @@ from odradek.records.timestamps import now_ms
 from odradek.sources.source import is_broker
 from odradek.storage.names import TopicPartition
 from odradek.transfer.export_folder import ExportedFile, exported_file, exported_topics
-from odradek.transfer.record_files import STREAMS, format_of, read_rows
+from odradek.transfer.record_files import FORMATS, STREAMS, format_of, read_rows
 from odradek.transfer.target import PartitionWriter, Target
 from odradek.transfer.threads import in_threads
 
@@ -131,7 +131,7 @@ class Import:
         if not source.is_dir():
             known = form or format_of(source)
             if known is None:
-                raise OptionError(f"{source}: the name says no format: name it")
+                raise OptionError(f"{source}: the name says no format: give one of {', '.join(FORMATS)}")
             file = exported_file(_resolved(source))
             if file is None:
                 self._in_order(self._rows(source, known), stream)
