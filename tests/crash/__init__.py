@@ -7,7 +7,8 @@
                  `interrupt.c`); the log is as before or as after, goes on, crashes, and is recovered
 
 Beside it are `threads` (all operations at once), `restarts` (a writer is killed under readers) and `flips` (every bit
-of every file that is no `.log`). Each is small by default, longer with the marker `slow`, and whole with `laboratory`:
+of every file that is not a `.log`). By default there is little of each (of `threads` nothing), more with the marker
+`slow`, and all with `laboratory`:
 
     pytest tests/crash tests/threads tests/restarts tests/flips -m laboratory -n 2 --dist load
 
