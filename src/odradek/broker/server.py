@@ -129,7 +129,7 @@ class Server:
             if context is not None:
                 sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         except OSError as error:
-            # It is gone already.
+            # The client has gone already.
             _logger.debug("%s: %s", peer, error)
             sock.close()
             connection.close()

@@ -31,7 +31,7 @@ from odradek.storage.names import TopicPartition, is_internal
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 if TYPE_CHECKING:
-    # What only some dumps need is imported there: a dump of a small file takes no longer than its imports.
+    # Imported where only some dumps need it: the time of a small dump is that of its imports.
     from odradek.inspection.decoding import ValueDecoder
     from odradek.sources.source import Source
 
@@ -141,7 +141,7 @@ class Dump:
             self.found(f"{place}: offset {header.base_offset}: {error.reason}")
 
         lines = self._lines(place, owner, selection, refused)
-        # So that what is deleted meanwhile is no error, if no start was asked for.
+        # Without a start (None), it is no error if retention deletes the first records meanwhile.
         for part in source.slices(owner, None if start == bounds.start_offset else start, end):
             yield from lines.slice(part.data, part.position, part.end_position, part.origin)
             if lines.limit <= 0:

@@ -172,7 +172,7 @@ def _send(
         if found is not None:
             records.append(found if partition is None else found._replace(partition=partition))
             numbers.append(lines.done)
-    # What comes before a line that is no record is appended.
+    # Append the records before a line that is not one.
     refused: list[tuple[int, str]] = []
     try:
         producer.send(records)

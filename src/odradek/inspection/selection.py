@@ -59,7 +59,7 @@ class DumpSelection:
         # A wrapper's header has only the offset of its last record.
         if self.end_offset is not None and not header.is_wrapper and header.base_offset >= self.end_offset:
             return True
-        # What the header of a v0 or v1 message says of its time may be wrong of the messages in it.
+        # The timestamp of a compressed message of v0 or v1 may not be right for the messages in it.
         return self.since is not None and header.magic == 2 and 0 <= header.max_timestamp < self.since
 
     def takes(self, record: Record) -> bool:

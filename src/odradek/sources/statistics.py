@@ -75,7 +75,7 @@ class StatisticsRun:
             return
         folders = logs_of(address)
         if len(folders) == 1 and topics is None and partitions is None:
-            # It was named, whatever it is called.
+            # The only partition is read even if its topic is internal to Kafka.
             chosen = folders
         else:
             named = {found.topic_partition: found for found in folders if found.topic_partition is not None}

@@ -162,7 +162,7 @@ class FolderWriter(PartitionWriter):
             yield rows, create
             return
         times = pc.fill_null(rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).view(pa.int64()), NO_TIMESTAMP)
-        # What was not stamped by an append counts as one run, whatever its times are.
+        # Records without an append time need not be cut: they count as one run, whatever their times are.
         runs = pc.run_end_encode(pc.if_else(stamped, times, NO_TIMESTAMP))
         start = 0
         for end, time in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):

@@ -267,13 +267,13 @@ class _PartitionReplay:
         try:
             rows = next(iter(self._rows(last.offset, last.offset + 1, "read_uncommitted")), None)
         except OffsetOutOfRangeError:
-            # It was deleted just now.
+            # Retention has just deleted it.
             return
         there = None if rows is None or not rows.num_rows else rows.slice(0, 1).to_pylist()[0]
         if there is not None and (there["key"], there["value"]) == (last.key, last.value):
             return
         if there is None and self._source.bounds(self._partition).end_offset > last.offset:
-            # It was compacted away since.
+            # Compaction has removed it since.
             return
         raise LogError(f"{self._into} of {self._target.address} holds other records than {self._partition}")
 

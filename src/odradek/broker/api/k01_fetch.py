@@ -157,7 +157,7 @@ def fetch(request: Request) -> Message | Awaitable[Message]:
 def _fetch(request: Request) -> Message | Awaitable[Message]:
     body: FetchBody = request.body
     session_id, epoch = body.session_id, body.session_epoch
-    # Of a partition that is named twice the last one counts, as in Kafka.
+    # If a partition is named twice, the last one counts, as in Kafka.
     wanted = list({one.key: one for one in body.wanted}.values())
     uses_ids = request.version >= _FIRST_WITH_IDS
     sessions = request.broker.fetch_sessions
@@ -365,7 +365,7 @@ class _Fetch:
             for wanted, partition in partitions:
                 partition.forget((self, wanted))
 
-        # Not when the task ends: if its client goes at once, it does not even begin.
+        # On the future, not in the task: if the client goes at once, the task does not even begin.
         done.add_done_callback(forget)
         return self._waited(done)
 

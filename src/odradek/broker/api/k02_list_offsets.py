@@ -71,7 +71,7 @@ def _list_offsets(request: Request, named: list[tuple[str, int]]) -> Message | A
             ]
         }
 
-    # To look for a time reads batches.
+    # A look-up by time reads batches from the disk.
     return request.broker.run(answer) if takes_long else answer()
 
 

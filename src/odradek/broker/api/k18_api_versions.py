@@ -52,7 +52,7 @@ def api_versions(request: Request) -> Message:
         for name, (low, high) in request.broker.features.items()
         if low > 0 or request.version >= 4
     ]
-    # Of a feature that the folder has and the broker does not, such as a kind of groups, clients are not told.
+    # A feature that the folder has and the broker does not, such as a kind of groups, is left out.
     finalized = [
         {"name": name, "min_version_level": level, "max_version_level": level}
         for name, (_, high) in request.broker.features.items()

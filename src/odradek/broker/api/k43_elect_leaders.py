@@ -39,7 +39,7 @@ def elect_leaders(request: Request) -> Message:
         raise ApiError(ErrorCode.invalid_request, f"Value {kind} must be one of [PREFERRED, UNCLEAN]")
     topics = request.broker.logs.metadata_image.topics
     if request.body.topic_partitions is None:
-        # Of all partitions, those are answered that would need an election.
+        # If all partitions are asked for, only those are answered that need an election: none.
         return {
             "error_code": NO_ERROR,
             "replica_election_results": [{"topic": name, "partition_result": []} for name in topics],

@@ -154,7 +154,7 @@ def _end_of_transactions(
             elif _has_ended(header, states.get(header.producer_id)):
                 end_offset = header.next_offset
             else:
-                # What comes after its marker is of the producer's next transaction.
+                # After its marker the producer's next transaction begins.
                 committing.discard(header.producer_id)
     return end_offset
 

@@ -68,7 +68,7 @@ def _restored(
 ) -> int:
     remove_copy(work, files)
     make_durable_directory(work, files)
-    # So that another attempt knows whose the folder is.
+    # First the marker, by which another attempt knows that it may remove the folder.
     files.open(work / MARKER).close()
     target = FolderTarget(work, files, links=False)
     if watch is not None:

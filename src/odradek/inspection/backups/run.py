@@ -384,7 +384,7 @@ def _write_indexes(segment: HeldSegment, folder: str, end_offset: int, target: B
                 indexes[suffix] = HeldFile(path)
                 stack.callback(indexes[suffix].close)
         if not segment.file.has_name():
-            # These may be those of the segment that replaced it.
+            # The segment was replaced: the indexes may be those of the new one.
             return
         for suffix, file in indexes.items():
             name = f"{folder}/{segment_file_name(segment.base_offset, suffix)}"

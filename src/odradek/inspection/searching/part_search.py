@@ -120,7 +120,7 @@ class PartSearch:
             self.end = header.position
             if self.end >= part.end:
                 break
-            # It may go on after the end of the part.
+            # The last batch may end after the part.
             self._run(header.end_position)
             if self.end >= part.end:
                 break

@@ -121,7 +121,7 @@ class FolderStatistics:
         position, size, window = 0, len(data), WINDOW_BYTES
         while position < size:
             end = min(size, position + window)
-            # Whoever reads headers only does not read all bytes, and so cannot verify their checksums.
+            # With headers only, not all bytes are read, so checksums cannot be verified.
             scan = scan_batches(data, position, end, check_crc=self._reads_records, path=path)
             yield from scan.tables()
             if isinstance(scan.damage, TruncatedBatchError) and end < size:

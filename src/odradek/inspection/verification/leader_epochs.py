@@ -67,7 +67,7 @@ class LeaderEpochCheck:
         self._expected: int | None = None
 
     def _read(self) -> list[EpochEntry]:
-        # What is wrong with the file itself is reported by the check of that file.
+        # Damage of the file itself is reported where each file is checked by itself.
         try:
             file_size(self._path)
             return read_leader_epochs(self._path)
@@ -139,7 +139,7 @@ class LeaderEpochCheck:
                 return after is None or after.epoch >= before.epoch
             if after is None or after.epoch >= run.epoch:
                 return False
-            # This one or the next is wrong: without the wrong one, the epochs do not decrease.
+            # This run or the next is wrong: the one without which the epochs do not decrease.
             if after.batches == 1 and len(following) > 1 and following[1].epoch >= run.epoch:
                 return False
             return before is None or before.epoch <= after.epoch

@@ -150,7 +150,7 @@ class PartitionCheck:
     def _orphans(self, gaps: list[range]) -> Iterator[Finding]:
         """Yield the indexes whose segment is gone, unless a gap has been reported there already."""
         if not self._segments:
-            # That there is no segment at all is reported already.
+            # If there is no segment at all, that is reported already.
             return
         known = {segment.base_offset for segment in self._segments}
         for file in self._folder.files:

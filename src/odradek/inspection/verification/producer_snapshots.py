@@ -87,7 +87,7 @@ class ProducerSnapshotCheck:
                 return f"no transaction of it begins at offset {first_offset}"
             return "the log holds nothing of it" if ledger.known_from == 0 else None
         if producer.last_offset < ledger.known_from:
-            # What it wrote last may have been removed.
+            # Its last batches may have been deleted or compacted since.
             if max(entry.last_offset, first_offset) >= ledger.known_from:
                 return f"it wrote nothing at offset {max(entry.last_offset, first_offset)}"
             return None
