@@ -60,8 +60,8 @@ class FolderTransaction:
 
     Attributes:
         producer: The producer id and epoch that its batches carry.
-        is_decided: Whether its outcome is on the disk. If `end` fails after that, the next one to open the folder
-            finishes it.
+        is_decided: Whether its outcome is on the disk: if `end` fails after that, the next one to open the folder
+            finishes it. None if writing it failed, so that it may be there or not.
 
     Raises:
         FormatError: The state of the transactional id is damaged.
@@ -83,7 +83,7 @@ class FolderTransaction:
         else:
             self.producer = (state.producer_id, state.producer_epoch + 1)
         self._started_ms = -1
-        self.is_decided = False
+        self.is_decided: bool | None = False
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Begin to write to partitions."""
@@ -95,6 +95,7 @@ class FolderTransaction:
         """Make everything that was written visible at once, or drop it."""
         for partition in sorted(self._partitions):
             self._logs[partition].flush()
+        self.is_decided = None
         state = self._write(TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT)
         self.is_decided = True
         self._finish(state)

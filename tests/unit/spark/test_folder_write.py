@@ -14,6 +14,7 @@ import odradek
 from odradek.admin.folder_transaction import FolderTransaction
 from odradek.errors import LogDirectoryLockedError, LogError, SinkError
 from odradek.inspection.groups import load_groups
+from odradek.messages.coordinators.transaction_records import TransactionState, TransactionValue
 from odradek.records.compression import Codec
 from odradek.spark.writing import folder_write
 from odradek.spark.writing.epochs import PREFIX, Epoch
@@ -137,9 +138,12 @@ def test_a_crash_anywhere_in_a_commit(log_dir: Path, monkeypatch: pytest.MonkeyP
         assert (committed(log_dir), committed(log_dir, 1)) == (["a"], ["b"])
 
 
-def test_a_commit_that_fails_after_its_decision_says_so(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [LogError, OSError])
+def test_a_commit_that_fails_after_its_decision_says_so(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
-        raise LogError("no space left")
+        raise kind("no space left")
 
     write = write_of(log_dir)
     with monkeypatch.context() as patched:
@@ -148,9 +152,53 @@ def test_a_commit_that_fails_after_its_decision_says_so(log_dir: Path, monkeypat
             write.commit([write.write(rows("a"), 0)])
     with monkeypatch.context() as patched:
         patched.setattr(FolderTransaction, "begin", fail)
-        with pytest.raises(LogError, match=r"^no space left"):
+        with pytest.raises(kind, match=r"^no space left"):
             write.commit([write.write(rows("b"), 0)])
     assert committed(log_dir) == ["a"]
+
+
+def test_a_folder_that_cannot_be_closed_after_a_commit(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    close = WritableLogDirectory.close
+
+    def failing(logs: WritableLogDirectory) -> None:
+        close(logs)
+        raise LogError("a file cannot be synced")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WritableLogDirectory, "close", failing)
+        write = write_of(log_dir)
+        # The job must not be run again.
+        write.commit([write.write(rows("a"), 0)])
+        assert "are committed, but the folder could not be closed: a file cannot be synced" in caplog.text
+        write = write_of(log_dir, None)
+        with pytest.raises(LogError, match="a file cannot be synced"):
+            write.commit([write.write(rows("b"), 0)])
+    assert committed(log_dir) == ["a", "b"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_commit_whose_decision_fails_says_that_it_may_be_there(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    append = FolderTransaction._append
+
+    def failing(transaction: FolderTransaction, state: TransactionValue) -> None:
+        if state.transaction_status is not TransactionState.PREPARE_COMMIT:
+            append(transaction, state)
+            return
+        if is_there:
+            append(transaction, state)
+        raise OSError("it cannot be synced")
+
+    write = write_of(log_dir)
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderTransaction, "_append", failing)
+        with pytest.raises(SinkError, match=r"may be committed, .*: look before you run the job again .it cannot be"):
+            write.commit([write.write(rows("a"), 0)])
+    write.commit([write.write(rows("b"), 0)])
+    assert committed(log_dir) == (["a", "b"] if is_there else ["b"])
 
 
 def test_a_broker_goes_on_with_the_folder(log_dir: Path) -> None:

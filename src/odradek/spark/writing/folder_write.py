@@ -9,6 +9,7 @@ One process at a time may write to a log directory, and tasks are several: so no
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 import uuid
@@ -39,6 +40,8 @@ from odradek.storage.directory.writable_log_directory import WritableLogDirector
 from odradek.storage.file_lock import FileLock
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
+
+_logger = logging.getLogger(__name__)
 
 _LOCK_WAIT_S = 10
 """How long another program may have the folder open before that is an error."""
@@ -162,10 +165,17 @@ class FolderWrite:
             SinkError: A partition does not take a record; with transactions nothing was appended then.
         """
         staged = _staged(messages)
+        is_committed = False
         try:
             if staged:
                 with open_when_unlocked(self._path, _LOCK_WAIT_S) as logs:
                     self._append(logs, staged)
+                    is_committed = self._transactional_id is not None
+        except (LogError, OSError) as error:
+            if not is_committed:
+                raise
+            # They are on the disk. If the job failed now, it would be run again.
+            _logger.warning("%s: the rows are committed, but the folder could not be closed: %s", self._path, error)
         finally:
             self.abort(messages)
 
@@ -209,13 +219,14 @@ class FolderWrite:
             raise
         try:
             transaction.end(committed=True)
-        except LogError as error:
+        except (LogError, OSError) as error:
             # A stream that is started again finds its batch.
-            if epoch is not None or not transaction.is_decided:
+            if epoch is not None or transaction.is_decided is False:
                 raise
+            told = "are committed, and" if transaction.is_decided else "may be committed, and then"
+            advice = "do not run the job again" if transaction.is_decided else "look before you run the job again"
             raise SinkError(
-                f"{self._path}: the rows are committed, and become visible when the folder is written to again: do not "
-                f"run the job again ({error})"
+                f"{self._path}: the rows {told} become visible when the folder is written to again: {advice} ({error})"
             ) from error
 
     def _append_rows(self, logs: WritableLogDirectory, staged: list[StagedRows], options: BatchOptions) -> None:
