@@ -227,6 +227,30 @@ def test_the_transactions_of_many_tasks_are_found_again(
     assert sorted(map(int, committed(broker))) == list(range(6))
 
 
+def test_a_group_that_has_lost_its_part_of_the_transactions(
+    broker: odradek.testing.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs, "_TASKS_A_GROUP", 2)
+    write = write_of(broker, **{"default.api.timeout.ms": "500"})
+
+    def interrupted(epoch: Epoch) -> None:
+        told = [write.write(rows(f"{epoch.batch_id}{task}"), task, epoch) for task in range(6)]
+        is_first = of_task(0)
+        others = broker.fault("EndTxn", error="INVALID_TXN_STATE", when=lambda request: not is_first(request))
+        with others, pytest.raises(SinkError):
+            write.commit_epoch(told)
+
+    epoch = Epoch(QUERY, 3)
+    interrupted(epoch)
+    broker.delete_group(f"{epoch.group}.1")
+    with pytest.raises(SinkError, match=r"\.1 has lost which of its transactions were still to be committed"):
+        write.commit_epoch([write.write(rows(), 0, epoch)])
+    # It is of no use to later batches.
+    later = Epoch(QUERY, 4)
+    write.commit_epoch([write.write(rows(f"4{task}"), task, later) for task in range(6)])
+    assert sorted(committed(broker)) == ["30", *(f"4{task}" for task in range(6))]
+
+
 @pytest.mark.slow
 def test_errors_name_topic_partition_and_reason(
     broker: odradek.testing.Broker, monkeypatch: pytest.MonkeyPatch

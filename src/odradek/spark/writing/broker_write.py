@@ -196,7 +196,7 @@ class BrokerWrite:
         held = self._held(prefix, epoch.query_id)
         if held is not None and held.repeats(epoch):
             self.abort(messages)
-            self._complete(prefix, held)
+            self._complete(prefix, self._with_all_tasks(prefix, held))
             return
         sent = _sent(messages)
         topics = sorted({topic for one in told for topic in one.topics})
@@ -280,17 +280,26 @@ class BrokerWrite:
         held = self._held(prefix, epoch.query_id)
         return held is not None and held.repeats(epoch)
 
-    def _held(self, prefix: str, query_id: str) -> HeldEpoch | None:
-        held = self._held_in(prefix, query_id)
-        if held is None:
-            return None
+    def _with_all_tasks(self, prefix: str, held: HeldEpoch) -> HeldEpoch:
+        """Return what is held with the transactions that the other groups keep.
+
+        Raises:
+            SinkError: One of the groups does not have them any more.
+        """
         tasks = list(held.tasks)
         for number in range(1, held.group_count):
-            more = self._held_in(part_group(prefix, number), query_id)
-            tasks += () if more is None else more.tasks
+            group = part_group(prefix, number)
+            more = self._held(group, held.epoch.query_id)
+            if more is None or more.epoch != held.epoch:
+                raise SinkError(
+                    f"{held.epoch} is written, but the group {group} has lost which of its transactions were still to "
+                    f"be committed: their rows may be lost. After the group {prefix} is deleted, a restart writes the "
+                    "whole batch again, and so the rows of the other tasks twice"
+                )
+            tasks += more.tasks
         return held._replace(tasks=tuple(tasks))
 
-    def _held_in(self, group: str, query_id: str) -> HeldEpoch | None:
+    def _held(self, group: str, query_id: str) -> HeldEpoch | None:
         return held_from_offsets(group, list(committed_offsets(self._client(), group).values()), query_id)
 
     def _transaction(self, sent: SentRows, topic: str = _NO_TOPIC) -> Transaction:
