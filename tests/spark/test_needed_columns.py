@@ -181,7 +181,6 @@ def test_what_reads_the_folder_of_a_sink_before_it(spark: SparkSession, log_dir:
         "key",
         "topic",
     }
-    assert of(merge, "SELECT * FROM totals") == {"value"}
     assert of(joined) == {"value", "key"}
     work = job(log_dir, [parquet(log_dir, "counts", name="totals", merge=merge)], [WORDS, COUNTS])
     assert Pipeline(work, spark).run() == 1
@@ -292,21 +291,15 @@ def shout(spark: SparkSession) -> None:
 
 
 @pytest.mark.usefixtures("shout")
-def test_random_queries_give_the_same_rows(spark: SparkSession, log_dir: Path) -> None:
-    for seed in range(2):
-        check_same_rows(spark, random_job(log_dir, seed))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.laboratory) for seed in range(1, 200))])
+def test_random_queries_give_the_same_rows(spark: SparkSession, log_dir: Path, seed: int) -> None:
+    columns = check_same_rows(spark, random_job(log_dir, seed))
+    print(f"{len(columns)} columns")
 
 
 @pytest.mark.laboratory
-@pytest.mark.usefixtures("shout")
-def test_many_random_queries_give_the_same_rows(spark: SparkSession, log_dir: Path) -> None:
-    narrowed = sum(len(check_same_rows(spark, random_job(log_dir, seed))) < len(EVERY) for seed in range(1000, 1200))
-    assert narrowed > 60
-
-
-@pytest.mark.laboratory
-def test_queries_of_all_kinds_give_the_same_rows(spark: SparkSession, log_dir: Path) -> None:
+@pytest.mark.parametrize("sql", [sql for sql in ACCEPTED if "TABLESAMPLE" not in sql])
+def test_queries_of_all_kinds_give_the_same_rows(spark: SparkSession, log_dir: Path, sql: str) -> None:
     words = Transform("words", "SELECT topic, explode(split(string(value), ' ')) AS word FROM records")
-    for sql in ACCEPTED:
-        if "TABLESAMPLE" not in sql:
-            check_same_rows(spark, job(log_dir, [parquet(log_dir, "q")], [words, Transform("q", sql)]))
+    columns = check_same_rows(spark, job(log_dir, [parquet(log_dir, "q")], [words, Transform("q", sql)]))
+    print(f"{len(columns)} columns")
