@@ -41,7 +41,7 @@ from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
 from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline import Job, Pipeline
-from odradek.spark.pipeline.driver import BatchReport
+from odradek.spark.pipeline.batch_report import BatchReport
 from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
 from odradek.spark.ranges import plan_batch
 from odradek.spark.source_topics import open_topics

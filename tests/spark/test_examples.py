@@ -194,3 +194,33 @@ def test_wordcount(spark: SparkSession, writable_log_dir: Path, tmp_path: Path) 
         logs["v2-none", 0].append([odradek.Record(value=b"nothing is done twice")])
     assert ": 1 offsets" in run(file)
     check()
+
+
+def test_windowed_wordcount(spark: SparkSession, tmp_path: Path) -> None:
+    minute_ms = 60_000
+    (tmp_path / "demo").mkdir()
+    with odradek.open(tmp_path / "demo" / "log-dir") as logs:
+        logs.create_topic("v2-none")
+    file = example(tmp_path, "windowed-wordcount.toml")
+    texts: list[tuple[int, str]] = []
+
+    def append(*minutes: int) -> None:
+        with odradek.open(tmp_path / "demo" / "log-dir") as logs:
+            for minute in minutes:
+                texts.append((minute, f"{WORDS[minute % len(WORDS)]} now now"))
+                logs["v2-none", 0].append(
+                    [odradek.Record(value=texts[-1][1].encode(), timestamp=DAY_MS * 20_000 + minute * minute_ms)]
+                )
+
+    append(0, 1, 0, 2)
+    assert "Frequent words" in run(file)
+    append(1, 9)
+    run(file)
+    counted = Counter(
+        (minute, word) for minute, text in texts if minute < 9 for word in text.lower().split(" ") if word
+    )
+    found = {
+        (row["minute"].minute, row["word"]): row["count"]
+        for row in pyarrow.dataset.dataset(tmp_path / "demo" / "words-by-minute").to_table().to_pylist()
+    }
+    assert found == counted

@@ -12,7 +12,7 @@ import odradek
 from odradek.errors import SinkError
 from odradek.inspection import verify
 from odradek.spark.pipeline import Job, Pipeline
-from odradek.spark.pipeline import driver as driver_module
+from odradek.spark.pipeline.claimed_store import ClaimedStore
 
 JOB = """
 name = "forward"
@@ -63,7 +63,7 @@ def test_each_record_is_there_once_after_crashes(
 
     # The sink has the batch, and the store never hears of it.
     with monkeypatch.context() as patched:
-        patched.setattr(driver_module.Pipeline, "_done", crash)
+        patched.setattr(ClaimedStore, "done", crash)
         for _ in range(2):
             with pytest.raises(CrashError):
                 Pipeline(work, spark).run()

@@ -40,10 +40,31 @@ def read_checkpoint(path: Path) -> dict[TopicPartition, Position]:
     """
     if not is_checkpoint(path):
         raise OffsetStoreError(f"{path}: not a checkpoint: it lacks the directories offsets and commits")
-    done = _batches(path / "commits") & _batches(path / "offsets")
+    done = done_batches(path) & planned_batches(path)
     if not done:
         raise OffsetStoreError(f"{path}: no batch is done, so there are no positions")
-    batch = max(done)
+    positions = read_batch(path, max(done))
+    if not positions:
+        raise OffsetStoreError(f"{path / 'offsets' / str(max(done))}: none of its sources reads topics")
+    return positions
+
+
+def planned_batches(path: Path) -> set[int]:
+    """Return the numbers of the batches whose offsets a checkpoint has."""
+    return _batches(path / "offsets")
+
+
+def done_batches(path: Path) -> set[int]:
+    """Return the numbers of the batches that a checkpoint says are done."""
+    return _batches(path / "commits")
+
+
+def read_batch(path: Path, batch: int) -> dict[TopicPartition, Position]:
+    """Return the positions after a batch of a checkpoint, done or not, each with the batch's number.
+
+    Raises:
+        OffsetStoreError: They cannot be read, or two sources disagree.
+    """
     file = path / "offsets" / str(batch)
     try:
         version, *lines = file.read_text(encoding="utf-8").splitlines()
@@ -56,13 +77,13 @@ def read_checkpoint(path: Path) -> dict[TopicPartition, Position]:
         for name, position in _source_positions(line, file).items():
             if positions.setdefault(name, replace(position, batch=str(batch))).offset != position.offset:
                 raise OffsetStoreError(f"{file}: two sources read {name}, and are at different offsets")
-    if not positions:
-        raise OffsetStoreError(f"{file}: none of its sources reads topics")
     return positions
 
 
 def _batches(folder: Path) -> set[int]:
     # Beside the batches lie checksums (`.17.crc`) and what a crash left of a file being written.
+    if not folder.is_dir():
+        return set()
     return {int(entry.name) for entry in folder.iterdir() if entry.name.isascii() and entry.name.isdecimal()}
 
 

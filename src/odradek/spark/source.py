@@ -8,6 +8,7 @@ Options and columns are those of Spark's own Kafka source, so that a job moves b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -29,7 +30,7 @@ from odradek.spark.ranges import Split, plan_batch
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, nulls_for_no_headers, source_schema
 from odradek.spark.split_groups import PLANNED_SPLITS, grouped, parse_splits
-from odradek.spark.stream import StreamReader
+from odradek.spark.stream import FIRST_OFFSETS, StreamReader
 from odradek.spark.worker import keep_modules
 
 
@@ -68,7 +69,10 @@ class OdradekDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
-        return StreamReader(SourceOptions.parse(self.options, streaming=True), arrow_schema(schema))
+        options = dict(self.options)
+        first = options.pop(FIRST_OFFSETS, None)
+        parsed = SourceOptions.parse(options, streaming=True)
+        return StreamReader(parsed, arrow_schema(schema), None if first is None else json.loads(first))
 
 
 class SplitsReader(DataSourceReader):

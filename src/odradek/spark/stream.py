@@ -48,6 +48,10 @@ from odradek.storage.names import TopicPartition
 
 Offsets = dict[str, dict[str, Any]]
 
+FIRST_OFFSETS = "odradek.firstoffsets"
+"""The option by which a pipeline says where a stream without a checkpoint starts, in the form above: beside the offsets
+are topic ids and epochs, and a partition that is not named, because it is newer, is read from its start."""
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what was added since the last micro-batch.
@@ -57,11 +61,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         options: What to read, and how much at a time.
         schema: The columns, as Spark expects them.
+        first: The offsets at which a query without a checkpoint starts, if the options do not say it.
     """
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema, first: Offsets | None = None) -> None:
         self._options = options
         self._schema = schema
+        self._first = first
         self._topics: Topics | None = None
         self._started: dict[TopicPartition, Position] = {}
         self._target: dict[TopicPartition, int] | None = None
@@ -71,6 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name, as those below
         """Return the offsets at which a query without a checkpoint starts."""
+        if self._first is not None:
+            return self._first
         topics = self._opened()
         bounds = self._bounds(topics)
         later = self._options.start_after_end

@@ -12,11 +12,13 @@ import odradek
 from odradek.errors import CommitConflictError, JobError, OffsetStoreUnavailableError, SinkError
 from odradek.offsets.file import FileOffsetStore
 from odradek.offsets.store import Position, Positions
-from odradek.spark.pipeline import driver
+from odradek.spark.pipeline import claimed_store
 from odradek.spark.pipeline.batch import Batch
-from odradek.spark.pipeline.driver import Pipeline, _check_held
+from odradek.spark.pipeline.claimed_store import ClaimedStore, StopRequest
+from odradek.spark.pipeline.driver import Pipeline
 from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, ParquetSinkSpec
-from odradek.spark.pipeline.sink import FencedError, Sink
+from odradek.spark.pipeline.planning import BatchPlan
+from odradek.spark.pipeline.sink import FencedError, Sink, check_held
 from odradek.spark.ranges import Bounds, OffsetRange
 from odradek.spark.spark_session import session
 from odradek.storage.names import TopicPartition
@@ -46,26 +48,33 @@ class MemorySink(Sink):
         pass
 
 
+def claimed(store: FileOffsetStore) -> ClaimedStore:
+    found = ClaimedStore(store, StopRequest(), print)
+    found.claim()
+    return found
+
+
 @pytest.mark.parametrize("wrong", [MemorySink("error"), MemorySink("skip", "another")])
 def test_no_sink_forgets_anything_where_another_is_wrong(wrong: MemorySink) -> None:
     first = {NAME: Position(0, topic_id="this")}
     sinks = [MemorySink("replay"), wrong, MemorySink("replay")]
     with pytest.raises(SinkError):
-        _check_held(sinks, first)
+        check_held(sinks, first)
     assert all(sink.held(first) for sink in sinks)
-    _check_held([sinks[0], sinks[2]], first)
+    check_held([sinks[0], sinks[2]], first)
     assert not any(sink.held(first) for sink in (sinks[0], sinks[2]))
 
 
 def test_a_sink_that_holds_more_than_there_is_passes_over_nothing(tmp_path: Path) -> None:
     job = Job({"path": str(tmp_path), "subscribe": "events"}, "file:///offsets.json", (ConsoleSinkSpec("SELECT 1"),))
     pipeline = Pipeline(job)
-    pipeline.positions = Positions({NAME: Position(0)})
-    planned = driver._Plan([OffsetRange(NAME, 0, 3)], {NAME: 3}, {}, {NAME: Bounds(0, 3)})
+    store = claimed(FileOffsetStore(tmp_path / "offsets.json"))
+    store.commit({NAME: Position(0)})
+    planned = BatchPlan([OffsetRange(NAME, 0, 3)], {NAME: 3}, {}, {NAME: Bounds(0, 3)})
     with pytest.raises(
         SinkError, match="a sink says that it holds events-0 up to offset 5, and the partition ends at 3"
     ):
-        pipeline._do(None, None, [MemorySink("skip")], planned, "batch 1")  # type: ignore[arg-type]
+        pipeline._do(store, None, None, [MemorySink("skip")], planned, "batch 1")  # type: ignore[arg-type]
 
 
 def test_an_argument_of_a_wrong_type_is_named_before_spark_starts() -> None:
@@ -89,7 +98,7 @@ def test_a_pipeline_that_follows_ends_without_news(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "STORE_RETRY_S", 0)
+    monkeypatch.setattr(claimed_store, "STORE_RETRY_S", 0)
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("events")
     store = (tmp_path / "offsets.json").as_uri()
@@ -104,7 +113,7 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path, monkeyp
     monkeypatch.setattr(FileOffsetStore, "claim", claiming)
     assert Pipeline(job, on_step=steps.append).run() == 0
     assert steps == ["waiting for the offset store: it is away"] * 3
-    monkeypatch.setattr(driver, "STORE_PATIENCE_S", -1)
+    monkeypatch.setattr(claimed_store, "STORE_PATIENCE_S", -1)
     steps.clear()
     with pytest.raises(OffsetStoreUnavailableError):
         Pipeline(job, on_step=steps.append).run()
@@ -116,7 +125,7 @@ def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(
 ) -> None:
     address = (tmp_path / "offsets.json").as_uri()
     pipeline = Pipeline(Job({"path": str(tmp_path), "subscribe": "events"}, address, (ConsoleSinkSpec("SELECT 1"),)))
-    planned = driver._Plan([OffsetRange(NAME, 0, 3)], {NAME: 3}, {}, {NAME: Bounds(0, 3)})
+    planned = BatchPlan([OffsetRange(NAME, 0, 3)], {NAME: 3}, {}, {NAME: Bounds(0, 3)})
     times = 0
     is_taken_over = False
 
@@ -131,12 +140,12 @@ def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(
         return [("a sink", 0.1)]
 
     monkeypatch.setattr(pipeline, "_do", do)
-    with FileOffsetStore(tmp_path / "offsets.json") as store:
+    with FileOffsetStore(tmp_path / "offsets.json") as opened:
+        store = claimed(opened)
 
         def write() -> list[tuple[str, float]]:
             return pipeline._do_as_owner(store, None, None, [], planned, "batch 1")  # type: ignore[arg-type]
 
-        pipeline.positions = store.claim()
         assert write() == [("a sink", 0.1)]
         assert times == 3
         times, is_taken_over = 0, True
@@ -147,7 +156,7 @@ def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(
         with pytest.raises(CommitConflictError):
             write()
         assert times == 1
-        pipeline.positions = store.claim()
+        store.claim()
         times, is_taken_over = -10, False
         with pytest.raises(FencedError):
             write()

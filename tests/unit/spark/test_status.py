@@ -14,7 +14,7 @@ from odradek.cli.app import main
 from odradek.errors import JobError
 from odradek.offsets.store import Position, open_store
 from odradek.spark.pipeline import Job
-from odradek.spark.pipeline.driver import BatchReport
+from odradek.spark.pipeline.batch_report import BatchReport
 from odradek.spark.pipeline.metrics import PipelineMetrics
 from odradek.spark.pipeline.run_note import LastBatch, LastError, RunNote, newest_note
 from odradek.spark.pipeline.status import job_status

@@ -12,7 +12,8 @@ from odradek.errors import JobError
 from odradek.spark.pipeline.job import Job
 
 if TYPE_CHECKING:
-    from odradek.spark.pipeline.driver import BatchReport, Pipeline
+    from odradek.spark.pipeline.batch_report import BatchReport
+    from odradek.spark.pipeline.driver import Pipeline
 
 __all__ = ["BatchReport", "Job", "JobError", "Pipeline"]
 

@@ -119,10 +119,20 @@ def views_over(records: DataFrame, job: Job) -> Iterator[tuple[str, DataFrame]]:
     """
     yield RECORDS_VIEW, records if job.value is None else with_values(records, job.value)
     for number, transform in enumerate(job.transforms):
-        yield transform.view, _transformed(records.sparkSession, transform, f"transform[{number}]")
+        yield transform.view, transformed(records.sparkSession, transform, f"transform[{number}]")
 
 
-def _transformed(spark: SparkSession, transform: Transform, key: str) -> DataFrame:
+def transformed(spark: SparkSession, transform: Transform, key: str) -> DataFrame:
+    """Return what a transform gives.
+
+    Args:
+        spark: The session that has the views before it.
+        transform: The transform.
+        key: Its key in the job's file, for errors.
+
+    Raises:
+        JobError: The query or the function fails.
+    """
     key = f"{key}.sql" if transform.python is None else f"{key}.python"
     try:
         if transform.python is None:

@@ -39,6 +39,7 @@ from odradek.spark.pipeline.job_lines import JobLines
 from odradek.spark.pipeline.packages import PACKAGES, missing_package
 from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
 from odradek.spark.pipeline.sql_check import Columns, Query
+from odradek.spark.pipeline.state_spec import WATERMARK_KEY
 from odradek.spark.pipeline.value_format import RECORD_COLUMNS, ValueFormat
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
@@ -166,12 +167,19 @@ class _JobCheck:
         self._views[RECORDS_VIEW] = columns
         for number, udf in enumerate(self.job.udfs):
             self._function(udf.function, f"udf[{number}].function")
+        self._watermark(RECORDS_VIEW)
         for number, transform in enumerate(self.job.transforms):
             if transform.sql is not None:
                 self._views[transform.view] = self._query(f"transform[{number}].sql", transform.sql)
             elif transform.python is not None:
                 self._function(transform.python, f"transform[{number}].python")
                 self._views[transform.view] = None
+            self._watermark(transform.view)
+            if self.job.state is not None and transform is self.job.stateful_transforms()[0][-1]:
+                # Those before it are of the stream.
+                self._views = {transform.view: self._views[transform.view]}
+        if self.job.state is not None and self.job.state.path.exists() and not self.job.state.path.is_dir():
+            self._found("state.path", f"{_shown(self.job.state.path)}: not a folder")
         for number, sink in enumerate(self.job.sinks):
             key = f"sink[{number}]"
             match sink:
@@ -293,6 +301,12 @@ class _JobCheck:
         missing = missing_package(kind, self.job.spark_conf) if kind in PACKAGES else None
         if missing is not None:
             self._found(key, missing)
+
+    def _watermark(self, view: str) -> None:
+        """Check the column of the watermark, if it is of this view."""
+        watermark = self.job.state and self.job.state.watermark
+        if watermark and watermark.view == view:
+            self._needs(WATERMARK_KEY, view, [watermark.column])
 
     def _parquet(self, key: str, sink: ParquetSinkSpec) -> None:
         there = next((path for path in (sink.path, *sink.path.parents) if path.exists()), None)

@@ -40,6 +40,7 @@ from odradek.records.timestamps import bound_ms
 from odradek.spark.options import SourceOptions, nearest
 from odradek.spark.pipeline.functions import FunctionName
 from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
+from odradek.spark.pipeline.state_spec import WATERMARK_KEY, StateSpec
 from odradek.spark.pipeline.value_format import ValueFormat
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC
 
@@ -199,6 +200,7 @@ class Job:
         metrics: The host and the port at which a run serves `/metrics`; None for nowhere.
         udfs: Python functions for SQL.
         value: What the source's values are, for a column of typed values; None for none.
+        state: The state that Spark keeps from batch to batch; None for none.
     """
 
     source: Mapping[str, str]
@@ -215,6 +217,7 @@ class Job:
     metrics: tuple[str, int] | None = None
     udfs: tuple[Udf, ...] = ()
     value: ValueFormat | None = None
+    state: StateSpec | None = None
 
     def __post_init__(self) -> None:
         if not self.sinks:
@@ -246,6 +249,8 @@ class Job:
         for number, sink in enumerate(self.sinks):
             _check_sink(sink, f"sink[{number}]", views)
         self._check_identities()
+        if self.state is not None:
+            self._check_state(self.state)
         if self.max_offsets_per_batch is not None and self.max_offsets_per_batch < 1:
             raise JobError(f"at least 1, not {self.max_offsets_per_batch}", "trigger.max_offsets_per_batch")
         if self.trigger_interval_ms is not None and self.trigger_interval_ms < 1:
@@ -285,6 +290,51 @@ class Job:
                 if sink.positions in functions:
                     raise JobError(f"sink: two sinks cannot have one function for their positions: {sink.positions}")
                 functions.add(sink.positions)
+
+    def _check_state(self, state: StateSpec) -> None:
+        """Refuse what a job with state cannot do."""
+        if not self.transforms:
+            raise JobError("there is no transform that state could be kept for", "state")
+        names = [transform.view for transform in self.transforms]
+        if state.view is not None and state.view not in names:
+            raise JobError(f"no transform has the view {state.view!r}{nearest(state.view, names)}", "state.view")
+        streaming, later = self.stateful_transforms()
+        views = [RECORDS_VIEW, *(transform.view for transform in streaming)]
+        if state.watermark is not None and state.watermark.view not in views:
+            raise JobError(
+                f"there is no view {state.watermark.view!r} up to {views[-1]}{nearest(state.watermark.view, views)}",
+                WATERMARK_KEY,
+            )
+        told = f"is of the stream, and only {views[-1]} and the views after it are there in each batch"
+        there = [views[-1]]
+        for transform in later:
+            if transform.python is not None and transform.input not in there:
+                number = self.transforms.index(transform)
+                raise JobError(f"the view {transform.input} {told}", f"transform[{number}].input")
+            there.append(transform.view)
+        for number, sink in enumerate(self.sinks):
+            key = f"sink[{number}]"
+            if isinstance(sink, TopicSinkSpec):
+                raise JobError(
+                    "a topic sink forwards each record by its offset, and the rows of a job with state are not of one "
+                    "record: write them to Parquet or by a Python function",
+                    f"{key}.type",
+                )
+            if isinstance(sink, ConsoleSinkSpec):
+                continue
+            if sink.view not in there:
+                raise JobError(f"the view {sink.view} {told}", f"{key}.view")
+            if isinstance(sink, ParquetSinkSpec) and overlap(sink.path, state.path):
+                raise JobError(f"the sink {sink.path} and the state {state.path} need a folder each", f"{key}.path")
+            if not isinstance(sink, SparkSinkSpec) and sink.on_held != "error":
+                raise JobError("a job with state cannot pass over what a sink holds", f"{key}.on_held")
+
+    def stateful_transforms(self) -> tuple[tuple[Transform, ...], tuple[Transform, ...]]:
+        """Return the transforms that are Spark's streaming query, for a job with state, and those of each batch."""
+        assert self.state is not None
+        names = [transform.view for transform in self.transforms]
+        end = len(names) if self.state.view is None else names.index(self.state.view) + 1
+        return self.transforms[:end], self.transforms[end:]
 
     def transactional_id(self, sink: TopicSinkSpec) -> str:
         """Return the prefix of a sink's transactional ids."""

@@ -16,8 +16,8 @@
     ...
 
 What stands outside of `[[job]]` are defaults: those of a table (`[source]`) hold key by key, all others as a whole. No
-two jobs may have the same name, offset store, transactional id, folder of Parquet files, function for positions or
-address of `/metrics`: each would take what the other has done for its own.
+two jobs may have the same name, offset store, transactional id, folder of Parquet files or of state, function for
+positions or address of `/metrics`: each would take what the other has done for its own.
 """
 
 from __future__ import annotations
@@ -278,6 +278,12 @@ def _clashes(job: Job, other: Job) -> Iterator[tuple[str, str]]:
     ids = {other.transactional_id(sink) for sink in other.sinks if isinstance(sink, TopicSinkSpec)}
     paths = [sink.path for sink in other.sinks if isinstance(sink, ParquetSinkSpec)]
     functions = {sink.positions for sink in other.sinks if isinstance(sink, PythonSinkSpec)} - {None}
+    if job.state is not None:
+        taken = [*paths, *([other.state.path] if other.state is not None else [])]
+        if any(overlap(job.state.path, path) for path in taken):
+            yield "state.path", "has this folder, or one around it or in it"
+    if other.state is not None:
+        paths.append(other.state.path)
     for number, sink in enumerate(job.sinks):
         if isinstance(sink, TopicSinkSpec) and (name := job.transactional_id(sink)) in ids:
             yield f"sink[{number}].transactional_id", f"forwards under {name!r}"

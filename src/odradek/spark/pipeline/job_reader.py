@@ -22,6 +22,7 @@ from odradek.spark.pipeline.job import (
 )
 from odradek.spark.pipeline.job_table import Table
 from odradek.spark.pipeline.sink_specs import SPARK_SINKS, read_python_sink, read_spark_sink
+from odradek.spark.pipeline.state_spec import read_state
 from odradek.spark.pipeline.value_format import value_format
 
 _MAX_PORT = 65535
@@ -50,6 +51,10 @@ def read_table(root: Table, folder: Path) -> Job:
     trigger = root.table("trigger")
     spark = root.table("spark")
     metrics = root.table("metrics")
+    state = None
+    if root.has("state"):
+        entry = root.table("state")
+        state = read_state(entry, _local_path(entry, folder), RECORDS_VIEW)
     transforms = []
     for entry in root.tables("transform"):
         view, sql, python = entry.need("view", str), entry.take("sql", str), _function(entry, "python", folder)
@@ -76,6 +81,7 @@ def read_table(root: Table, folder: Path) -> Job:
         metrics=_host_port(metrics.take("listen", str), metrics.key("listen")),
         udfs=tuple(udfs),
         value=value,
+        state=state,
     )
     for table in (offsets, trigger, spark, metrics, root):
         table.end()

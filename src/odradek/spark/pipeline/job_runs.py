@@ -16,7 +16,8 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from odradek.errors import OdradekError
-from odradek.spark.pipeline.driver import BatchReport, Pipeline
+from odradek.spark.pipeline.batch_report import BatchReport
+from odradek.spark.pipeline.driver import Pipeline
 from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.session import open_session
 

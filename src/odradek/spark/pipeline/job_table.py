@@ -76,7 +76,11 @@ class Table:
         Raises:
             JobError: It is no table.
         """
-        return Table(self.key(name), self.take(name, dict, {}), self._unknown)
+        return self.nested(name, self.take(name, dict, {}))
+
+    def nested(self, name: str, content: Mapping[str, Any]) -> Table:
+        """Return what was taken of a key as a table."""
+        return Table(self.key(name), content, self._unknown)
 
     def tables(self, name: str) -> list[Table]:
         """Take a list of tables.

@@ -16,7 +16,7 @@ from odradek.offsets.store import Position
 from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.spark.pipeline.driver import BatchReport
+    from odradek.spark.pipeline.batch_report import BatchReport
 
 
 class PipelineMetrics:

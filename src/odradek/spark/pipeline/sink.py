@@ -113,3 +113,30 @@ class Sink(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close what the sink holds open."""
+
+
+def check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position]) -> None:
+    """Apply `on_held` if a sink holds records of partitions for which the offset store has no position.
+
+    This is not the case after a crash: the store then has the positions from which the batch started.
+
+    All sinks are checked before one of them replays, so that an error leaves every sink as it is.
+    """
+    replays: list[tuple[Sink, dict[TopicPartition, Position]]] = []
+    for sink in sinks:
+        held = sink.held(first)
+        if not held:
+            continue
+        if sink.on_held == "replay":
+            replays.append((sink, {name: first[name] for name in held}))
+            continue
+        for name, place in sorted(held.items()):
+            check_same_topic(sink.description, name, place, first[name].topic_id)
+            if sink.on_held == "error":
+                raise SinkError(
+                    f"{sink.description} holds {name} up to offset {place.offset} already, and the offset store has no "
+                    'position of it: say whether to pass over what is held (on_held = "skip") or not (another path, or '
+                    'on_held = "replay" where a topic is the target), or set the store to where the sink is'
+                )
+    for sink, starts in replays:
+        sink.replay(starts)

@@ -1,0 +1,94 @@
+"""What the next batch of a job reads: from the positions in its store to the ends of the log.
+
+position 1200, log [0, 1500)                 ->   [1200, 1500)
+no position,   reset = "earliest"            ->   [0, 1500), and the store gets the position 0 before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from odradek.errors import JobError
+from odradek.offsets.store import Position, Positions
+from odradek.spark.options import EARLIEST, LATEST, OffsetSpec
+from odradek.spark.pipeline.job import Job
+from odradek.spark.ranges import (
+    Bounds,
+    OffsetRange,
+    Topics,
+    check_places,
+    find_partitions,
+    limited,
+    resolve,
+    within,
+)
+from odradek.storage.names import TopicPartition
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """A planned batch.
+
+    Attributes:
+        ranges: What it reads.
+        end_offsets: The ends that the ranges were cut from.
+        first: Positions to store before it.
+        bounds: What the partitions have.
+    """
+
+    ranges: list[OffsetRange]
+    end_offsets: dict[TopicPartition, int]
+    first: dict[TopicPartition, Position]
+    bounds: dict[TopicPartition, Bounds]
+
+
+def plan(job: Job, topics: Topics, positions: Positions, target: Mapping[TopicPartition, int] | None) -> BatchPlan:
+    """Plan the next batch.
+
+    Args:
+        job: The job.
+        topics: Its source.
+        positions: Its positions.
+        target: Where to stop at the latest, and in which partitions; None for the end of each.
+
+    Raises:
+        DataLossError: Records that should be read are gone, and `failOnDataLoss` is true.
+        JobError: There is no position, and the job says that it must have one.
+    """
+    options = job.source_options()
+    asked_for = find_partitions(topics, options, positions)
+    bounds = topics.bounds(asked_for)
+    stored = {name: positions[name] for name in asked_for if name in positions}
+    check_places(topics, bounds, stored, fail_on_data_loss=options.fail_on_data_loss)
+    if target is not None:
+        bounds = {name: held for name, held in bounds.items() if name in target}
+    first = _first_positions(job, topics, positions, bounds)
+    starts = {name: first[name].offset if name in first else positions[name].offset for name in bounds}
+    ends = {
+        name: held.end_offset if target is None else min(held.end_offset, target[name]) for name, held in bounds.items()
+    }
+    asked = [OffsetRange(name, starts[name], max(ends[name], starts[name])) for name in sorted(bounds)]
+    kept = within(asked, bounds, fail_on_data_loss=options.fail_on_data_loss)
+    return BatchPlan(limited(kept, job.max_offsets_per_batch), ends, first, bounds)
+
+
+def _first_positions(
+    job: Job, topics: Topics, positions: Positions, bounds: Mapping[TopicPartition, Bounds]
+) -> dict[TopicPartition, Position]:
+    """Return the starting positions of partitions without a position."""
+    new = {name: held for name, held in bounds.items() if name not in positions}
+    if not new:
+        return {}
+    if len(positions):
+        # The group has begun: a new partition, or topic, is read from its start.
+        return {name: held.position(held.start_offset) for name, held in new.items()}
+    reset = job.reset
+    if reset == "none":
+        raise JobError(f"the group has no positions for {', '.join(map(str, new))}, and offsets.reset is none")
+    if isinstance(reset, int):
+        spec = OffsetSpec(timestamp=reset)
+    else:
+        spec = OffsetSpec(EARLIEST if reset == "earliest" else LATEST)
+    offsets = resolve(spec, "offsets.reset", topics, new, end_for_later_times=True)
+    return {name: new[name].position(offset) for name, offset in offsets.items()}
