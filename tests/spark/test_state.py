@@ -106,6 +106,7 @@ def job(folder: Path, text: str) -> Job:
     return Job.read(folder / "job.toml")
 
 
+@pytest.mark.laboratory
 def test_windows_over_several_runs_are_those_of_one(spark: SparkSession, tmp_path: Path) -> None:
     work = job(tmp_path, WINDOWS)
     append(tmp_path, range(25))
@@ -330,6 +331,7 @@ sql = "SELECT count(*) AS priced_so_far FROM all"
     assert Pipeline(work, spark).run(follow_s=0.01) == 0
 
 
+@pytest.mark.laboratory
 def test_what_belongs_together_and_what_another_uses(spark: SparkSession, tmp_path: Path) -> None:
     work = job(tmp_path, TOTALS.format(mode="update", merge=LATEST))
     append(tmp_path, range(10))
@@ -362,6 +364,7 @@ def test_what_belongs_together_and_what_another_uses(spark: SparkSession, tmp_pa
     folder.close()
 
 
+@pytest.mark.laboratory
 def test_what_spark_refuses_is_one_line(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     silence_error_log()
     append(tmp_path, range(2))
