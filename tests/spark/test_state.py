@@ -171,7 +171,7 @@ def positions():
 
 
 LEDGERS = itertools.count()
-KILLS = 8
+KILLS = 4
 
 
 def book(folder: Path) -> str:
@@ -437,7 +437,8 @@ conf = { "spark.sql.shuffle.partitions" = 2, "spark.driver.extraJavaOptions" = "
 @pytest.mark.laboratory
 def test_ctrl_c_finishes_the_batch(tmp_path: Path) -> None:
     """Ctrl-C reaches all processes of the terminal's group: Spark's, and its Python workers."""
-    text = TOTALS.format(mode="update", merge=LATEST) + '[trigger]\ninterval = "50ms"\nmax_offsets_per_batch = 5\n'
+    text = TOTALS.format(mode="update", merge=LATEST).replace("output_mode", "partitions = 1\noutput_mode")
+    text += '[trigger]\ninterval = "50ms"\nmax_offsets_per_batch = 5\n'
     job(tmp_path, text)
     append(tmp_path, range(500))
     code = (
