@@ -247,6 +247,18 @@ def test_a_function_in_a_kept_view_is_given_what_there_is(
     assert "24" in out.getvalue()
 
 
+def test_what_is_not_read_has_its_type(spark: SparkSession, log_dir: Path) -> None:
+    work = job(log_dir, [parquet(log_dir, "words")], [WORDS])
+    topics = open_topics(work.source_options())
+    schema = Batch(work, spark, (), topics).records().schema
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        assert Batch(work, spark, (), topics, columns=frozenset({"value"})).records().schema == schema
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+        topics.close()
+
+
 def test_an_error_in_a_sink_is_told_as_before(spark: SparkSession, log_dir: Path) -> None:
     work = job(log_dir, [parquet(log_dir, "counts"), ConsoleSinkSpec("SELECT nothing FROM words")], [WORDS, COUNTS])
     with pytest.raises(JobError, match=r"sink\[1\]: .*nothing"):

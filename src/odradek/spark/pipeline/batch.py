@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType
 
 from odradek.arguments import given_text
@@ -75,14 +75,19 @@ class Batch:
         read = [field for field in fields if self.columns is None or field.name in self.columns]
         if read == fields:
             return reader.load()
-        # With all columns there, SQL means the same: a `*`, and a name that is mentioned and then not used.
-        nulls = {
-            field.name: f"CAST(NULL AS {field.dataType.simpleString()}) AS " for field in fields if field not in read
-        }
+        # With all columns there, SQL means the same: a `*`, and a name that is mentioned and then not used. SQL itself
+        # could not make the nulls: `timestamp` there is the type that `spark.sql.timestampType` says.
         return (
             reader.schema(StructType(read))
             .load()
-            .selectExpr(*(f"{nulls.get(field.name, '')}`{field.name}`" for field in fields))
+            .select(
+                *(
+                    functions.col(field.name)
+                    if field in read
+                    else functions.lit(None).cast(field.dataType).alias(field.name)
+                    for field in fields
+                )
+            )
         )
 
     @contextmanager
