@@ -56,6 +56,58 @@ class ClosingSocket(KafkaNetSocket):  # type: ignore[misc]
             raise
 
 
+class _Outcome:
+    """What the last connection failed with; None if it did not. A connection knows this, and not its manager."""
+
+    failure: Exception | None = None
+
+    def note(self, outcome: Any) -> None:
+        self.failure = outcome if isinstance(outcome, Exception) else None
+
+
+class Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """kafka-python's manager of connections, which says why there is none.
+
+    kafka-python tries everything again until the time is over, and logs why. Kafka's own client gives up at once where
+    the broker refuses a login, or cannot be trusted.
+    """
+
+    def __init__(self, net: Any, **settings: Any) -> None:
+        super().__init__(net, **settings)
+        self.last = _Outcome()
+
+    def get_connection(self, *arguments: Any, **settings: Any) -> Any:
+        """Return a connection, or raise what no other attempt would change."""
+        failure = self.last.failure
+        if failure is not None and _is_final(failure):
+            self.last.failure = None
+            if isinstance(failure, _REFUSALS):
+                raise failure
+            # A connection that is lost is worth another attempt; this one is not.
+            raise errors.KafkaConfigurationError(f"{type(failure).__name__}: {failure}") from None
+        connection = super().get_connection(*arguments, **settings)
+        connection.init_future.add_both(self.last.note)
+        return connection
+
+
+def _is_final(failure: Exception) -> bool:
+    if isinstance(failure, errors.KafkaConnectionError):
+        return isinstance(failure.__context__, ssl.SSLCertVerificationError)
+    if isinstance(failure, OSError):
+        # A file of `ssl.cafile` and its like, which is opened only now.
+        return isinstance(failure, FileNotFoundError)
+    # What is none of Kafka's comes of the settings.
+    return isinstance(failure, _REFUSALS) or not isinstance(failure, errors.KafkaError)
+
+
+_REFUSALS = (
+    errors.IllegalSaslStateError,
+    errors.KafkaConfigurationError,
+    errors.SaslAuthenticationFailedError,
+    errors.UnsupportedSaslMechanismError,
+)
+
+
 CONNECTION_DEFAULTS: Mapping[str, Any] = {"reconnect_backoff_max_ms": 1000, "proxy_url": "odradek://"}
 """kafka-python's settings of a connection, unless the user says otherwise; the "proxy" is `ClosingSocket`: none."""
 
@@ -127,7 +179,10 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
                 raise ValueError(f"{name} must be true or false, not {text!r}")
             config[setting] = text.lower() == "true"
         elif isinstance(default, int):
-            config[setting] = int(text)
+            try:
+                config[setting] = int(text)
+            except ValueError:
+                raise ValueError(f"{name} must be a number, not {text!r:.100}") from None
         else:
             config[setting] = text
     if (protocol := config.get("security_protocol")) is not None:
@@ -135,11 +190,23 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
         if protocol.upper() not in _PROTOCOLS:
             # kafka-python would take any other for PLAINTEXT.
             raise ValueError(f"security.protocol is one of {', '.join(_PROTOCOLS)}, not {protocol!r}")
+        if protocol.upper().startswith("SASL_"):
+            _check_login(config)
     if stores:
         for setting in _FILE_SETTINGS.intersection(config):
             raise ValueError(f"{min(stores)} and {setting} are of two ways to name files: use one")
         config["ssl_context"] = TlsStores(stores, config.get("ssl_check_hostname", True))
     return config
+
+
+def _check_login(config: Mapping[str, Any]) -> None:
+    mechanism = config.get("sasl_mechanism")
+    if mechanism is None:
+        raise ValueError("sasl.mechanism is missing, such as PLAIN or SCRAM-SHA-512")
+    if mechanism.startswith(("PLAIN", "SCRAM-")):
+        for name in ("username", "password"):
+            if config.get(f"sasl_plain_{name}") is None:
+                raise ValueError(f"sasl.mechanism={mechanism} needs a {name}, in sasl.jaas.config")
 
 
 def check(error_code: int, what: str) -> None:
@@ -198,9 +265,15 @@ class Cluster:
         if self._manager is None:
             check_hosts(self._config)
             self._net = NetworkSelector(client_id=self._client_id)
-            self._manager = KafkaConnectionManager(self._net, **self._config)
+            self._manager = Manager(self._net, **self._config)
         if not self._manager.bootstrapped:
-            self.run(self._manager.bootstrap_async, timeout_ms)
+            try:
+                self.run(self._manager.bootstrap_async, timeout_ms)
+            except errors.KafkaTimeoutError as error:
+                why = self._manager.last.failure
+                if why is None:
+                    raise
+                raise errors.KafkaTimeoutError(f"{': '.join(map(str, error.args))}: {why}") from None
         return self._manager
 
     def ask(self, request: Any, node_id: Any = None, *, timeout_ms: float | None = None) -> Any:
@@ -233,5 +306,7 @@ class Cluster:
         """Close the connections; the next request makes them again."""
         if self._manager is not None:
             self._manager.close()
+            # Its traceback holds the connection, and so its sockets.
+            self._manager.last.failure = None
             self._net.close()
             self._manager = self._net = None

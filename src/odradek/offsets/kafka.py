@@ -103,6 +103,9 @@ class KafkaOffsetStore(OffsetStore):
         if address.user is not None:
             config.setdefault("sasl.plain.username", address.user)
             config.setdefault("sasl.plain.password", address.password or "")
+            # As in the address of a broker that is read.
+            config.setdefault("security.protocol", "SASL_PLAINTEXT")
+            config.setdefault("sasl.mechanism", "PLAIN")
         return cls(address.hosts, group, timeout_ms=timeout_ms, config=config)
 
     @classmethod

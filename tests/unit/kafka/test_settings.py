@@ -26,7 +26,7 @@ def test_takes_several_addresses() -> None:
          {"ssl_check_hostname": False,
           "ssl_context": TlsStores({"ssl.keystore.location": "/me.pem", "ssl.key.password": "x"}, False)}),
         ({"ssl.endpoint.identification.algorithm": ""}, {"ssl_check_hostname": False}),
-        ({"security.protocol": "sasl_ssl"}, {"security_protocol": "SASL_SSL"}),
+        ({"security.protocol": "ssl"}, {"security_protocol": "SSL"}),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": 'a.b.C required username="me" password="p\\"w";'},
          {"sasl_mechanism": "PLAIN", "sasl_plain_username": "me", "sasl_plain_password": 'p"w'}),
         ({"request.timeout.ms": "5000", "group.id": "mine"}, {"request_timeout_ms": 5000}),
@@ -49,6 +49,12 @@ def test_kafkas_names_become_those_of_kafka_python(options: dict[str, str], conn
         (
             {**SERVERS, "security.protocol": "SASL-SSL"},
             "security.protocol is one of PLAINTEXT, SSL, .*, not 'SASL-SSL'",
+        ),
+        ({**SERVERS, "request.timeout.ms": "soon"}, "request.timeout.ms must be a number, not 'soon'"),
+        ({**SERVERS, "security.protocol": "SASL_SSL"}, "sasl.mechanism is missing, such as PLAIN"),
+        (
+            {**SERVERS, "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
+            "=PLAIN needs a username, in sasl.ja",
         ),
         ({**SERVERS, "security.protocol": ""}, "security.protocol is one of PLAINTEXT, SSL"),
     ],

@@ -267,7 +267,8 @@ def test_a_password_that_is_not_escaped_is_not_shown() -> None:
 def test_a_file_of_settings(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
-        '# ours\nsecurity.protocol = SASL_SSL\nsasl.jaas.config=a.B required \\\n  username="me" password="x";\n'
+        "# ours\nsecurity.protocol = SASL_SSL\nsasl.mechanism = PLAIN\n"
+        'sasl.jaas.config=a.B required \\\n  username="me" password="x";\n'
     )
     source = open_source("kafka://a:1", read_command_config(file))
     assert isinstance(source, BrokerSource)
