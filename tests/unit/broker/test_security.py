@@ -446,6 +446,7 @@ def test_a_key_with_the_wrong_password_is_told_of(tmp_path: Path, server: Certif
 # -- our own client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
