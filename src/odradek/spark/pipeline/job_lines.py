@@ -52,8 +52,11 @@ class JobLines:
                 self._table = ".".join(self._within(_parts(match[1])))
                 self._lines[self._table] = number
             elif match := _ENTRY.match(line):
-                key = f"{self._table}.{'.'.join(_parts(match[1]))}" if self._table else ".".join(_parts(match[1]))
-                self._lines.setdefault(key, number)
+                key = self._table
+                for part in _parts(match[1]):
+                    # Of a dotted key also each table that it makes on the way.
+                    key = f"{key}.{part}" if key else part
+                    self._lines.setdefault(key, number)
                 value = line[match.end() :]
                 quotes = value[:3]
                 is_long = quotes in ('"""', "'''")
