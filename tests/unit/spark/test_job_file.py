@@ -131,7 +131,7 @@ WRONG = [
     (
         'name = "bills"',
         'name = "bills"\nspark.master = "local[1]"',
-        "line 37: job[1].spark: the jobs of a file share o",
+        "line 39: job[1].spark: the jobs of a file share o",
     ),
     (
         "includeHeaders = false",
