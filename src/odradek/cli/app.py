@@ -22,7 +22,7 @@ import click
 
 from odradek.cli.streams import OutputError, ReaderGoneError, drop_output, flush_output, open_output
 from odradek.errors import FormatError, OdradekError, TimestampWarning
-from odradek.printable import printable as printable
+from odradek.printable import printable
 
 COMMANDS = {
     "backup": "Copy a log directory while a broker goes on writing it.",

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.app import ExitCode, printable, report
+from odradek.cli.app import ExitCode, report
 from odradek.cli.options import Existing, NonEmptyPath
 from odradek.cli.progress import progress
 from odradek.cli.streams import writing_to
 from odradek.inspection.backups.run import backup
 from odradek.inspection.backups.targets import BackupTarget
+from odradek.printable import printable
 
 
 @click.command("backup")

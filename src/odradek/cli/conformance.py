@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import click
 
-from odradek.cli.app import ExitCode, printable
+from odradek.cli.app import ExitCode
 from odradek.inspection.record_json import to_json
+from odradek.printable import printable
 from odradek.testing.conformance.suite import Result, checks, run
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.app import ExitCode, printable, report
+from odradek.cli.app import ExitCode, report
 from odradek.cli.options import NonEmptyPath
 from odradek.inspection import Explanation, Field, IndexEntry, Transaction, Verdict, explain
 from odradek.inspection.record_json import batch_fields, json_bytes, text_bytes, to_json
+from odradek.printable import printable
 from odradek.records.compression import Codec
 from odradek.records.timestamps import iso_text
 

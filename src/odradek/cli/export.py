@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.app import ExitCode, describe, printable, report
+from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.options import COMMAND_CONFIG, NonEmptyPath, read_config
 from odradek.cli.progress import progress
 from odradek.cli.record_options import partition_options, range_options
 from odradek.cli.streams import writing_to
+from odradek.printable import printable
 
 
 @click.command("export")

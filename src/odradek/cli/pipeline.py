@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.app import ExitCode, describe, exit_code, fail, printable, report
+from odradek.cli.app import ExitCode, describe, exit_code, fail, report
 from odradek.cli.options import FORMAT, Existing
 from odradek.cli.progress import progress
 from odradek.errors import FormatError, JobError, OffsetStoreError
 from odradek.inspection.record_json import to_json
+from odradek.printable import printable
 
 if TYPE_CHECKING:
     from odradek.spark.pipeline import BatchReport

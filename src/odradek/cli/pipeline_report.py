@@ -22,10 +22,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from odradek.cli.app import printable
 from odradek.cli.listing import show_table
 from odradek.cli.progress import is_shown
 from odradek.inspection.record_json import to_json
+from odradek.printable import printable
 from odradek.records.timestamps import iso_text
 from odradek.spark.pipeline.job import Job, ParquetSinkSpec
 from odradek.storage.names import TopicPartition

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from odradek.cli.app import ExitCode, printable, report
+from odradek.cli.app import ExitCode, report
 from odradek.cli.options import COMMAND_CONFIG, COMPRESSION, NonEmptyPath, read_config
 from odradek.cli.progress import progress
 from odradek.cli.record_options import partition_options
+from odradek.printable import printable
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

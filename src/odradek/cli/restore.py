@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.app import ExitCode, printable, report
+from odradek.cli.app import ExitCode, report
 from odradek.cli.options import NonEmptyPath
 from odradek.cli.progress import progress
 from odradek.cli.streams import writing_to
 from odradek.inspection.backups.restoring import restore
 from odradek.inspection.backups.run import is_backup
 from odradek.inspection.backups.targets import BackupTarget
+from odradek.printable import printable
 from odradek.sources.source import is_broker
 
 

@@ -13,8 +13,8 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any, TextIO, TypeAlias
 
-from odradek.cli.app import printable
 from odradek.inspection.record_json import json_bytes, quote
+from odradek.printable import printable
 
 Row: TypeAlias = tuple[Any, ...]
 

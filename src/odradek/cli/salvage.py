@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.app import ExitCode, printable, report
+from odradek.cli.app import ExitCode, report
 from odradek.cli.options import Existing, NonEmptyPath
 from odradek.cli.progress import progress, total_size
 from odradek.inspection import Loss, SalvagedLog, SalvageReport, salvage
 from odradek.inspection.log_files import LogFile, expand
 from odradek.inspection.record_json import to_json
 from odradek.inspection.salvaging.run import incomplete_path
+from odradek.printable import printable
 
 
 @click.command("salvage")

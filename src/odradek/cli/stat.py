@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 from rich.filesize import decimal
 
-from odradek.cli.app import ExitCode, printable, report
+from odradek.cli.app import ExitCode, report
 from odradek.cli.listing import counted
 from odradek.cli.options import NonEmptyPath
 from odradek.cli.progress import progress
 from odradek.inspection.record_json import to_json
 from odradek.inspection.statistics.log_statistics import LargeRecord, LogStatistics
+from odradek.printable import printable
 from odradek.records.timestamps import iso_text
 from odradek.sources.source import is_broker
 from odradek.sources.statistics import StatisticsRun

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from odradek.cli.app import ExitCode, describe, printable, report
+from odradek.cli.app import ExitCode, describe, report
 from odradek.cli.options import PATHS
 from odradek.cli.progress import progress, total_size
 from odradek.inspection import Finding, FindingKind, UnknownPathError, repair
 from odradek.inspection.log_files import LogFile, expand, locate_all
 from odradek.inspection.record_json import to_json
 from odradek.inspection.verification.run import Verification
+from odradek.printable import printable
 
 
 @click.command("verify")

@@ -1,7 +1,7 @@
 """The offset store of a job, claimed for one driver.
 
     claim()                     from now on no driver before this one can commit
-    check_owner(load())         has another driver claimed it since?
+    check_owner()               has another driver claimed it since?
     commit(done(...))           the end of a batch, with a note of it for `odradek pipeline status`
 
 A store that cannot be reached is asked again for `STORE_PATIENCE_S`.
