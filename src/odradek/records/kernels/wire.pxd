@@ -12,6 +12,7 @@ cdef extern from *:
     #define odradek_bswap64 __builtin_bswap64
     #define odradek_clz64 __builtin_clzll
     #define odradek_likely(x) __builtin_expect(!!(x), 1)
+    #define odradek_prefetch(p) __builtin_prefetch((p), 0, 2)
     #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
     #error "the kernels write Arrow's little-endian layout: a big-endian machine needs another port"
     #endif
@@ -21,6 +22,7 @@ cdef extern from *:
     uint64_t odradek_bswap64(uint64_t) noexcept nogil
     int odradek_clz64(uint64_t) noexcept nogil
     bint odradek_likely(bint) noexcept nogil
+    void odradek_prefetch(const uint8_t*) noexcept nogil
 
 # The checksum of a library, taken by address so that a batch costs no Python call (see records/crc.py).
 ctypedef uint32_t (*crc32c_function)(uint32_t, const uint8_t*, size_t) noexcept nogil
@@ -47,6 +49,8 @@ cdef enum:
     V1_MIN = 22
     V2_HEADER = 61
     V2_MIN = 49
+    PREFETCH_BYTES = 4096   # what is asked for while as much before it is summed
+    CACHE_LINE = 64
     CODEC_MASK = 0x07
     LOG_APPEND_TIME_FLAG = 0x08
     TRANSACTIONAL_FLAG = 0x10
@@ -157,6 +161,32 @@ cdef inline const uint8_t* read_varlong(const uint8_t* p, const uint8_t* end, in
     return p
 
 
+cdef inline void prefetch(const uint8_t* p, int64_t size_bytes) noexcept nogil:
+    """Ask for bytes to be brought into the second cache."""
+    cdef int64_t position = 0
+    while position < size_bytes:
+        odradek_prefetch(p + position)
+        position += CACHE_LINE
+
+
+cdef inline uint32_t sum_bytes(crc32c_function crc32c, const uint8_t* p, int64_t size_bytes) noexcept nogil:
+    """Return the CRC-32C of bytes that are read again soon, and leave them in the cache.
+
+    The library itself asks for them as for bytes that nobody needs again: on some processors they are gone from the
+    caches when the records are read. This also halves the time that the sum waits for memory.
+    """
+    cdef uint32_t crc = 0
+    cdef int64_t part
+    prefetch(p, min(size_bytes, PREFETCH_BYTES))
+    while size_bytes > 0:
+        part = min(size_bytes, PREFETCH_BYTES)
+        prefetch(p + part, min(size_bytes - part, PREFETCH_BYTES))
+        crc = crc32c(crc, p, <size_t>part)
+        p += part
+        size_bytes -= part
+    return crc
+
+
 cdef inline Status read_header(
     const uint8_t* p, int64_t available, BatchInfo* info, crc32c_function crc32c, crc32_function crc32
 ) noexcept nogil:
@@ -187,7 +217,7 @@ cdef inline Status read_header(
     if info.magic == 2:
         info.partition_leader_epoch = load_i32(p + 12)
         info.crc = load_u32(p + 17)
-        if crc32c != NULL and crc32c(0, p + 21, <size_t>(total - 21)) != info.crc:
+        if crc32c != NULL and sum_bytes(crc32c, p + 21, total - 21) != info.crc:
             return BAD_CRC
         info.attributes = load_i16(p + 21)
         info.last_offset_delta = load_i32(p + 23)
