@@ -112,7 +112,7 @@ def test_a_segment_gets_the_same_entries_however_it_is_appended(
             table = walk_batches(together, 0, len(together), count, True)
             if data.draw(st.booleans()):
                 active.write(together, table)
-            active.publish(active.write(together, table))
+            active.written = active.write(together, table)
             if data.draw(st.booleans()):
                 active.park()
         sealed = active.seal()

@@ -121,6 +121,7 @@ class Appender:
         """Use other settings from now on."""
         self.rules = append_rules(config)
         self.builder = BatchBuilder(self.rules)
+        self._segment_bytes = config.max_segment_bytes
 
     def append_built(self, built: bytearray, leader_epoch: int) -> tuple[int, int, bool]:
         """Append batches that were built here; they may need several segments.
@@ -136,8 +137,8 @@ class Appender:
         first_offset = self._next_offset()
         batches = number_batches(built, first_offset, leader_epoch)
         parts = None
-        if not local.fits_segment(len(built)):
-            parts = list(in_segments(batches.headers(), local.limits.segment_bytes))
+        if len(built) > self._segment_bytes:
+            parts = list(in_segments(batches.headers(), self._segment_bytes))
         local.about_to_write()
         if not self._epochs.is_latest(leader_epoch):
             self._note_epochs(batches.headers())
@@ -221,8 +222,7 @@ class Appender:
                 return self._append_numbered(
                     view, [header], table, AppendOrigin.CLIENT, supports_epoch_bump=supports_epoch_bump
                 )
-        if not local.fits_segment(table.size_bytes):
-            self._check_size(table.size_bytes)
+        self._check_size(table.size_bytes)
         local.about_to_write()
         if not self._epochs.is_latest(leader_epoch):
             self._note_epochs(table.headers())
@@ -267,9 +267,8 @@ class Appender:
         return Appended(first.base_offset, last.last_offset, last.next_offset, rolled, append_time_ms)
 
     def _check_size(self, size: int) -> None:
-        segment_bytes = self._local.limits.segment_bytes
-        if size > segment_bytes:
-            raise RecordListTooLargeError(f"{size} bytes of batches are above segment.bytes of {segment_bytes}")
+        if size > self._segment_bytes:
+            raise RecordListTooLargeError(f"{size} bytes of batches are above segment.bytes of {self._segment_bytes}")
 
     def _check_replicated(self, data: Buffer) -> list[BatchHeader]:
         headers = headers_of(data)

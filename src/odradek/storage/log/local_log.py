@@ -28,7 +28,7 @@ from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.retention import DelayedDeletes
 from odradek.storage.names import DELETED_SUFFIX
 from odradek.storage.producers.producer_state_manager import ProducerChange, ProducerStateManager
-from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
+from odradek.storage.segment.active_segment import ActiveSegment
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.segment_swap import SegmentSwap, rename_segment_files
@@ -100,16 +100,8 @@ class LocalLog:
     @property
     def log_end_offset(self) -> int:
         """The offset of the next record."""
-        return self.active.written.next_offset
-
-    @property
-    def limits(self) -> SegmentLimits:
-        """The topic's settings for segments."""
-        return self._new_segments.limits
-
-    def fits_segment(self, size_bytes: int) -> bool:
-        """Whether a segment may have so many bytes of batches."""
-        return size_bytes <= self._new_segments.limits.segment_bytes
+        # Not by the property, which would cost as much as this line.
+        return self.segments[-1].written.next_offset  # type: ignore[attr-defined,no-any-return]
 
     def configure(self, config: TopicConfig) -> None:
         """Use other settings from the next append on."""
@@ -117,7 +109,8 @@ class LocalLog:
 
     def about_to_write(self) -> None:
         """Note that the files are about to change; to be called before an append or a roll."""
-        self._writers.touch(self)
+        if self._writers.latest is not self:
+            self._writers.touch(self)
         self._durability.is_dirty = True
 
     def park(self) -> None:
@@ -264,17 +257,16 @@ class _Append:
 
     def apply(self) -> None:
         """Write, and let readers see it."""
-        aborted = () if self._change is None else self._change.aborted
-        self._publish(self._active.write(self._data, self._batches, aborted))
+        change = self._change
+        self._publish(self._active.write(self._data, self._batches, () if change is None else change.aborted))
 
     def _publish(self, written: Written) -> None:
-        active, change, producers = self._active, self._change, self._producers
-        if change is None:
-            active.publish(written)
-        else:
+        change, producers = self._change, self._producers
+        if change is not None:
             # No reader may take a transaction for decided that has only now begun.
             producers.begin(change)
-            active.publish(written)
+        self._active.written = written
+        if change is not None:
             producers.install(change)
         producers.map_end_offset = written.next_offset
 

@@ -34,6 +34,10 @@ class OpenWriters:
 
     Args:
         limit: How many logs, at most; if None, a quarter of the number of descriptors that the process may have.
+
+    Attributes:
+        latest: The log that was touched last; it need not be touched again. It is removed under its own lock only,
+            which the caller of `touch` holds.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -43,20 +47,17 @@ class OpenWriters:
         self._limit = limit
         self._lock = create_lock(Rank.REGISTER)
         self._logs: OrderedDict[Parkable, None] = OrderedDict()
-        # The log that was touched last. It is removed under its own lock only, which the caller of `touch` holds.
-        self._latest: Parkable | None = None
+        self.latest: Parkable | None = None
 
     def __len__(self) -> int:
         return len(self._logs)
 
     def touch(self, log: Parkable) -> None:
         """Note that a log is about to open its files, or is using them; the caller holds its lock."""
-        if self._latest is log:
-            return
         with self._lock:
             self._logs[log] = None
             self._logs.move_to_end(log)
-            self._latest = log
+            self.latest = log
             excess = len(self._logs) - self._limit
             oldest = list(islice(self._logs, excess + 8)) if excess > 0 else []
         for other in oldest:
@@ -77,5 +78,5 @@ class OpenWriters:
     def forget(self, log: Parkable) -> None:
         """Note that a log has closed its files."""
         with self._lock:
-            self._latest = None
+            self.latest = None
             self._logs.pop(log, None)

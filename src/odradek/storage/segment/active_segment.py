@@ -5,8 +5,8 @@
     .timeindex   | entry | entry | zeros ...             or so: see `IndexBuilder`
     .txnindex    | entry |                               one for each ABORT marker
 
-    write(batches)   -> the files hold them; nobody sees them yet
-    publish(written) -> one assignment, and everybody does          the end, the entries in use, the greatest timestamp
+    write(batches)     -> the files hold them; nobody sees them yet
+    written = ...      -> one assignment, and everybody does        the end, the entries in use, the greatest timestamp
 
 What an append that was not completed left in the files is written over by the next one, or cut off. When the segment is
 rolled, the greatest timestamp gets a last entry and the indexes are cut to their entries.
@@ -285,7 +285,7 @@ class ActiveSegment(Segment):
         return False
 
     def write(self, data: Buffer, batches: BatchTable, aborted: Sequence[AbortedTransaction] = ()) -> Written:
-        """Write batches with a single write, and index them. No reader sees them before `publish`.
+        """Write batches with a single write, and index them. No reader sees them before `written` is set to the result.
 
         Args:
             data: The batches, from the first byte of the first to the last byte of the last.
@@ -326,10 +326,6 @@ class ActiveSegment(Segment):
         if not (opened.offset_index.is_full or opened.time_index.is_full):
             self._room = room
         return written
-
-    def publish(self, written: Written) -> None:
-        """Let readers see what was written."""
-        self.written = written
 
     def settle(self, batches: BatchTable, aborted: Sequence[AbortedTransaction]) -> Written | None:
         """Find out how far an interrupted `write` came; if the file does not hold all of its batches, undo it.

@@ -55,7 +55,7 @@ def state(written: Written) -> dict[str, object]:
 
 
 def append(active: ActiveSegment, data: bytes) -> None:
-    active.publish(write(active, data))
+    active.written = write(active, data)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -70,7 +70,7 @@ def test_nobody_sees_what_is_written_before_it_is_published(tmp_path: Path) -> N
     assert (active.offset_index.count, active.time_index.count) == (0, 0)
     assert not active.transaction_index().transactions
     assert [header.base_offset for header in active.scan()] == [40]
-    active.publish(written)
+    active.written = written
     assert (active.size_bytes, active.end().next_offset, active.largest()) == (2 * len(batch(40)), 42, (TIME + 1, 41))
     assert list(active.offset_index.entries()) == [(41, len(batch(40)))]
     assert list(active.time_index.entries()) == [(TIME + 1, 41)]
@@ -113,7 +113,7 @@ def test_an_append_that_was_ended_early_is_completed_or_undone(tmp_path: Path, p
         file.write(b"\xff")
     assert active.settle(table(data), ()) is None
     assert active.path.read_bytes() == batch(40) + (bytes(4096 - len(batch(40))) if preallocate else b"")
-    active.publish(write(active, data))
+    active.written = write(active, data)
     active.seal()
     assert active.path.read_bytes() == batch(40) + data
 
