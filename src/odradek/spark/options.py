@@ -24,7 +24,7 @@ from typing import cast
 from odradek.errors import OptionError
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.spark.java_patterns import java_pattern
-from odradek.storage.names import TopicPartition, matches_topic
+from odradek.storage.names import TopicPartition, is_internal
 
 EARLIEST = -2
 LATEST = -1
@@ -96,7 +96,8 @@ class SourceOptions:
     def wants(self, topic: str) -> bool:
         """Return whether a topic is subscribed to."""
         if self.pattern is not None:
-            return matches_topic(java_pattern(self.pattern), topic)
+            # As in Spark's own source: in a part of the name, and in no internal topic's.
+            return not is_internal(topic) and java_pattern(self.pattern).search(topic) is not None
         return topic in self.topics
 
     @classmethod

@@ -28,9 +28,14 @@ def test_defaults_are_those_of_sparks_kafka_source() -> None:
 
 
 def test_names_are_not_case_sensitive() -> None:
-    parsed = SourceOptions.parse({"PATH": "data", "SubscribePattern": " a.* ", "INCLUDEHEADERS": "TRUE"})
+    parsed = SourceOptions.parse({"PATH": "data", "SubscribePattern": " ^a.* ", "INCLUDEHEADERS": "TRUE"})
     assert parsed.include_headers
     assert [topic for topic in ("ab", "xab", "abc") if parsed.wants(topic)] == ["ab", "abc"]
+
+
+def test_a_pattern_is_found_in_a_part_of_the_name() -> None:
+    part = SourceOptions.parse({"path": "data", "subscribePattern": "b."})
+    assert [topic for topic in ("ab", "bc", "abc", "__a-bc") if part.wants(topic)] == ["bc", "abc", "__a-bc"]
     everything = SourceOptions.parse({"path": "data", "subscribePattern": ".*"})
     assert [topic for topic in ("t", "__mine", "__consumer_offsets") if everything.wants(topic)] == ["t", "__mine"]
 
