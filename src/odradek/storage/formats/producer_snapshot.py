@@ -21,7 +21,7 @@ from pathlib import Path
 
 from odradek.errors import FormatError
 from odradek.records.crc import crc32c
-from odradek.storage.files import FILES, Buffer, FileSystem
+from odradek.storage.files import FILES, Buffer, FileSystem, replace_file
 from odradek.storage.regular_files import open_file, read_at
 
 _HEADER = struct.Struct(">hIi")
@@ -106,11 +106,5 @@ def read_snapshot(path: Path) -> list[ProducerSnapshotEntry]:
 
 
 def write_snapshot(path: Path, entries: Iterable[ProducerSnapshotEntry], files: FileSystem = FILES) -> None:
-    """Write a snapshot file and bring it to the disk."""
-    file = files.open(path)
-    try:
-        file.truncate(0)
-        file.write(format_snapshot(entries))
-        file.sync()
-    finally:
-        file.close()
+    """Write a snapshot file and bring it to the disk; what is interrupted leaves no part of one under its name."""
+    replace_file(path, format_snapshot(entries), files)

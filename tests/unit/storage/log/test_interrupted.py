@@ -14,6 +14,7 @@ import pytest
 
 import odradek
 from odradek.errors import LogError, LogOfflineError
+from odradek.inspection import verify
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
@@ -33,7 +34,7 @@ class Interrupted(FileSystem):
         self.suffix = ""
 
     def raise_once(self, path: Path) -> None:
-        if self.error is not None and path.name.endswith(self.suffix):
+        if self.error is not None and self.suffix in path.name:
             error, self.error = self.error, None
             handle(error)
 
@@ -59,7 +60,7 @@ class InterruptedFile(WritableFile):
         self._files = files
 
     def write_at(self, position: int, data: Buffer) -> None:
-        if self._files.error is not None and self.path.name.endswith(self._files.suffix):
+        if self._files.error is not None and self._files.suffix in self.path.name:
             part = memoryview(data)[: int(len(data) * self._files.written)]
             if part:
                 super().write_at(position, part)
@@ -204,7 +205,7 @@ def test_a_roll_that_is_interrupted_leaves_no_segment_behind(
 ) -> None:
     log = logs["t", 0]
     log.append([Record(b"k", b"v")])
-    files.error, files.suffix = KeyboardInterrupt(), ".snapshot"
+    files.error, files.suffix, files.written = KeyboardInterrupt(), ".snapshot", 0.5
     with pytest.raises(KeyboardInterrupt):
         log.roll()
     assert [path.name for path in sorted((tmp_path / "data" / "t-0").glob("*.log"))] == ["00000000000000000000.log"]
@@ -212,6 +213,9 @@ def test_a_roll_that_is_interrupted_leaves_no_segment_behind(
     log.roll()
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     assert values(log) == [b"v", b"w"]
+    logs.close()
+    # Not even the beginning of a snapshot.
+    assert list(verify(tmp_path / "data")) == []
 
 
 @pytest.mark.sampled
@@ -270,7 +274,7 @@ def test_a_log_that_cannot_be_closed_in_order_leaves_no_clean_marker(tmp_path: P
         is_out = False
 
         def open(self, path: Path) -> WritableFile:
-            if self.is_out and path.suffix == ".snapshot":
+            if self.is_out and ".snapshot" in path.name:
                 raise OSError(errno.EMFILE, "Too many open files", str(path))
             return super().open(path)
 
