@@ -106,7 +106,8 @@ class Queries:
     def copy(self, query: str, path: Path) -> None:
         """Write what a query gives into a Parquet file."""
         target = quoted(str(path), "'")
-        self._execute(f"COPY ({query.rstrip(';')}) TO {target} (FORMAT parquet)")
+        # On a line of its own: the query may end with a comment.
+        self._execute(f"COPY ({without_end(query)}\n) TO {target} (FORMAT parquet)")
 
     def _execute(self, statement: str) -> None:
         # DuckDB 2 runs no statement after one that failed or was interrupted, until that one is aborted.
@@ -124,6 +125,19 @@ class Queries:
             except KeyboardInterrupt:
                 self._connection.interrupt()
                 raise
+
+
+def without_end(query: str) -> str:
+    """Return a query without the semicolon that ends it, and without the comments after it."""
+    import duckdb
+
+    data = query.encode()
+    end = len(data)
+    for position, kind in reversed(duckdb.tokenize(query)):
+        if kind != duckdb.token_type.comment and data[position : position + 1] != b";":
+            break
+        end = position
+    return data[:end].decode()
 
 
 def one_line(error: Exception) -> str:

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 import odradek
 from odradek.cli.app import main
+from odradek.cli.sql import without_end
 from peers.kafka_fixture import KafkaFixture
 
 
@@ -63,11 +64,17 @@ def test_the_formats(folder: Path, tmp_path: Path) -> None:
     assert run('SELECT "offset", key, 1.5 AS x FROM "web.clicks-2026"', folder, "--format", "csv").output == (
         "offset,key,x\n0,k,1.5\n1,,1.5\n2,k,1.5\n"
     )
-    for name in ("rows.parquet", "it's.parquet"):
-        assert run(f"{sql};", folder, "--format", "parquet", "--output", tmp_path / name).output == ""
+    for name, end in (("rows.parquet", "; -- all;"), ("it's.parquet", " -- all")):
+        assert run(f"{sql}{end}", folder, "--format", "parquet", "--output", tmp_path / name).output == ""
         assert pq.read_table(tmp_path / name)["value"].to_pylist()[1] == b"\x00\xff"
     run(sql, folder, "--format", "csv", "-o", tmp_path / "rows.csv")
     assert (tmp_path / "rows.csv").read_text(encoding="utf-8").count("\n") == 3
+
+
+def test_the_end_of_a_query() -> None:
+    for query in ("SELECT '\u00fc;' AS text", "SELECT 1 /* a; */ + 2", "-- \u00fc;\nSELECT 1"):
+        for end in ("", ";", "; ;", " -- all", "; -- \u00fc;", " /* ; */ -- x\n ; -- y", " -- x\n;"):
+            assert without_end(query + end).rstrip() == query
 
 
 @pytest.mark.parametrize(
