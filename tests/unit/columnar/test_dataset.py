@@ -508,6 +508,33 @@ def test_what_is_not_there(many: Path, tmp_path: Path) -> None:
         odradek.dataset(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda data: data.count_rows("offset > 3"),
+        lambda data: data.get_fragments(5),
+        lambda data: data.filter(True),
+        lambda data: data.filter(OFFSET > 3).count_rows(True),
+        lambda data: data.to_table(columns={"twice": "offset * 2"}),
+        lambda data: next(data.get_fragments()).count_rows("offset > 3"),
+    ],
+)
+def test_what_is_no_expression(many: Path, ask: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match=r"must be a pyarrow.compute.Expression, not ('offset|5|True)"):
+        ask(odradek.dataset(many))
+
+
+@pytest.mark.parametrize(("topics", "text"), [(5, r"not by 5 \(int\)"), (b"events", r"not by b'events' \(bytes\)")])
+def test_what_is_no_topic(many: Path, topics: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=f"a topic goes by its name, .*{text}"):
+        odradek.dataset(many, topics)
+
+
+def test_topics_and_partitions_of_an_iterator(many: Path) -> None:
+    data = odradek.dataset(many, iter(["events"]), partitions=iter([1]))
+    assert pickle.loads(pickle.dumps(data)).count_rows() == data.count_rows() == SEGMENTS * PER_SEGMENT
+
+
 # How soon a thread of pyarrow leaves is up to the system: one run in many may still abort.
 @pytest.mark.laboratory
 @pytest.mark.parametrize(

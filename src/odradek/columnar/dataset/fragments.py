@@ -22,6 +22,7 @@ from odradek.columnar.dataset.pruning import (
     Expression,
     Pruning,
     Verdict,
+    checked_expression,
     columns_of,
     not_later_than,
     offsets_in,
@@ -203,8 +204,12 @@ def scanner_of(
 
     Raises:
         ValueError: A column that does not exist.
+        TypeError: A column of a dict is no expression.
     """
-    needed = columns_of(columns.values()) if isinstance(columns, dict) else {*select(columns).names}
+    if isinstance(columns, dict):
+        needed = columns_of(checked_expression(f"column {name!r}", given) for name, given in columns.items())
+    else:
+        needed = {*select(columns).names}
     names = [name for name in SCHEMA.names if name in needed | pruning.columns]
     schema = select(names or ["partition"])
     rows = max(1, min(batch_size, DEFAULT_ROWS))
@@ -304,7 +309,13 @@ class LogFragment:
 
 
 def both(one: Expression | None, other: Expression | None) -> Expression | None:
-    """Return the filter that two filters together are."""
+    """Return the filter that two filters together are.
+
+    Raises:
+        TypeError: The other is no expression.
+    """
+    if other is not None:
+        checked_expression("a filter", other)
     if one is None or other is None:
         return other if one is None else one
     return one & other

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
-from odradek.arguments import checked_flag
+from odradek.arguments import checked_flag, checked_topics
 from odradek.columnar.dataset.fragments import (
     Columns,
     LogFragment,
@@ -167,7 +167,11 @@ class LogDataset(pds.UnionDataset):  # type: ignore[misc]  # pyarrow has no type
         return count_rows(self._ranges(pruning), self._reading, pruning, pruning.since_ms)
 
     def filter(self, expression: Expression) -> LogDataset:
-        """Return the dataset of the rows that pass a filter, too."""
+        """Return the dataset of the rows that pass a filter, too.
+
+        Raises:
+            TypeError: It is no expression.
+        """
         within = both(self._within, expression)
         return LogDataset(self._logs, self._chosen, self._reading, self._again, within)
 
@@ -202,7 +206,7 @@ def _made_again(again: Callable[[], LogDataset], within: Expression | None) -> L
 
 def dataset(
     path: str | os.PathLike[str],
-    topics: str | re.Pattern[str] | Iterable[str] | None = None,
+    topics: str | re.Pattern[str] | Iterable[str | re.Pattern[str]] | None = None,
     *,
     partitions: int | Iterable[int] | None = None,
     isolation: Isolation = "read_uncommitted",
@@ -232,8 +236,9 @@ def dataset(
     """
     check_isolation(isolation)
     checked_flag("check_crc", check_crc)
-    wanted = topics if topics is None or isinstance(topics, str | re.Pattern) else list(topics)
-    numbers = partitions if partitions is None or isinstance(partitions, int) else list(partitions)
+    # An iterator gives them only once.
+    wanted = None if topics is None else checked_topics(topics)
+    numbers = list(partitions) if isinstance(partitions, Iterable) else partitions
     # Logs are opened when they are first read: the current directory may be another one then.
     folder = os.path.abspath(path)  # noqa: PTH100 - a Path would follow links
     again = partial(dataset, folder, wanted, partitions=numbers, isolation=isolation, check_crc=check_crc)

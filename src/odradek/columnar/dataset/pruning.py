@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pds
 from pyarrow.fs import LocalFileSystem
 
+from odradek.arguments import given_text
 from odradek.columnar.decode import MAX_OFFSET
 from odradek.columnar.record_schema import COLUMNS, SCHEMA
 
@@ -35,6 +36,17 @@ _OFFSET, _TIMESTAMP = pc.field("offset"), pc.field("timestamp")
 _TIMESTAMP_TYPE = SCHEMA.field("timestamp").type
 _MAX_TIMESTAMP = (1 << 63) - 1
 _NEVER_NULL = {"topic", "partition", "offset"}
+
+
+def checked_expression(name: str, value: object) -> Expression:
+    """Return an expression that a caller gives.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if not isinstance(value, pc.Expression):
+        raise TypeError(f"{name} must be a pyarrow.compute.Expression, not {given_text(value)}")
+    return value
 
 
 def unread(guarantees: Iterable[Expression]) -> pds.FileSystemDataset:
