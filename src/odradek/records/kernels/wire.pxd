@@ -12,7 +12,7 @@ cdef extern from *:
     #define odradek_bswap64 __builtin_bswap64
     #define odradek_clz64 __builtin_clzll
     #define odradek_likely(x) __builtin_expect(!!(x), 1)
-    #define odradek_prefetch(p) __builtin_prefetch((p), 0, 2)
+    #define odradek_prefetch_l2(p) __builtin_prefetch((p), 0, 2)
     #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
     #error "the kernels write Arrow's little-endian layout: a big-endian machine needs another port"
     #endif
@@ -22,7 +22,7 @@ cdef extern from *:
     uint64_t odradek_bswap64(uint64_t) noexcept nogil
     int odradek_clz64(uint64_t) noexcept nogil
     bint odradek_likely(bint) noexcept nogil
-    void odradek_prefetch(const uint8_t*) noexcept nogil
+    void odradek_prefetch_l2(const uint8_t*) noexcept nogil
 
 # The checksum of a library, taken by address so that a batch costs no Python call (see records/crc.py).
 ctypedef uint32_t (*crc32c_function)(uint32_t, const uint8_t*, size_t) noexcept nogil
@@ -165,7 +165,7 @@ cdef inline void prefetch(const uint8_t* p, int64_t size_bytes) noexcept nogil:
     """Ask for bytes to be brought into the second cache."""
     cdef int64_t position = 0
     while position < size_bytes:
-        odradek_prefetch(p + position)
+        odradek_prefetch_l2(p + position)
         position += CACHE_LINE
 
 
