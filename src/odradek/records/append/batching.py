@@ -21,7 +21,7 @@ from odradek.errors import (
     RecordTooLargeError,
 )
 from odradek.records.append.validator import AppendRules, check_objects
-from odradek.records.builder import BatchOptions, encode_rows
+from odradek.records.builder import MAX_INT32, BatchOptions, encode_rows
 from odradek.records.compression import Codec
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.batches import walk_batches
@@ -67,12 +67,13 @@ class BatchBuilder:
 
     Args:
         rules: What the topic requires.
+        segment_bytes: How many bytes a segment takes: a batch of several records is no longer than that.
 
     Attributes:
         stamps: Whether records get the time of their append.
     """
 
-    def __init__(self, rules: AppendRules) -> None:
+    def __init__(self, rules: AppendRules, segment_bytes: int = MAX_INT32) -> None:
         self.stamps = rules.stamps
         self._rules = rules
         codec = Codec.NONE if rules.codec is None else Codec(rules.codec)
@@ -83,7 +84,7 @@ class BatchBuilder:
             timestamp_type=rules.timestamp_type,
             append_time_ms=0 if rules.stamps else None,
         )
-        limit = rules.max_message_bytes
+        limit = min(rules.max_message_bytes, segment_bytes)
         # Data that cannot be compressed grows a little.
         self._uncompressed_limit = limit if codec is Codec.NONE else max(1, limit - limit // 100 - 128)
         # For records that need no check and no compression; several threads may use it.

@@ -120,8 +120,8 @@ class Appender:
     def configure(self, config: TopicConfig) -> None:
         """Use other settings from now on."""
         self.rules = append_rules(config)
-        self.builder = BatchBuilder(self.rules)
         self._segment_bytes = config.max_segment_bytes
+        self.builder = BatchBuilder(self.rules, self._segment_bytes)
 
     def append_built(self, built: bytearray, leader_epoch: int) -> tuple[int, int, bool]:
         """Append batches that were built here; they may need several segments.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from pathlib import Path
 
@@ -81,6 +82,21 @@ def test_segments_roll_and_batches_split(codec: str, tmp_path: Path) -> None:
         assert values(again) == expected
         assert again.append([Record(None, b"more")]) == 2400
         assert values(again, 2400) == [b"more"]
+
+
+@pytest.mark.parametrize("codec", ["producer", "zstd"])
+def test_no_batch_of_several_records_is_longer_than_a_segment(codec: str, tmp_path: Path) -> None:
+    log = make(tmp_path, compression_type=codec, internal_segment_bytes=2000)
+    noise = random.Random(7)
+    for size in (1, 100, 700, 1900):
+        records = [Record(None, noise.randbytes(size)) for _ in range(4000 // size)]
+        first = log.append(records)
+        assert values(log, first) == [record.value for record in records]
+    assert all(segment.size_bytes <= 2000 for segment in log.segments)
+    end_offset = log.log_end_offset
+    with pytest.raises(RecordListTooLargeError):
+        log.append([Record(None, b"v"), Record(None, noise.randbytes(2500))])
+    assert log.log_end_offset == end_offset
 
 
 def test_readers_in_other_threads_see_whole_appends_in_order(tmp_path: Path) -> None:
