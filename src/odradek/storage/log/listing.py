@@ -72,6 +72,7 @@ class SegmentListing:
 
         Raises:
             UnknownTopicOrPartitionError: The folder is gone, or belongs to another topic now.
+            LogError: The folder, or a file in it, cannot be read.
         """
         for _ in range(_LISTINGS):
             try:
@@ -79,6 +80,8 @@ class SegmentListing:
             except FileNotFoundError:
                 # A file was removed between the listing and a look at it.
                 self._listed = None
+            except OSError as error:
+                raise unreadable(error, self._path) from error
         return self._look()
 
     def _look(self) -> bool:

@@ -192,6 +192,25 @@ def test_a_marker_that_ends_a_transaction_begun_before_the_last_look(tmp_path: P
         assert list(reader.read(isolation="read_committed")) == []
 
 
+def test_a_segment_that_is_a_link_to_itself(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        logs["t", 0].append(value=b"v")
+        with ReadOnlyLog(tmp_path / "t-0") as reader:
+            segment = reader.segments[0].path
+            segment.rename(tmp_path / "kept")
+            segment.symlink_to(segment)
+            for look in (
+                reader.refresh,
+                lambda: ReadOnlyLog(tmp_path / "t-0"),
+                lambda: odradek.scan(tmp_path).read_all(),
+            ):
+                with pytest.raises(odradek.LogError, match=f"{segment} cannot be read: Too many levels of symbolic"):
+                    look()
+        segment.unlink()
+        (tmp_path / "kept").rename(segment)
+
+
 @pytest.mark.parametrize("second_ns", [1_000_000_000, 2_000_000_000])
 @pytest.mark.parametrize("rolls", [False, True])
 def test_a_file_system_that_keeps_whole_seconds(
