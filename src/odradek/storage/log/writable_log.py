@@ -467,7 +467,8 @@ class WritableLog(Log):
             InvalidTimestampError: A timestamp is too far from the clock; nothing was appended.
             RecordTooLargeError: A record does not fit into `max.message.bytes`; nothing was appended.
             LogError: The log is closed, or this is a fork of the process that opened it.
-            LogOfflineError: The disk failed, now or before; the records may or may not have been appended.
+            LogOfflineError: The disk failed, now or before; all, none or the first ones of the records may have been
+                appended.
             TypeError: Something is not a record, or nothing was given.
         """
         if durable is not False:
