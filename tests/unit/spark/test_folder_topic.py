@@ -143,14 +143,43 @@ def test_numbers_and_keys_of_any_width_say_where_records_go(folder: Path) -> Non
     assert forwarder.sink.refused_records == 1
 
 
-def test_rows_that_no_record_can_hold_are_told_with_the_topic(folder: Path) -> None:
+def impossible_rows() -> dict[str, Any]:
+    """Columns of five rows, of which no record can hold those at the offsets 2 and 3."""
+    return {
+        "timestamp": lambda offset: -5000 if offset == 2 else offset,
+        "headers": lambda offset: [None] if offset == 3 else [{"key": "a", "value": b"b"}],
+    }
+
+
+def test_a_row_that_no_record_can_hold_is_named(folder: Path) -> None:
     forwarder = Forwarder(folder)
-    with pytest.raises(SinkError, match="copy-0 cannot take the rows: the column 'headers' has a header that is null"):
-        forwarder.write(
-            OffsetRange(SOURCE, 0, 3), headers=lambda offset: [None, {"key": "a", "value": b""}][: offset + 1]
-        )
-    forwarder.write(OffsetRange(SOURCE, 0, 3))
-    assert forwarder.values()[0] == numbers(0, 1, 2)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=r"record at offset 2 of orders-0: its timestamp is negative, .*on_invalid"):
+            forwarder.write(OffsetRange(SOURCE, 0, 5), **impossible_rows())
+    assert forwarder.values()[0] == numbers(0, 1)
+
+
+def test_rows_that_no_record_can_hold_are_passed_over_or_put_aside(folder: Path) -> None:
+    skipping = Forwarder(folder, owner=("job", "skip"), on_invalid="skip")
+    skipping.write(OffsetRange(SOURCE, 0, 5), **impossible_rows())
+    assert skipping.values()[0] == numbers(0, 1, 4)
+    letters = {"on_invalid": "dead-letter", "dead_letter_topic": "other"}
+    aside = Forwarder(folder, owner=("job", "aside"), **letters)
+    aside.write(OffsetRange(SOURCE, 0, 5), **impossible_rows())
+    # Of a map, headers are pairs.
+    headers = pa.array([[("a", b"b")]] * 4, pa.map_(pa.string(), pa.binary()))
+    aside.write(OffsetRange(SOURCE, 5, 9), timestamp=lambda offset: 6 - offset, headers=lambda n: headers[n - 5])
+    assert aside.values()[0] == numbers(0, 1, 4) * 2 + numbers(5, 6, 7)
+    assert [sink.refused_records for sink in (skipping.sink, aside.sink)] == [2, 3]
+    with odradek.open(folder, mode="r") as logs:
+        found = list(logs["other", 0].read(isolation="read_committed"))
+    assert [record.value for record in found] == numbers(2, 3, 8)
+    assert [record.timestamp for record in found] == [None, 3, None]
+    assert [record.headers[:-4] for record in found] == [(("a", b"b"),), (), (("a", b"b"),)]
+    assert found[0].headers[-1] == (
+        "__odradek.errors.message",
+        b"its timestamp is negative, and no record of Kafka's is from before 1970",
+    )
 
 
 @pytest.mark.parametrize("on_invalid", ["error", "skip", "dead-letter"])

@@ -123,3 +123,23 @@ def test_a_task_whose_transactional_id_has_another_producer_id_by_now(tmp_path: 
             with broker.fault(api, error="INVALID_PRODUCER_ID_MAPPING", times=1):
                 (result,) = task(iter([rows(0, 30)]))
             assert [row["fenced"] is not None for row in result.to_pylist()] == [True]
+
+
+def test_a_row_that_no_record_can_hold_ends_its_transaction_and_is_told(tmp_path: Path) -> None:
+    with odradek.testing.Broker() as broker:
+        broker.create_topic("t", 1)
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        for on_invalid, expected in (("error", []), ("skip", [b"0", b"2"])):
+            spec = TopicSinkSpec("t", servers, transactional_id=on_invalid, on_invalid=on_invalid)
+            job = Job({"path": str(tmp_path), "subscribe": "s"}, "file:///offsets.json", (spec,), name="job")
+            batch = Batch(job, None, [OffsetRange(NAME, 0, 3)], None)  # type: ignore[arg-type]
+            task = _ForwardTask(BrokerSettings.parse(servers), spec, job.owner(spec), batch)
+            times = pa.array([0, -86_400_000_000, 0], pa.timestamp("us", "UTC"))
+            (result,) = task(iter([rows(0, 3).append_column("timestamp", times)]))
+            (row,) = result.to_pylist()
+            if on_invalid == "error":
+                assert (row["invalid_offset"], row["refused"]) == (1, 0)
+                assert row["reason"].startswith("its timestamp is negative")
+            else:
+                assert (row["invalid_offset"], row["refused"]) == (None, 1)
+            assert [record.value for record in broker.logs["t", 0].read(isolation="read_committed")] == expected

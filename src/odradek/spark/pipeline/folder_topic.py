@@ -348,7 +348,7 @@ class _StageTask:
     def _routed(
         self, router: Router, source: TopicPartition, rows: pa.RecordBatch
     ) -> Iterator[tuple[TopicPartition | None, str, pa.RecordBatch]]:
-        only = router.only_target(source.partition, rows.schema.names)
+        only = router.only_target(rows, source.partition)
         if only is not None:
             yield only, "", rows
             return

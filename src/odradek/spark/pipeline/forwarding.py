@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from odradek.errors import SinkError
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.job import ORIGIN_COLUMNS, TopicSinkSpec
 from odradek.spark.pipeline.lineage import origin_columns
+from odradek.spark.pipeline.topic_routing import without_negatives
 from odradek.storage.names import TopicPartition
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -97,12 +99,15 @@ def by_partition(frame: DataFrame) -> DataFrame:
 
 
 def dead_letters(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch:
-    """Return records with where they come from, and why they were refused, as headers."""
+    """Return records with where they come from, and why they were refused, as headers.
+
+    What no record can hold is left out: a timestamp before 1970, a header that is null, the name of one that has none.
+    """
     held = rows.column("headers").to_pylist() if "headers" in rows.schema.names else [None] * rows.num_rows
     origins = zip(*(rows.column(name).to_pylist() for name in ORIGIN_COLUMNS), reasons, strict=True)
     headers = [
         [
-            *(before or ()),
+            *_headers(before or ()),
             *(
                 {"key": _DEAD_LETTER_HEADER + name, "value": str(value).encode()}
                 for name, value in zip((*ORIGIN_COLUMNS, "message"), origin, strict=True)
@@ -111,8 +116,16 @@ def dead_letters(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch
         for before, origin in zip(held, origins, strict=True)
     ]
     kept = [name for name in rows.schema.names if name not in (*ORIGIN_COLUMNS, "headers")]
-    columns = [*(rows.column(name) for name in kept), pa.array(headers, _HEADERS)]
-    return pa.record_batch(columns, names=[*kept, "headers"])
+    columns = [without_negatives(rows.column(name)) if name == "timestamp" else rows.column(name) for name in kept]
+    return pa.record_batch([*columns, pa.array(headers, _HEADERS)], names=[*kept, "headers"])
+
+
+def _headers(held: Iterable[Mapping[str, Any] | tuple[str, Any] | None]) -> Iterator[dict[str, Any]]:
+    """Yield headers, of a list of structs or of a map."""
+    for header in held:
+        if header is not None:
+            key, value = header if isinstance(header, tuple) else (header["key"], header["value"])
+            yield {"key": key or "", "value": value}
 
 
 def source_runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:

@@ -366,7 +366,7 @@ class _Forwarding:
         """Send rows; yield the numbers of those that the target does not take, and why."""
         content = rows.select([name for name in rows.schema.names if name in CONTENT_COLUMNS])
         source_partition = self.wanted.topic_partition.partition
-        only = self._router.only_target(source_partition, rows.schema.names)
+        only = self._router.only_target(rows, source_partition)
         if only is not None:
             yield from self._transaction.send(only, content)
             return
