@@ -97,7 +97,7 @@ def test_columns_are_those_of_sparks_kafka_source(spark: SparkSession, fixture_4
 def test_honours_a_narrowed_schema(spark: SparkSession, fixture_4_3_1: KafkaFixture) -> None:
     frame = (
         spark.read.format("odradek")
-        .schema("value binary, offset bigint")
+        .schema("value binary, offset bigint NOT NULL")
         .option("subscribe", "v2-zstd")
         .load(str(fixture_4_3_1.log_dir))
     )

@@ -142,6 +142,8 @@ class _Parser:
         return self._left.pop(name.lower(), None)
 
     def parse(self) -> SourceOptions:
+        if "paths" in self._left:
+            raise OptionError("load takes the path of one log directory, not several")
         known = {name.lower() for name in _NAMES}
         for name in sorted(self._left):
             # Checked first: an option that seems to be missing may be misspelt.
@@ -154,6 +156,7 @@ class _Parser:
             raise OptionError("give either path (a log directory) or kafka.bootstrap.servers")
         isolation = self._isolation(kafka)
         if path is not None:
+            check_local(path, "path")
             self._refuse_for_a_folder(kafka)
         elif without_effect := [name for name in _FOR_BROKERS_ONLY if self._take(name) is not None]:
             from odradek.kafka.settings import tell_once
@@ -225,6 +228,8 @@ class _Parser:
             return topics, None, None
         if pattern is not None:
             pattern = pattern.strip()
+            if not pattern:
+                raise OptionError("subscribePattern is empty")
             java_pattern(pattern)
             return (), pattern, None
         assert assign is not None
@@ -280,6 +285,17 @@ class _Parser:
         if duration_ms is None:
             raise OptionError(f"{name} must be a time such as 30s or 15m, not {text!r}")
         return duration_ms
+
+
+def check_local(path: str, name: str) -> None:
+    """Check that a log directory is not on a file system that only Spark knows.
+
+    Raises:
+        OptionError: It is.
+    """
+    scheme, colon, rest = path.partition(":")
+    if colon and rest.startswith("/") and scheme != "file":
+        raise OptionError(f"{name}: a log directory is on a file system of this machine, not at {path}")
 
 
 def parse_duration_ms(text: str) -> int | None:

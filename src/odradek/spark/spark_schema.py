@@ -41,6 +41,7 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     "headers": HEADERS_TYPE,
 }
+_NEVER_NULL = frozenset(_TYPES) - {"key", "value", "headers"}
 
 
 def source_schema(*, include_headers: bool) -> StructType:
@@ -62,12 +63,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         kind = _TYPES.get(field.name)
         if kind is None:
             raise OptionError(f"schema: no column {field.name!r}; there are {', '.join(_TYPES)}")
-        if field.dataType != kind:
-            found, expected = field.dataType.simpleString(), kind.simpleString()
+        found, expected = field.dataType.simpleString(), kind.simpleString()
+        if found != expected:
             raise OptionError(f"schema: the type of column {field.name!r} must be {expected}, not {found}")
-    # Spark takes every column as nullable, whatever the user wrote, and compares that with the batches.
-    nullable = StructType([StructField(field.name, _TYPES[field.name]) for field in schema.fields])
-    arrow: pa.Schema = to_arrow_schema(nullable, timezone="UTC")
+        if field.dataType != kind or not (field.nullable or field.name in _NEVER_NULL):
+            raise OptionError(f"schema: the column {field.name!r} may be null, or a part of it: leave out NOT NULL")
+    # Spark compares it with the batches, down to whether a column may be null.
+    arrow: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     return arrow
 
 

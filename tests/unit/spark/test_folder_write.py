@@ -232,6 +232,12 @@ def test_no_folder_and_no_topic(log_dir: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
+def test_a_place_where_nothing_can_be_staged_is_told(log_dir: Path) -> None:
+    write = FolderWrite(log_dir, "t", Codec.NONE, log_dir / "meta.properties")
+    with pytest.raises(SinkError, match=r"meta.properties/.*: rows cannot be staged: .*Not a directory"):
+        write.write(rows("a"), 0)
+
+
 def test_what_a_task_staged_is_not_there(log_dir: Path) -> None:
     write = write_of(log_dir)
     told = write.write(rows("a"), 0)

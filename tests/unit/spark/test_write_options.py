@@ -53,6 +53,7 @@ def test_what_is_given() -> None:
         ({**TO_FOLDER, "transactional": "maybe"}, "transactional must be one of true, false, not 'maybe'"),
         ({**TO_FOLDER, "path": "s3://bucket/data"}, "on a file system of this machine, not at s3:"),
         ({**TO_BROKER, "kafka.transactional.id": "job", "transactional": "false"}, "transactional is false"),
+        ({**TO_BROKER, "kafka.transactional.id": ""}, r"kafka\.transactional\.id is empty"),
         ({**TO_BROKER, "kafka.key.serializer": "x"}, r"kafka\.key\.serializer cannot be set"),
         ({**TO_BROKER, "stagingPath": "/s"}, "stagingPath is for a folder"),
         ({**TO_FOLDER, "stagingPath": "/logs/data/staging"}, "stagingPath is within /logs/data, and Kafka"),

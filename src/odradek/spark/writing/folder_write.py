@@ -135,7 +135,8 @@ class FolderWrite:
             for writer in writers:
                 writer.close()
         except BaseException as error:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
             if isinstance(error, OSError):
                 raise SinkError(f"{path}: rows cannot be staged: {error}") from error
             raise

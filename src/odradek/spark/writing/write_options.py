@@ -13,7 +13,7 @@ from pathlib import Path
 
 from odradek.errors import OptionError
 from odradek.records.compression import CODECS, Codec
-from odradek.spark.options import nearest
+from odradek.spark.options import check_local, nearest
 
 _WITHOUT_EFFECT = ("includeHeaders", "checkpointLocation", "queryName")
 """The first one has no effect on Spark's own sink either; the others are a stream's, and Spark hands them on."""
@@ -75,7 +75,9 @@ class WriteOptions:
             raise OptionError(f"kafka.compression.type must be one of {', '.join(CODECS)}, not {codec!r}")
         transactional_id = kafka.pop("transactional.id", None)
         is_transactional = _flag(options, "transactional", streaming or transactional_id is not None)
-        if transactional_id is not None and not (transactional_id and is_transactional):
+        if transactional_id == "":
+            raise OptionError("kafka.transactional.id is empty")
+        if transactional_id is not None and not is_transactional:
             raise OptionError("kafka.transactional.id names transactions, and transactional is false")
         topic = options.get("topic")
         if topic is not None and not (topic := topic.strip()):
@@ -107,9 +109,8 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _local(path: str, name: str) -> Path:
+    check_local(path, name)
     scheme, colon, rest = path.partition(":")
-    if colon and rest.startswith("/") and scheme != "file":
-        raise OptionError(f"{name}: a log directory is on a file system of this machine, not at {path}")
     if colon and scheme == "file":
         return Path("/" + rest.lstrip("/"))
     return Path(path).absolute()
