@@ -7,6 +7,7 @@ kafka-python finds the brokers, speaks TLS and SASL, and knows every request.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ _STORE_SETTINGS = frozenset(
 _FILE_SETTINGS = frozenset(("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_crlfile"))
 """kafka-python's own names for what the stores hold."""
 
+_JAAS_VALUE = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -166,6 +168,7 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
         ValueError: A setting does not exist, or its value has the wrong type.
     """
     config: dict[str, Any] = {}
+    options = _with_login(options)
     stores = {name: text for name, text in options.items() if name in _STORE_SETTINGS}
     for name, text in options.items():
         if name in stores:
@@ -197,6 +200,18 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
             raise ValueError(f"{min(stores)} and {setting} are of two ways to name files: use one")
         config["ssl_context"] = TlsStores(stores, config.get("ssl_check_hostname", True))
     return config
+
+
+def _with_login(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Return settings with the user and the password of `sasl.jaas.config` under kafka-python's names."""
+    jaas = options.get("sasl.jaas.config")
+    if jaas is None:
+        return options
+    values = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS_VALUE.findall(jaas)}
+    if "username" not in values or "password" not in values:
+        raise ValueError("sasl.jaas.config must name a username and a password")
+    login = {"sasl.plain.username": values["username"], "sasl.plain.password": values["password"]}
+    return {name: text for name, text in options.items() if name != "sasl.jaas.config"} | login
 
 
 def _check_login(config: Mapping[str, Any]) -> None:
@@ -270,11 +285,14 @@ class Cluster:
             try:
                 self.run(self._manager.bootstrap_async, timeout_ms)
             except errors.KafkaTimeoutError as error:
-                why = self._manager.last.failure
-                if why is None:
-                    raise
+                why = self._manager.last.failure or self._what_to_check()
                 raise errors.KafkaTimeoutError(f"{': '.join(map(str, error.args))}: {why}") from None
         return self._manager
+
+    def _what_to_check(self) -> str:
+        """Say what ends connections that were made, and were asked for the nodes."""
+        protocol = self._config.get("security_protocol", "PLAINTEXT")
+        return f"connected, and got no answer: is that a broker's port, and one for security.protocol={protocol}?"
 
     def ask(self, request: Any, node_id: Any = None, *, timeout_ms: float | None = None) -> Any:
         """Send one request to a node, or to any, once, and return the answer; `connected` was called before."""

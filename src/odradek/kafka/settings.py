@@ -45,7 +45,6 @@ _WITHOUT_EFFECT = frozenset(
 )
 """Settings of Kafka's clients (`ConsumerConfig`, `ProducerConfig`) that mean nothing to this one."""
 _logger = logging.getLogger(__name__)
-_JAAS_VALUE = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,6 @@ class BrokerSettings:
         transaction_timeout_ms = _number(left, "transaction.timeout.ms", 300_000)
         if left.pop("ssl.endpoint.identification.algorithm", "https") == "":
             left["ssl.check_hostname"] = "false"
-        left.update(_sasl(left.pop("sasl.jaas.config", None)))
         try:
             connection = client_config(left)
         except ValueError as error:
@@ -117,12 +115,3 @@ def _number(options: dict[str, str], name: str, default: int) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
         raise OptionError(f"kafka.{name} must be a number, not {text!r}")
     return int(text)
-
-
-def _sasl(jaas: str | None) -> dict[str, str]:
-    if jaas is None:
-        return {}
-    values = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS_VALUE.findall(jaas)}
-    if "username" not in values or "password" not in values:
-        raise OptionError("kafka.sasl.jaas.config must name a username and a password")
-    return {"sasl.plain.username": values["username"], "sasl.plain.password": values["password"]}

@@ -69,8 +69,8 @@ class KafkaOffsetStore(OffsetStore):
         bootstrap_servers: `host:port`, several with commas.
         group: The group's name. No consumer may be a member of it.
         timeout_ms: How long a call may take.
-        config: Settings of the connection, by Kafka's names: `security.protocol`, `sasl.mechanism`,
-            `sasl.plain.username`, `sasl.plain.password`, `ssl.truststore.location` and so on, and kafka-python's own.
+        config: Settings of the connection, by Kafka's names: `security.protocol`, `sasl.mechanism`, `sasl.jaas.config`,
+            `ssl.truststore.location` and so on, and kafka-python's own, such as `sasl.plain.username`.
         connection: Instead, kafka-python's settings of a client of that broker.
     """
 

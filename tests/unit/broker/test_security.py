@@ -21,6 +21,7 @@ from odradek.errors import (
     BrokerUnavailableError,
     InvalidConfigError,
     LogError,
+    OffsetStoreError,
     ProtocolError,
 )
 from odradek.kafka.client import BrokerClient
@@ -470,6 +471,27 @@ def test_a_refusal_is_told_at_once(secured: BrokerThread, settings: dict[str, st
     client = BrokerClient(BrokerSettings.parse(config))
     with closing(client), pytest.raises(BrokerUnavailableError, match=told):
         client.attempt("looking", client.topics)
+
+
+def test_an_offset_store_logs_in_as_the_settings_of_kafkas_clients_say(secured: BrokerThread) -> None:
+    address = f"kafka://localhost:{secured.endpoint('SASL_PLAINTEXT').port}/group"
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    with open_store(address, {**settings, "sasl.jaas.config": login("bob", "other")}) as store:
+        assert not store.load()
+    with pytest.raises(OffsetStoreError, match=r"sasl\.jaas\.config must name a username and a password"):
+        open_store(address, {**settings, "sasl.jaas.config": "bob:other"})
+
+
+def test_a_client_without_a_login_is_told_what_to_check(secured: BrokerThread) -> None:
+    endpoint = secured.endpoint("SASL_PLAINTEXT")
+    servers = {"bootstrap.servers": f"localhost:{endpoint.port}", "default.api.timeout.ms": "300"}
+    client = BrokerClient(BrokerSettings.parse(servers))
+    told = ""
+    with closing(client):
+        while "for security.protocol=PLAINTEXT?" not in told:  # at the first time, unless the machine is very slow
+            with pytest.raises(BrokerUnavailableError, match="Unable to bootstrap from") as caught:
+                client.attempt("looking", client.topics)
+            told = str(caught.value)
 
 
 def test_an_address_with_a_user_is_one_of_sasl(secured: BrokerThread) -> None:
