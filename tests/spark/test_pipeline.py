@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+import odradek
 from odradek.errors import CommitConflictError, SinkError
 from odradek.offsets.store import Position, open_store
 from odradek.records import scan_batches
@@ -287,6 +288,29 @@ def test_partitions_folders_by_topic_and_date(spark: SparkSession, fixture_4_3_1
     Pipeline(work, spark).run()
     assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
     assert {file.parent.name for file in (tmp_path / "out").rglob("*.parquet")} == {"date=2020-09-13"}
+
+
+def test_columns_of_any_name_and_times_of_any_year(spark: SparkSession, tmp_path: Path) -> None:
+    day_ms = 24 * 60 * 60 * 1000
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("t", config={"message.timestamp.after.max.ms": str((1 << 63) - 1)})
+        # The second one is in microseconds, by a mistake that producers make.
+        logs["t", 0].append([odradek.Record(value=b"a"), odradek.Record(value=b"b", timestamp=20_000 * day_ms * 1000)])
+        logs["t", 0].append([odradek.Record(value=b"c", timestamp=20_000 * day_ms)])
+    dotted = Transform(
+        "dotted", "SELECT topic, partition, offset, timestamp, value AS `a.b`, 1 AS `x y``z` FROM records"
+    )
+    sink = ParquetSinkSpec(tmp_path / "out", "dotted", partition_by=("date",))
+    source = {"path": str(tmp_path / "data"), "subscribe": "t"}
+    assert Pipeline(job(tmp_path, tmp_path, source=source, transforms=(dotted,), sinks=(sink,)), spark).run() == 1
+    assert compact(tmp_path / "out", 1 << 20)[0] == 0
+    found = {
+        path.parent.name: pq.read_table(path, partitioning=None).column("a.b").to_pylist()
+        for path in (tmp_path / "out").rglob("*.parquet")
+    }
+    assert found.pop("date=__HIVE_DEFAULT_PARTITION__") == [b"b"]
+    assert found.pop("date=2024-10-04") == [b"c"]
+    assert list(found.values()) == [[b"a"]]
 
 
 def test_counts_are_stored_once_a_batch(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
 from odradek.spark.pipeline.batch import Batch, token
-from odradek.spark.pipeline.job import ORIGIN_COLUMNS, PARTITION_COLUMNS, ParquetSinkSpec
+from odradek.spark.pipeline.job import ORIGIN_COLUMNS, ParquetSinkSpec
 from odradek.spark.pipeline.lineage import origin_columns
+from odradek.spark.pipeline.parquet_columns import check_columns
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
 from odradek.spark.pipeline.sink import Sink
 from odradek.spark.ranges import OffsetRange
@@ -36,6 +37,7 @@ from odradek.storage.names import TopicPartition
 _ROW_GROUP_ROWS = 1 << 20
 _ROW_GROUP_BYTES = 64 << 20
 """The most bytes of a row group in memory; readers of Parquet work best with a few row groups in a file."""
+_FIRST_DAY, _LAST_DAY = ((day - dt.date(1970, 1, 1)).days for day in (dt.date.min, dt.date.max))
 _WRITTEN = "staged string, final string, rows bigint"
 _WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("final", pa.string()), ("rows", pa.int64())])
 
@@ -81,11 +83,19 @@ class ParquetSink(Sink):
         if self._is_by_record is None:
             # Rows whose topic, partition and offset are not the source's come from the batch, not from one record.
             self._is_by_record = origin_columns(frame) == set(ORIGIN_COLUMNS)
+        check_columns(frame.schema, self._spec, self.description)
         task = _WriteTask(
-            str(staging), tuple(batch.ranges), footers, token(batch.ranges), self._spec, by_record=self._is_by_record
+            str(staging),
+            tuple(batch.ranges),
+            footers,
+            token(batch.ranges),
+            self._spec,
+            frame.columns,
+            by_record=self._is_by_record,
         )
-        task.check(frame.columns)
-        written = [(Path(row.staged), row.final) for row in frame.mapInArrow(task, _WRITTEN).collect() if row.rows]
+        # `mapInArrow` looks columns up by their names, in which a dot means a part of a struct.
+        numbered = frame.toDF(*map(str, range(len(frame.columns))))
+        written = [(Path(row.staged), row.final) for row in numbered.mapInArrow(task, _WRITTEN).collect() if row.rows]
         finals = [final for _, final in written]
         if len(set(finals)) != len(finals):
             # Several tasks wrote rows of one partition with the same first and last offset, as after a join.
@@ -189,10 +199,12 @@ class _WriteTask:
         footers: Mapping[TopicPartition, tuple[int, int]],
         batch_token: str,
         spec: ParquetSinkSpec,
+        columns: Sequence[str],
         *,
         by_record: bool,
     ) -> None:
         self._by_record = by_record
+        self._columns = list(columns)
         self._staging = staging
         self._ranges = {name: (start, end) for name, start, end in ranges}
         self._footers = dict(footers)
@@ -200,16 +212,10 @@ class _WriteTask:
         self._partition_by = spec.partition_by
         self._compression = spec.compression
 
-    def check(self, columns: list[str]) -> None:
-        """Fail if the rows lack a column that the folders are named after."""
-        for needed in self._partition_by:
-            if PARTITION_COLUMNS[needed] not in columns:
-                raise SinkError(f"partition_by {needed}: the view has no column {PARTITION_COLUMNS[needed]}")
-
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files: dict[_Part, _OpenFile] = {}
         for batch in batches:
-            for part, rows in self._parts(batch):
+            for part, rows in self._parts(batch.rename_columns(self._columns)):
                 if part not in files:
                     path = f"{self._staging}/{uuid.uuid4().hex}.staged"
                     files[part] = _OpenFile(path, self._content(rows).schema, self._compression)
@@ -233,7 +239,7 @@ class _WriteTask:
         else:
             keys = [pa.nulls(batch.num_rows, pa.string()), pa.nulls(batch.num_rows, pa.int32())]
         if "date" in self._partition_by:
-            keys.append(batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.date32()))
+            keys.append(_dates(batch.column("timestamp")))
         else:
             keys.append(pa.nulls(batch.num_rows, pa.date32()))
         keys.append(pa.array(range(batch.num_rows), pa.int64()))
@@ -274,3 +280,10 @@ class _WriteTask:
             ((topic, partition), (start, end)) = next(iter(self._ranges.items()))
             return f"{folders}{topic}-{partition}-{start:020d}-{end:020d}-{task:05d}.parquet"
         return f"{folders}batch-{self._token}-{task:05d}.parquet"
+
+
+def _dates(times: pa.Array) -> pa.Array:
+    """Return the dates of timestamps; null for those that no calendar has, as of microseconds taken for ms."""
+    days = times.cast(pa.timestamp("us", tz="UTC")).cast(pa.date32()).cast(pa.int32())
+    has_date = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less_equal(days, _LAST_DAY))
+    return pc.if_else(has_date, days, None).cast(pa.date32())
