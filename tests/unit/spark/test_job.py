@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +132,36 @@ def test_sinks_that_would_take_each_others_records_for_their_own_are_refused(tmp
     for path in (tmp_path / "out", tmp_path / "out" / "inner", tmp_path):
         with pytest.raises(JobError, match="two sinks cannot write to one folder"):
             Job(source, store, (parquet, replace(parquet, path=path)))
+
+
+def test_a_sink_that_would_forward_its_own_records_is_refused(tmp_path: Path) -> None:
+    store, there = "file:///offsets.json", "kafka-2:9092,kafka-1:9092"
+    broker = {"kafka.bootstrap.servers": "kafka-1:9092, kafka-3:9092", "subscribe": "a,b"}
+    folder = {"path": f"file:{tmp_path}/data/../data", "subscribePattern": "[ab]"}
+    letters: dict[str, Any] = {"on_invalid": "dead-letter", "dead_letter_topic": "a"}
+    for source, target in (
+        (broker, TopicSinkSpec("c", {"bootstrap.servers": there})),
+        (folder, TopicSinkSpec("c", {}, path=tmp_path / "data")),
+    ):
+        for wrong, said in (
+            (
+                replace(target, topic="b"),
+                r"sink\[0\].topic: the source reads the topic b: each record would be .* again",
+            ),
+            (replace(target, **letters), r"sink\[0\].dead_letter_topic: the source reads the topic a: "),
+            (replace(target, topic=None), r"sink\[0\].topic_column: the topic of each record is the one that"),
+        ):
+            with pytest.raises(JobError, match=said):
+                Job(source, store, (wrong,), name="j")
+        elsewhere = replace(target, kafka={"bootstrap.servers": "kafka-4:9092"} if target.path is None else {})
+        elsewhere = replace(elsewhere, path=target.path and tmp_path / "other")
+        for right in (target, replace(target, topic=None, topic_column="target"), replace(elsewhere, topic="b")):
+            Job(source, store, (right,), name="j")
+    assigned = {**broker, "assign": '{"a": [0]}'}
+    del assigned["subscribe"]
+    Job(assigned, store, (TopicSinkSpec("a", {"bootstrap.servers": there}, partition_column="p"),), name="j")
+    with pytest.raises(JobError, match="the source reads the topic a"):
+        Job(assigned, store, (TopicSinkSpec("a", {"bootstrap.servers": there}),), name="j")
 
 
 def test_a_reset_in_seconds_is_told(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ class Job:
             raise JobError(f"at least 1, not {self.max_offsets_per_batch}", "trigger.max_offsets_per_batch")
         if self.trigger_interval_ms is not None and self.trigger_interval_ms < 1:
             raise JobError("at least 1ms", "trigger.interval")
-        self.source_options()
+        self._check_targets(self.source_options())
 
     def _check_identities(self) -> None:
         """Refuse sinks that would mistake each other's records for their own."""
@@ -290,6 +290,21 @@ class Job:
                 if sink.positions in functions:
                     raise JobError(f"sink: two sinks cannot have one function for their positions: {sink.positions}")
                 functions.add(sink.positions)
+
+    def _check_targets(self, source: SourceOptions) -> None:
+        """Refuse sinks that forward records to where the source finds them again."""
+        for number, sink in enumerate(self.sinks):
+            if not isinstance(sink, TopicSinkSpec) or not _is_place_of(source, sink):
+                continue
+            told = "each record would be forwarded again and again"
+            if sink.topic is None and sink.topic_column == "topic":
+                key = f"sink[{number}].topic_column"
+                raise JobError(f"the topic of each record is the one that the source reads it from: {told}", key)
+            # A partition that is not assigned may be meant.
+            topic = sink.topic if source.partitions is None or sink.partition_column is None else None
+            for name, target in (("topic", topic), ("dead_letter_topic", sink.dead_letter_topic)):
+                if target is not None and source.wants(target):
+                    raise JobError(f"the source reads the topic {target}: {told}", f"sink[{number}].{name}")
 
     def _check_state(self, state: StateSpec) -> None:
         """Refuse what a job with state cannot do."""
@@ -408,6 +423,14 @@ class Job:
 def overlap(path: Path, other: Path) -> bool:
     """Whether two folders are the same, or one lies in the other."""
     return path == other or path in other.parents or other in path.parents
+
+
+def _is_place_of(source: SourceOptions, sink: TopicSinkSpec) -> bool:
+    """Whether a sink has the folder of the source, or one of its broker's addresses."""
+    if source.path is not None:
+        return sink.path is not None and sink.path.resolve() == Path(source.path.removeprefix("file:")).resolve()
+    servers, others = (kafka.get("bootstrap.servers", "").split(",") for kafka in (source.kafka, sink.kafka))
+    return not {server.strip() for server in servers if server.strip()}.isdisjoint(other.strip() for other in others)
 
 
 def _is_taken(name: str, views: set[str]) -> bool:
