@@ -25,7 +25,7 @@ from odradek.records.isolation import Isolation
 from odradek.records.scan import scan_batches
 from odradek.spark.open_transactions import OpenTransaction
 from odradek.spark.options import SourceOptions
-from odradek.spark.ranges import Bounds, OffsetRange, Split, pieces
+from odradek.spark.ranges import Bounds, DataLossError, LossCause, OffsetRange, Split, pieces
 from odradek.storage.directory.gaps import may_have_gaps
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
@@ -145,11 +145,13 @@ class Folder:
     Args:
         path: The log directory.
         isolation: Whether a partition ends at its high watermark or at its last stable offset.
+        fail_on_data_loss: Whether a log that has lost its end, because it was damaged, is an error.
     """
 
-    def __init__(self, path: str, isolation: Isolation) -> None:
+    def __init__(self, path: str, isolation: Isolation, *, fail_on_data_loss: bool = False) -> None:
         self._logs = LogDirectory(path.removeprefix("file:"), mode="r")
         self._isolation = isolation
+        self._fail_on_data_loss = fail_on_data_loss
         self._listed = self._logs.topic_partitions()
         self._looked_at: set[TopicPartition] = set()
 
@@ -158,14 +160,22 @@ class Folder:
         return sorted(name for name in self._listed if wanted(name.topic))
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Return the log start offset and the end of each partition; partitions that do not exist are left out."""
+        """Return the log start offset and the end of each partition; partitions that do not exist are left out.
+
+        Raises:
+            DataLossError: A log ends before the offset at which it was closed, and that is an error.
+        """
         there = set(self._listed)
         return {name: self._bounds(self._log(name)) for name in partitions if name in there}
 
     def _bounds(self, log: Log) -> Bounds:
         epochs = log.leader_epochs
         latest = epochs[-1].epoch if epochs else None
-        return Bounds(log.log_start_offset, log.end_offset(self._isolation), _topic_id(log), latest)
+        bounds = Bounds(log.log_start_offset, log.end_offset(self._isolation), _topic_id(log), latest)
+        if self._fail_on_data_loss and isinstance(log, ReadOnlyLog) and (lost := log.lost_end()) is not None:
+            # Else a reader would take what is left for all that there is.
+            raise DataLossError(LossCause.DAMAGE, OffsetRange(log.topic_partition, *lost), bounds)
+        return bounds
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where the records of a leader epoch end; partitions that do not know the epoch are left out."""

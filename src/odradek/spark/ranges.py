@@ -64,6 +64,7 @@ class LossCause(Enum):
     TRUNCATION = "truncated"
     NEW_TOPIC = "made again under the same name"
     MISSING = "deleted with its topic"
+    DAMAGE = "the log was closed at the end of these, and is damaged or was cut since"
 
 
 class DataLossError(LogError):

@@ -12,7 +12,7 @@ def open_topics(options: SourceOptions) -> Topics:
     if options.path is not None:
         from odradek.spark.folder import Folder
 
-        return Folder(options.path, options.isolation)
+        return Folder(options.path, options.isolation, fail_on_data_loss=options.fail_on_data_loss)
     try:
         from odradek.kafka.settings import BrokerSettings
         from odradek.spark.broker_topics import BrokerTopics

@@ -12,7 +12,7 @@ from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.spark.folder import Folder
 from odradek.spark.options import SourceOptions
-from odradek.spark.ranges import DataLossError, OffsetRange, plan_batch
+from odradek.spark.ranges import DataLossError, LossCause, OffsetRange, plan_batch
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.stream import StreamReader
@@ -140,7 +140,7 @@ def test_a_folder_is_looked_at_again(tmp_path: Path) -> None:
 
     create("t", 3)
     first, second = TopicPartition("t", 0), TopicPartition("u", 0)
-    folder = Folder(str(tmp_path), "read_uncommitted")
+    folder = Folder(str(tmp_path), "read_uncommitted", fail_on_data_loss=True)
     before = folder.bounds([first, second])
     assert [held.end_offset for held in before.values()] == [3]
     with odradek.open(tmp_path) as logs:
@@ -157,3 +157,26 @@ def test_a_folder_is_looked_at_again(tmp_path: Path) -> None:
     assert [held.end_offset for held in after.values()] == [2, 1]
     assert after[first].topic_id != before[first].topic_id
     folder.close()
+
+
+def test_a_log_that_was_damaged_after_it_was_closed_is_not_taken_for_a_shorter_one(tmp_path: Path) -> None:
+    name = TopicPartition("t", 0)
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        for _ in range(3):
+            logs["t", 0].append([Record(None, b"value")])
+    segment = tmp_path / "t-0" / f"{0:020d}.log"
+    damaged = bytearray(segment.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    segment.write_bytes(damaged)
+    options = {"path": str(tmp_path), "subscribe": "t"}
+    strict = SourceOptions.parse(options)
+    told = r"t-0: offsets \[1, 3\) are wanted, but it holds \[0, 1\): the log was closed at the end"
+    with pytest.raises(DataLossError, match=told) as caught:
+        plan_batch(open_topics(strict), strict)
+    assert caught.value.cause is LossCause.DAMAGE
+    lenient = SourceOptions.parse({**options, "failOnDataLoss": "false"})
+    assert plan_batch(open_topics(lenient), lenient) == [OffsetRange(name, 0, 1)]
+    # What a crash left is another matter: the end may never have been there.
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    assert plan_batch(open_topics(strict), strict) == [OffsetRange(name, 0, 1)]

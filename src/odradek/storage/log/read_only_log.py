@@ -126,14 +126,22 @@ class ReadOnlyLog(Log):
         if ends and ends[-1].next_offset < start_offset:
             reason = f"{self.topic_partition} starts at {start_offset}, after its end at {ends[-1].next_offset}"
             found.append(FormatError(reason, path=self.path.parent / LOG_START_OFFSET_CHECKPOINT))
-        promised = self._checkpoints.promised_end_offset(self.topic_partition)
-        if promised is not None and (not ends or ends[-1].next_offset < promised):
-            # What was appended and closed since this log was last refreshed is not lost.
-            with ReadOnlyLog(self.path, checkpoints=self._checkpoints) as log:
-                end_offset = log.log_end_offset
-            if end_offset < promised:
-                found.append(FormatError(lost_records(end_offset, promised), path=self.path))
+        if (lost := self.lost_end()) is not None:
+            found.append(FormatError(lost_records(*lost), path=self.path))
         return [*found, *(end.damage for end in ends if end.damage is not None)]
+
+    def lost_end(self) -> tuple[int, int] | None:
+        """Return the offsets that the log had when its folder was closed, and has no more: the first, the one after.
+
+        None if there are none, or the folder was not closed in order: then the last records may never have been there.
+        """
+        promised = self._checkpoints.promised_end_offset(self.topic_partition)
+        if promised is None or self.log_end_offset >= promised:
+            return None
+        # What was appended and closed since this log was last refreshed is not lost.
+        with ReadOnlyLog(self.path, checkpoints=self._checkpoints) as log:
+            end_offset = log.log_end_offset
+        return (end_offset, promised) if end_offset < promised else None
 
     @property
     def last_stable_offset(self) -> int:
