@@ -127,9 +127,7 @@ def _impossible(rows: pa.RecordBatch) -> Iterator[tuple[pa.Array, str]]:
 
 def _are_structs(kind: pa.DataType) -> bool:
     """Whether headers are structs with a name, not a map; the encoder refuses all else."""
-    return (
-        pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.get_field_index("key") >= 0
-    )
+    return pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and "key" in kind.value_type.names
 
 
 def without_negatives(times: pa.Array) -> pa.Array:
