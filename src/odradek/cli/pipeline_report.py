@@ -233,7 +233,9 @@ def show_status(status: JobStatus, *, jsonl: bool) -> None:
     if note.batch is not None:
         last = note.batch
         refused = f", {last.refused:,} records refused" if last.refused else ""
-        told.append(f"last batch: {iso_text(last.time_ms)}, {last.offsets:,} offsets in {last.seconds:.1f} s{refused}")
+        # A job with state has a batch that reads nothing where the watermark has closed windows.
+        what = f"{last.offsets:,} offsets" if last.offsets else "windows that were over, and no new offsets,"
+        told.append(f"last batch: {iso_text(last.time_ms)}, {what} in {last.seconds:.1f} s{refused}")
     if note.error is not None:
         when = "" if note.has_failed else ", before the last batch"
         told.append(f"last error: {iso_text(note.error.time_ms)}{when}: {note.error.text}")

@@ -101,7 +101,8 @@ class Pipeline:
         """Run batches until nothing is left, or, with a trigger interval, until `stop`.
 
         Args:
-            on_batch: Called after each batch that was not empty.
+            on_batch: Called after each batch that was not empty. What it finds in the job's views is no part of the
+                interface: columns that no sink needs are null there.
             follow_s: With a trigger interval: end this many seconds after the first look at the source, and the batch
                 that it may have led to.
 
