@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,15 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 import odradek
+import odradek.testing
 from odradek.admin.admin import open_admin
 from odradek.cli.app import main
 from odradek.offsets.store import open_store
 from odradek.spark.pipeline import Job, Pipeline
 from peers.kafka import KafkaBroker
+from peers.process import free_port
 from peers.redis import RedisServer
+from peers.zookeeper import ZooKeeperServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DAY_MS = 24 * 60 * 60 * 1000
@@ -174,6 +177,94 @@ def test_kafka_to_parquet(
     file = example(tmp_path, "kafka-to-parquet.toml", **changes)
     run(file, "--follow", "1")
     assert rows(tmp_path / "events", "topic", "value") == Counter({("events", text.encode()): 1 for text in sent})
+
+
+@pytest.fixture
+def external() -> Iterator[odradek.testing.Broker]:
+    with odradek.testing.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def internal() -> Iterator[odradek.testing.Broker]:
+    with odradek.testing.Broker() as broker:
+        yield broker
+
+
+def fill(broker: odradek.testing.Broker, topic: str) -> list[odradek.Record]:
+    """Make a topic with some records; return them."""
+    broker.create_topic(topic, 1)
+    records = [
+        odradek.Record(b"%d" % number, f"{text} {number}".encode(), (("n", b"1"),), START_MS + number)
+        for number, text in enumerate(WORDS)
+    ]
+    broker.logs[topic, 0].append(records)
+    return records
+
+
+def content(broker: odradek.testing.Broker, topic: str) -> list[tuple[Any, ...]]:
+    found = broker.logs[topic, 0].read(isolation="read_committed")
+    return [(record.key, record.value, record.headers, record.timestamp) for record in found]
+
+
+def test_forward(
+    spark: SparkSession, external: odradek.testing.Broker, internal: odradek.testing.Broker, tmp_path: Path
+) -> None:
+    sent = fill(external, "orders")
+    internal.create_topic("orders", 1)
+    file = example(
+        tmp_path,
+        "forward.toml",
+        **{"kafka.example.org:9093": external.bootstrap_servers, "localhost:9092": internal.bootstrap_servers},
+    )
+    # The external broker of the test wants no login.
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    secrets = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+    file.write_text("".join(line for line in lines if not line.startswith(secrets)), encoding="utf-8")
+    run(file, "--follow", "1")
+    assert content(internal, "orders") == [(one.key, one.value, one.headers, one.timestamp) for one in sent]
+
+
+@pytest.mark.interop
+def test_forward_all(
+    spark: SparkSession,
+    external: odradek.testing.Broker,
+    internal: odradek.testing.Broker,
+    redis_server: RedisServer,
+    tmp_path: Path,
+) -> None:
+    sent = {topic: fill(external, topic) for topic in ("tea", "coffee", "unknown")}
+    for topic in ("internal.tea", "internal.coffee", "internal-dead-letters"):
+        internal.create_topic(topic, 1)
+    changes = {
+        "kafka.example.org:9092": external.bootstrap_servers,
+        "localhost:9092": internal.bootstrap_servers,
+        "redis://localhost:6379/0": redis_server.url,
+        "127.0.0.1:9404": f"127.0.0.1:{free_port()}",
+    }
+    run(example(tmp_path, "forward-all.toml", **changes), "--follow", "1")
+    for topic in ("tea", "coffee"):
+        wanted = [(one.key, one.value, one.headers, one.timestamp) for one in sent[topic]]
+        assert content(internal, f"internal.{topic}") == wanted
+    letters = content(internal, "internal-dead-letters")
+    assert [value for _, value, _, _ in letters] == [one.value for one in sent["unknown"]]
+
+
+@pytest.mark.interop
+@pytest.mark.laboratory
+def test_the_job_of_a_cluster(
+    spark: SparkSession, external: odradek.testing.Broker, zookeeper_server: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """On the session of the tests: `test_cluster.py` has a cluster."""
+    sent = fill(external, "texts")
+    changes = {
+        "kafka-1:9092,kafka-2:9092": external.bootstrap_servers,
+        "zookeeper-1:2181": zookeeper_server.hosts,
+        "/shared/words": str(tmp_path / "words"),
+    }
+    run(example(tmp_path, "cluster.toml", **changes), "--follow", "1")
+    words = Counter((word,) for one in sent for word in (one.value or b"").decode().lower().split(" ") if word)
+    assert rows(tmp_path / "words", "word") == words
 
 
 def test_wordcount(spark: SparkSession, writable_log_dir: Path, tmp_path: Path) -> None:
