@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -73,6 +74,15 @@ def test_any_other_position_belongs_to_another_state(
         state.is_done(1, stored)
 
 
+def test_a_partition_that_is_gone_is_not_in_the_batch_and_still_in_the_store(state: StateFolder) -> None:
+    plan(state.path, 1, 15, 4, done=True)
+    plan(state.path, 2, 17)
+    assert not state.is_done(2, at(15, 4))
+    assert state.is_done(2, at(17, 4))
+    with pytest.raises(JobError, match="after offset 4 of t-1, and the offset store has offset 5"):
+        state.is_done(2, at(15, 5))
+
+
 def test_a_batch_that_reads_nothing_is_known_by_its_token(state: StateFolder) -> None:
     plan(state.path, 1, 15, 4, done=True)
     plan(state.path, 2, 15, 4)
@@ -104,5 +114,8 @@ def test_a_folder_that_is_not_the_state_of_a_pipeline(tmp_path: Path, state: Sta
     with pytest.raises(JobError, match="unknown format 'v2'"):
         again.ends(1)
     again.close()
+    shutil.rmtree(state.path / "offsets")
+    with pytest.raises(JobError, match=r"offsets: no batch, and .*commits says that batches are done"):
+        StateFolder(state.path)
     with pytest.raises(JobError, match=r"state\.path: .*odradek\.json.*: Not a directory"):
         StateFolder(file / "below")

@@ -60,6 +60,14 @@ class StateFolder:
             if not self._lock.acquire():
                 raise JobError(f"{path}: another pipeline uses this state", _KEY)
             self._id, self._start = self._read()
+            if self.is_new and done_batches(path):
+                # Spark would begin with batch 0, and find it done.
+                raise JobError(
+                    f"{path / 'offsets'}: no batch, and {path / 'commits'} says that batches are done: a part of the "
+                    "state is lost. Restore it, or remove all of the folder to begin with an empty state at the "
+                    "store's positions",
+                    _KEY,
+                )
         except OSError as error:
             self._lock.release()
             raise JobError(f"{error.filename or path}: {error.strerror}", _KEY) from error
@@ -138,7 +146,9 @@ class StateFolder:
             token = self.token(number)
             grown = any(name not in before or before[name].offset != place.offset for name, place in after.items())
             return grown or any(place.batch == token for place in stored.values())
-        self._require({name: place for name, place in stored.items() if name in after}, before)
+        # A partition that is gone is not in `after`.
+        known = {*before, *after}
+        self._require({name: place for name, place in stored.items() if name in known}, before)
         return False
 
     def close(self) -> None:
