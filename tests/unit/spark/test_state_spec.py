@@ -64,6 +64,11 @@ def test_the_whole_table(tmp_path: Path) -> None:
         ('path = "state"', "", r"state\.path: this key is missing"),
         ('path = "state"', 'path = "hdfs://host/state"', r"state\.path: a folder of this machine's file system"),
         ('path = "state"', 'path = "many/state"', r"sink\[0\]\.path: the sink .*many and the state .* a folder each"),
+        (
+            'path = "state"',
+            'path = "data/state"',
+            r"state\.path: .*state is, or lies in, the log directory that the so",
+        ),
         ("output_mode", "outputMode", r"state\.outputMode: unknown key; did you mean output_mode"),
         ('"update"', '"upsert"', r"state\.output_mode: one of append, update, complete, not 'upsert'"),
         ("partitions = 3", "partitions = 0", r"state\.partitions: at least 1, not 0"),

@@ -310,6 +310,10 @@ class Job:
         """Refuse what a job with state cannot do."""
         if not self.transforms:
             raise JobError("there is no transform that state could be kept for", "state")
+        source = self.source.get("path")
+        if source is not None and Path(source).resolve() in (state.path, *state.path.parents):
+            # As for sinks: a broker would not start on it.
+            raise JobError(f"{state.path} is, or lies in, the log directory that the source reads", "state.path")
         names = [transform.view for transform in self.transforms]
         if state.view is not None and state.view not in names:
             raise JobError(f"no transform has the view {state.view!r}{nearest(state.view, names)}", "state.view")
