@@ -47,6 +47,14 @@ def _command(pid: int) -> str:
         return ""
 
 
+def _start_of(pid: int) -> str:
+    """Return when a process was started, in ticks of the kernel; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
 def wait_until(reached: Callable[[], bool], timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -70,7 +78,8 @@ class Job:
         self.starts = 0
         self._printed_before = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._pids: set[int] = set()
+        # With the start of each: soon another program has the number, be it another driver's Spark.
+        self._seen: dict[int, str] = {}
 
     def start(self) -> None:
         self.starts += 1
@@ -136,7 +145,7 @@ class Job:
 
     def wait_for_java(self, timeout_s: float) -> bool:
         """Wait until the JVM, too, has ended, once the driver has."""
-        return wait_until(lambda: not any(_JVM in _command(pid) for pid in self._pids), timeout_s)
+        return wait_until(lambda: not any(_JVM in command for command in self._left().values()), timeout_s)
 
     def kill(self, victim: str, chance: random.Random) -> bool:
         """Kill the driver, the JVM with its executor, a Python worker, or all of them: whether there was one."""
@@ -181,17 +190,21 @@ class Job:
             self._below()
             self._process.kill()
             self._process.wait()
-        for pid in self._pids:
-            # Another program may have the number by now.
-            command = _command(pid)
+        for pid, command in self._left().items():
             if _WORKER in command or _JVM in command:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
+    def _left(self) -> dict[int, str]:
+        """Return those of all processes that were ever below the driver that still run, with their command lines."""
+        return {pid: _command(pid) for pid, start in self._seen.items() if _start_of(pid) == start}
+
     def _below(self) -> dict[int, str]:
         assert self._process is not None
         found = children(self._process.pid)
-        self._pids |= set(found)
+        for pid in found:
+            if start := _start_of(pid):
+                self._seen[pid] = start
         return found
 
 
