@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.dataset
@@ -20,6 +21,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import odradek
+from chaos.job import Job as JobProcess
 from odradek.cli.app import main
 from odradek.errors import SinkError
 from odradek.offsets.file import FileOffsetStore
@@ -379,6 +381,83 @@ def test_what_spark_refuses_is_one_line(spark: SparkSession, tmp_path: Path, cap
     assert "Exception" not in capfd.readouterr().err
 
 
+def joined(query: str, state: str) -> str:
+    return WINDOWS.replace('"state"', f'"{state}"').replace(WINDOWS.split("'''")[1], query)
+
+
+def test_a_join_of_the_records_with_themselves_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would read them twice: while the log grows the two end elsewhere, and neither end is that of the batch."""
+    append(tmp_path, range(4))
+    query = "SELECT a.value FROM records a JOIN records b ON a.value = b.value AND a.timestamp < b.timestamp"
+    with pytest.raises(JobError, match=r"state\.view: the view counts joins the stream of records with itself"):
+        Pipeline(job(tmp_path, joined(query, "state")), spark).run()
+    assert StateFolder(tmp_path / "state").is_new
+
+
+@pytest.mark.laboratory
+def test_a_union_of_parts_of_the_records_reads_them_once(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path, range(4))
+    query = (
+        "SELECT timestamp AS start, 'one' AS word, offset AS count FROM records WHERE partition = 0 "
+        "UNION ALL SELECT timestamp, 'two', offset FROM records WHERE partition = 1"
+    )
+    assert Pipeline(job(tmp_path, joined(query, "state")), spark).run() == 1
+    append(tmp_path, range(4, 6))
+    assert Pipeline(job(tmp_path, joined(query, "state")), spark).run() == 1
+    rows = pyarrow.dataset.dataset(tmp_path / "counts").to_table().to_pylist()
+    assert sorted((row["word"], row["count"]) for row in rows) == [
+        (word, n) for word in ("one", "two") for n in range(3)
+    ]
+
+
+@pytest.mark.laboratory
+def test_a_topic_that_goes_and_one_that_comes(spark: SparkSession, tmp_path: Path) -> None:
+    work = job(tmp_path, TOTALS.format(mode="update", merge=LATEST))
+    work = replace(work, source={"path": work.source["path"], "subscribePattern": "words.*", "failOnDataLoss": "false"})
+    append(tmp_path, range(10))
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("words-2")
+        logs["words-2", 0].append([odradek.Record(value=b"word 0")])
+    assert Pipeline(work, spark).run() == 1
+    with odradek.open(tmp_path / "data") as logs:
+        logs.delete_topic("words-2")
+    append(tmp_path, range(10, 12))
+    assert Pipeline(work, spark).run() == 1
+    assert Pipeline(work, spark).run() == 0
+    with odradek.open(tmp_path / "data") as logs:
+        logs.create_topic("words-3")
+        logs["words-3", 0].append([odradek.Record(value=b"word 1")])
+    append(tmp_path, range(12, 14))
+    assert Pipeline(work, spark).run() == 1
+    assert totals(tmp_path) == counted([*range(14), 0, 1])
+
+
+@pytest.mark.laboratory
+def test_a_sink_without_its_positions_after_a_crash(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has the batch, Spark does not, and the sink's files say nothing of it: it had no rows."""
+    work = job(tmp_path, WINDOWS)
+    append(tmp_path, range(25))
+    assert Pipeline(work, spark).run() == 1
+    append(tmp_path, [25])
+    commit = ClaimedStore.commit
+
+    def crash(store: ClaimedStore, positions: Mapping[TopicPartition, Position]) -> None:
+        commit(store, positions)
+        raise CrashError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClaimedStore, "commit", crash)
+        with pytest.raises(CrashError):
+            Pipeline(work, spark).run()
+    shutil.rmtree(tmp_path / "counts" / "_odradek")
+    assert Pipeline(work, spark).run() == 0
+    append(tmp_path, [100])
+    assert Pipeline(work, spark).run() == 1
+    assert windows(tmp_path) == expected(range(26))
+
+
 KILLED = """
 import os, random, signal, sys, threading
 from odradek.spark.pipeline import Job, Pipeline
@@ -432,6 +511,26 @@ conf = { "spark.sql.shuffle.partitions" = 2, "spark.driver.extraJavaOptions" = "
     assert windows(tmp_path) == expected(range(end))
     assert set(ledger(tmp_path).values()) == {1}
     assert sum(int(count) for *_, count in ledger(tmp_path)) == end
+
+
+@pytest.mark.laboratory
+@pytest.mark.parametrize("moment", ["batch 1: 5 offsets", "batch 2: 5 offsets of"])
+def test_a_spark_that_is_killed_is_one_line(tmp_path: Path, moment: str) -> None:
+    """In a batch, and (mostly) while the driver waits for the next one."""
+    text = TOTALS.format(mode="update", merge=LATEST).replace("output_mode", "partitions = 1\noutput_mode")
+    job(tmp_path, text + '[trigger]\ninterval = "3s"\nmax_offsets_per_batch = 5\n')
+    append(tmp_path, range(20))
+    run = JobProcess(tmp_path / "job.toml", tmp_path / "told.txt")
+    try:
+        run.start()
+        assert run.wait_for_text(moment, 300)
+        assert run.kill("executor", random.Random(1))
+        assert run.finish(300) == 3
+        (told,) = run.failures()
+        assert told.startswith("Spark has ended while it was at work")
+        assert "Traceback" not in run.printed()
+    finally:
+        run.clean()
 
 
 @pytest.mark.laboratory

@@ -13,7 +13,8 @@ from odradek.spark import open_transactions
 from odradek.spark.open_transactions import OpenTransaction, TransactionWatch
 from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline.driver import Pipeline
-from odradek.spark.pipeline.job import ConsoleSinkSpec, Job
+from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, Transform
+from odradek.spark.pipeline.state_spec import StateSpec
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.stream import StreamReader
@@ -83,7 +84,10 @@ def test_a_stream_says_who_holds_it_back(
     stream.stop()
 
 
-def test_a_pipeline_that_ends_before_the_end_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("has_state", [False, True])
+def test_a_pipeline_that_ends_before_the_end_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, has_state: bool
+) -> None:
     held_back(tmp_path / "data", 5)
     store = (tmp_path / "offsets.json").as_uri()
     job = Job(
@@ -91,6 +95,8 @@ def test_a_pipeline_that_ends_before_the_end_says_why(tmp_path: Path, caplog: py
         store,
         (ConsoleSinkSpec("SELECT 1"),),
         reset="latest",
+        transforms=(Transform("counts", "SELECT count(*) FROM records"),),
+        state=StateSpec(tmp_path / "state") if has_state else None,
     )
     with caplog.at_level(logging.WARNING):
         assert Pipeline(job).run() == 0

@@ -31,10 +31,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek.errors import JobError, OdradekError, SinkError
 from odradek.offsets.store import Position
+from odradek.spark.open_transactions import TransactionWatch
 from odradek.spark.pipeline.batch import Batch, transformed
 from odradek.spark.pipeline.batch_report import BatchReport
 from odradek.spark.pipeline.claimed_store import ClaimedStore, StopRequest
 from odradek.spark.pipeline.job import RECORDS_VIEW, Job
+from odradek.spark.pipeline.lineage import items, kind_of
 from odradek.spark.pipeline.planning import plan
 from odradek.spark.pipeline.session import explain, register_udfs
 from odradek.spark.pipeline.shared_views import shared_views
@@ -92,6 +94,7 @@ class StatefulRun:
         assert job.state is not None
         self._job = job
         self._spec = job.state
+        self._options = job.source_options()
         self._state = state
         self._store = store
         self._topics = topics
@@ -119,24 +122,37 @@ class StatefulRun:
             How many batches have read something.
         """
         has_work = self._has_work()
-        if self._stopping.is_made or not (has_work or self._job.trigger_interval_ms is not None):
+        if self._stopping.is_made:
+            return 0
+        if not has_work and self._job.trigger_interval_ms is None:
+            self._tell_open_transactions()
             return 0
         spark = session()
         self._tell("starting the query ...")
         try:
             query = self._start(spark)
-        except (Py4JError, PySparkException) as error:
+        except (Py4JError, PySparkException, ConnectionError) as error:
             raise explain(error, "state") from error
         try:
             self._wait(query, follow_s)
-        except (Py4JError, PySparkException) as error:
+        except (Py4JError, PySparkException, ConnectionError) as error:
             if self._failure is None and not self._has_refused:
                 raise explain(error) from error
         finally:
             self._end(query)
         if self._failure is not None:
             raise self._failure
+        if self._job.trigger_interval_ms is None and not self._stopping.is_made:
+            self._topics.refresh()
+            self._tell_open_transactions()
         return self._number
+
+    def _tell_open_transactions(self) -> None:
+        """Tell of the transactions that hold back a job that ends; while it runs, the source does."""
+        positions = self._store.positions
+        bounds = self._topics.bounds([name for name in positions if self._options.wants(name.topic)])
+        at_end = [name for name, held in bounds.items() if positions[name].offset == held.end_offset]
+        TransactionWatch(self._options.isolation).look(self._topics, at_end, at_once=True)
 
     def _has_work(self) -> bool:
         """Bind the state to the store; return whether there is something to read, or a batch to finish."""
@@ -149,12 +165,14 @@ class StatefulRun:
         else:
             known = {*planned.bounds, *self._state.ends(self._state.last_done)}
             self._state.check({name: place for name, place in self._store.positions.items() if name in known})
-        done = self._state.last_done
-        if done >= 0:
-            name, _, end = self._state.batch_range(done)
-            stored = {**self._store.positions, name: Position(end)}
-        else:
-            stored = dict(self._store.positions)
+        stored = dict(self._store.positions)
+        done = last = self._state.last_done
+        if self._state.last_planned > done and self._state.is_done(self._state.last_planned, self._store.positions):
+            # Only Spark does not know it yet.
+            last = self._state.last_planned
+        if last >= 0:
+            name, _, end = self._state.batch_range(last)
+            stored[name] = Position(end)
         for sink in self._sinks:
             sink.start(stored)
         return bool(planned.ranges) or self._state.last_planned > done
@@ -176,6 +194,13 @@ class StatefulRun:
             frame.createOrReplaceTempView(transform.view)
         if not frame.isStreaming:
             raise JobError(f"the view {self._streaming[-1].view} does not read the stream of records", "state.view")
+        if (readings := _readings(frame)) > 1:
+            raise JobError(
+                f"the view {self._streaming[-1].view} joins the stream of records with itself. Spark would read it "
+                f"{readings} times, and while the log grows each reading ends a batch at other offsets: group the "
+                "records instead, or join them with a static table",
+                "state.view",
+            )
         interval_ms = self._job.trigger_interval_ms
         writer = frame.writeStream.outputMode(self._spec.output_mode).foreachBatch(self._batch)
         writer = writer.option("checkpointLocation", str(self._state.path))
@@ -246,9 +271,9 @@ class StatefulRun:
         offsets = sum(part.end_offset - part.start_offset for part in ranges)
         what = f"batch {self._number + 1}: {offsets:,} offsets" if ranges else "windows that are over"
         self._tell(f"{what} ...")
-        frame.persist(StorageLevel.MEMORY_AND_DISK)
-        kept = [frame]
+        kept: list[DataFrame] = []
         try:
+            kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
             # The state changes as rows are computed: all of them, now and once, whatever the sinks read.
             frame.count()
             if is_done:
@@ -327,6 +352,16 @@ class StatefulRun:
         ends = {name: replace(place, batch=token) for name, place in after.items()}
         if ends:
             self._store.commit(self._store.done(ends, offsets, seconds, 0))
+
+
+def _readings(frame: DataFrame) -> int:
+    """Return how many times a streaming query reads the records; Spark reads equal relations, as of a union, once."""
+    sources: list[Any] = []
+    for leaf in items(frame._jdf.queryExecution().analyzed().collectLeaves()):
+        is_ours = kind_of(leaf) == "StreamingRelationV2" and leaf.extraOptions().containsKey(FIRST_OFFSETS)
+        if is_ours and not any(leaf.equals(source) for source in sources):
+            sources.append(leaf)
+    return len(sources)
 
 
 def _holds(sink: Sink, batch: Batch) -> bool:
