@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import SparkSession
 
 import odradek
 from odradek.cli.app import main
 from odradek.errors import JobError
 from odradek.offsets.store import Position, open_store
-from odradek.spark.pipeline import Job
+from odradek.spark.pipeline import Job, Pipeline
 from odradek.spark.pipeline.batch_report import BatchReport
 from odradek.spark.pipeline.metrics import PipelineMetrics
 from odradek.spark.pipeline.run_note import LastBatch, LastError, RunNote, newest_note
 from odradek.spark.pipeline.status import job_status
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
+from peers.process import free_port
 
 ORDERS_0 = TopicPartition("orders", 0)
 ORDERS_1 = TopicPartition("orders", 1)
@@ -158,6 +160,25 @@ def test_metrics_are_served(file: Path) -> None:
         'odradek_pipeline_log_end_offset{partition="0",topic="orders"} 9.0',
         'odradek_pipeline_lag{partition="0",topic="orders"} 4.0',
     } <= set(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["", '[state]\npath = "state"\n'])
+def test_metrics_are_those_of_the_source_before_the_first_batch(file: Path, state: str) -> None:
+    transform = '[[transform]]\nview = "counts"\nsql = "SELECT count(*) FROM records"\n'
+    port = free_port()
+    file.write_text(f'{JOB}sql = "SELECT 1"\n{transform}{state}[metrics]\nlisten = "127.0.0.1:{port}"\n')
+    lines: list[str] = []
+
+    def session() -> SparkSession:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            lines.extend(answer.read().decode().splitlines())
+        raise JobError("this is enough")
+
+    with pytest.raises(JobError, match="this is enough"):
+        Pipeline(Job.read(file), session).run()
+    assert 'odradek_pipeline_lag{partition="0",topic="orders"} 3.0' in lines
+    assert 'odradek_pipeline_lag{partition="1",topic="orders"} 0.0' in lines
 
 
 @pytest.mark.parametrize("listen", ["9404", "localhost:99999", "a b:1"])

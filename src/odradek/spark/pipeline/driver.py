@@ -144,7 +144,17 @@ class Pipeline:
                 for sink in sinks:
                     sink.start(store.positions)
                 return self._run_batches(store, topics, sinks, metrics, report, follow_s)
-            run = StatefulRun(self.job, state, store, topics, sinks, self._stopping, self._tell, report)
+            run = StatefulRun(
+                self.job,
+                state,
+                store,
+                topics,
+                sinks,
+                self._stopping,
+                on_step=self._tell,
+                on_look=(lambda *measured: None) if metrics is None else metrics.measured,
+                on_batch=report,
+            )
             return run.run(self._session, follow_s)
         except (OdradekError, OSError) as error:
             store.note_error(error)

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek.errors import JobError, OdradekError, SinkError
-from odradek.offsets.store import Position
+from odradek.offsets.store import Position, Positions
 from odradek.spark.open_transactions import TransactionWatch
 from odradek.spark.pipeline.batch import Batch, transformed
 from odradek.spark.pipeline.batch_report import BatchReport
@@ -77,6 +77,7 @@ class StatefulRun:
         sinks: Its sinks.
         stopping: Ends the run after the current batch.
         on_step: Called with a few words before each step.
+        on_look: Called with the positions, and where the partitions end, before the first batch.
         on_batch: Called after each batch that read something.
     """
 
@@ -89,6 +90,7 @@ class StatefulRun:
         sinks: Sequence[Sink],
         stopping: StopRequest,
         on_step: Callable[[str], None],
+        on_look: Callable[[Positions, Mapping[TopicPartition, int]], None],
         on_batch: Callable[[BatchReport], None],
     ) -> None:
         assert job.state is not None
@@ -101,6 +103,7 @@ class StatefulRun:
         self._sinks = sinks
         self._stopping = stopping
         self._tell = on_step
+        self._on_look = on_look
         self._on_batch = on_batch
         self._number = 0
         self._streaming, self._later = job.stateful_transforms()
@@ -165,9 +168,11 @@ class StatefulRun:
         else:
             known = {*planned.bounds, *self._state.ends(self._state.last_done)}
             self._state.check({name: place for name, place in self._store.positions.items() if name in known})
-        stored = dict(self._store.positions)
+        positions = self._store.positions
+        self._on_look(positions, {name: end for name, end in planned.end_offsets.items() if name in positions})
+        stored = dict(positions)
         done = last = self._state.last_done
-        if self._state.last_planned > done and self._state.is_done(self._state.last_planned, self._store.positions):
+        if self._state.last_planned > done and self._state.is_done(self._state.last_planned, positions):
             # Only Spark does not know it yet.
             last = self._state.last_planned
         if last >= 0:
