@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import odradek
 from odradek.errors import JobError
-from odradek.offsets.store import Position
+from odradek.offsets.store import Position, open_store
+from odradek.spark.pipeline.driver import Pipeline
+from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, Transform
 from odradek.spark.pipeline.state_folder import StateFolder
+from odradek.spark.pipeline.state_spec import StateSpec
 from odradek.storage.names import TopicPartition
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -119,3 +124,28 @@ def test_a_folder_that_is_not_the_state_of_a_pipeline(tmp_path: Path, state: Sta
         StateFolder(state.path)
     with pytest.raises(JobError, match=r"state\.path: .*odradek\.json.*: Not a directory"):
         StateFolder(file / "below")
+
+
+@pytest.mark.parametrize("asked", [{"subscribe": "other"}, {"assign": '{"t": [1]}'}])
+def test_a_source_that_asks_for_less_is_told_before_spark_calls_it_lost(tmp_path: Path, asked: dict[str, str]) -> None:
+    with odradek.open(tmp_path / "data") as logs:
+        for topic in ("t", "other"):
+            logs.create_topic(topic, partitions=2)
+    job = Job(
+        {"path": str(tmp_path / "data"), **asked},
+        (tmp_path / "offsets.json").as_uri(),
+        (ConsoleSinkSpec("SELECT 1"),),
+        transforms=(Transform("counts", "SELECT count(*) FROM records"),),
+        state=StateSpec(tmp_path / "state"),
+    )
+    with open_store(job.offset_store) as store:
+        store.commit(at(0, 0), expected=store.load())
+    state = StateFolder(tmp_path / "state")
+    state.begin(at(0, 0))
+    plan(state.path, 0, 0, 0, done=True)
+    state.close()
+    with pytest.raises(
+        JobError, match=r"state\.path: .* is the state of t-0 too, and the source does not ask for it any"
+    ):
+        Pipeline(job).run()
+    assert Pipeline(replace(job, source={"path": str(tmp_path / "data"), "subscribe": "t,other"})).run() == 0

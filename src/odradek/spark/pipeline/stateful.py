@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
@@ -168,6 +168,7 @@ class StatefulRun:
         else:
             known = {*planned.bounds, *self._state.ends(self._state.last_done)}
             self._state.check({name: place for name, place in self._store.positions.items() if name in known})
+            self._check_subscription(known - planned.bounds.keys())
         positions = self._store.positions
         self._on_look(positions, {name: end for name, end in planned.end_offsets.items() if name in positions})
         stored = dict(positions)
@@ -181,6 +182,18 @@ class StatefulRun:
         for sink in self._sinks:
             sink.start(stored)
         return bool(planned.ranges) or self._state.last_planned > done
+
+    def _check_subscription(self, gone: Collection[TopicPartition]) -> None:
+        """Check that the source still asks for partitions of the state that it does not find; Spark calls them lost."""
+        options = self._options
+        for name in sorted(gone) if options.fail_on_data_loss else ():
+            if not options.wants(name.topic) or (options.partitions is not None and name not in options.partitions):
+                raise JobError(
+                    f"{self._state.path} is the state of {name} too, and the source does not ask for it any more: ask "
+                    "for it, or remove the folder to begin with an empty state (failOnDataLoss=false goes on with the "
+                    "state as it is)",
+                    "state.path",
+                )
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
         register_udfs(spark, self._job)
