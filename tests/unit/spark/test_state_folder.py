@@ -61,6 +61,14 @@ def test_what_a_state_remembers(state: StateFolder) -> None:
     assert state.batch_range(1).topic_partition.topic != name
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path / "state")
+    (folder.path / "odradek.json.tmp").mkdir()
+    with pytest.raises(JobError, match=r"state\.path: .*state/odradek\.json: Is a directory"):
+        folder.begin(at(3))
+    folder.close()
+
+
 @pytest.mark.parametrize("stored", [at(10), at(15, 4)])
 def test_the_store_is_before_the_unfinished_batch_or_after_it(
     state: StateFolder, stored: Mapping[TopicPartition, Position]

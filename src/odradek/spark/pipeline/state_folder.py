@@ -91,10 +91,18 @@ class StateFolder:
         return max(done_batches(self.path), default=_START)
 
     def begin(self, start: Mapping[TopicPartition, Position]) -> None:
-        """Begin a new state at positions, which the store holds."""
+        """Begin a new state at positions, which the store holds.
+
+        Raises:
+            JobError: The folder cannot be written.
+        """
         self._id, self._start = secrets.token_hex(8), dict(start)
         content = {"id": self._id, "start": format_stream_offsets(start)}
-        write_atomically(self._file, json.dumps(content, ensure_ascii=False, indent=1).encode())
+        try:
+            write_atomically(self._file, json.dumps(content, ensure_ascii=False, indent=1).encode())
+        except OSError as error:
+            # A full disk names no file.
+            raise JobError(f"{self._file}: {error.strerror}", _KEY) from error
 
     def first_offsets(self) -> str:
         """Return where the state begins, as the streaming source takes it."""
