@@ -1,6 +1,7 @@
 """The laboratory of pipelines: a job forwards records of every kind while everything around it is killed or paused.
 
-`tests/spark/test_chaos.py` runs it, and `tests/spark/test_write_kills.py` does the same to tasks of `df.write`. Two
+`tests/spark/test_chaos.py` runs it; `tests/spark/test_write_kills.py` does the same to tasks of `df.write`, and
+`tests/spark/test_state_kills.py` to jobs with state. Two
 kills for each offset store are `slow`; fifty of each kind, and the pauses, are by hand:
 
     ODRADEK_CHAOS_KILLS=50 ODRADEK_CHAOS_SEED=1 pytest -n 0 -s -m laboratory tests/spark/test_chaos.py -k all
