@@ -354,31 +354,28 @@ def test_small_files_are_merged(
 def test_a_commit_that_was_cut_short_is_finished(tmp_path: Path, done: int) -> None:
     path = tmp_path / "out"
     folder = ParquetFolder(path)
-    staging = folder.stage()
+    staging = folder.files.stage()
     old = path / "old.parquet"
     old.write_bytes(b"old")
-    staged = [staging / f"{number}.staged" for number in range(2)]
+    staged = [path / staging / f"{number}.staged" for number in range(2)]
     for file in staged:
         file.write_bytes(file.name.encode())
     folder.commit(
         staging,
-        [(file, f"topic=a/{file.stem}.parquet") for file in staged],
+        [(str(file.relative_to(path)), f"topic=a/{file.stem}.parquet") for file in staged],
         {TopicPartition("a", 0): Position(7, topic_id="id")},
-        [old],
+        ["old.parquet"],
     )
     folder.close()
     # As it was before the renames, or in the middle of them.
     for file in staged[done:]:
-        staging.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         (path / f"topic=a/{file.stem}.parquet").rename(file)
     old.write_bytes(b"old")
     folder = ParquetFolder(path)
     folder.close()
     assert folder.positions == {TopicPartition("a", 0): Position(7, topic_id="id")}
-    assert sorted(file.relative_to(path).as_posix() for file in folder.files()) == [
-        "topic=a/0.parquet",
-        "topic=a/1.parquet",
-    ]
+    assert folder.files.names() == ["topic=a/0.parquet", "topic=a/1.parquet"]
     assert not list((path / "_odradek" / "staged").glob("*"))
 
 

@@ -100,7 +100,8 @@ def test_reads_the_examples(example: Path) -> None:
         ('subscribe = "texts"', 'subscribe = ["texts"]', "source.subscribe: expected a text, not ..texts"),
         ('partitions" = 2', 'partitions" = [2]', "spark.conf.spark.sql.shuffle.partitions: expected a text"),
         ('name = "words"', 'name = ""', "line 2: name: a name that is not empty"),
-        ('path = "out"', 'path = "s3://bucket/out"', r"line 23: sink\[0\].path: a folder of this machine's"),
+        ('path = "out"', 'path = "ftp://host/out"', r"line 23: sink\[0\].path: a folder of this machine, or a URI"),
+        ('path = "out"', 'path = "s3://AKIA:tech@bucket"', r"line 23: sink\[0\].path: a folder, not all of a bucket"),
         ('path = "out"', 'path = "data"', "is, or lies in, the log directory that the source reads"),
         ('path = "out"', 'path = "data/out"', "is, or lies in, the log directory that the source reads"),
         ('path = "out"', r'path = "o\u0000ut"', r"sink\[0\].path: the path has a character"),
@@ -175,7 +176,7 @@ def test_a_reset_in_seconds_is_told(tmp_path: Path) -> None:
         ("max_offsets_per_batch = 1000", "max_offsets_per_batch = 0", "max_offsets_per_batch: at least 1, not 0"),
         ("max_offsets_per_batch = 1000", "max_offsets_per_batch = -5", "max_offsets_per_batch: at least 1, not -5"),
         ('interval = "5s"', 'interval = "0ms"', "interval: at least 1ms"),
-        ('path = "out"', 'path = "s3://bucket/out"', "a folder of this machine's file system, not 's3://bucket/out'"),
+        ('path = "out"', 'path = "s3a://bucket/out"', "a URI that begins with s3://, .*; not s3a://, that is s3://"),
         ('path = "out"', 'path = "out"\non_held = "replay"', "error or skip, not 'replay'"),
     ],
 )

@@ -24,15 +24,17 @@ OPERATIONS: list[tuple[type, str]] = [
 ]
 
 
-def staged(folder: ParquetFolder, staging: Path, start: int, end: int) -> Path:
-    path = staging / f"{start}.staged"
+def staged(folder: ParquetFolder, staging: str, start: int, end: int) -> str:
+    name = f"{staging}/{start}.staged"
+    path = folder.path
+    assert isinstance(path, Path)
     rows = pa.table({"offset": pa.array(range(start, end), pa.int64())})
-    pq.write_table(rows.replace_schema_metadata({RANGES_KEY: format_ranges({NAME: (start, end)})}), path)
-    return path
+    pq.write_table(rows.replace_schema_metadata({RANGES_KEY: format_ranges({NAME: (start, end)})}), path / name)
+    return name
 
 
 def append(folder: ParquetFolder, start: int, end: int) -> None:
-    staging = folder.stage()
+    staging = folder.files.stage()
     folder.commit(
         staging, [(staged(folder, staging, start, end), f"date=x/t-0-{start}.parquet")], {NAME: Position(end)}
     )
@@ -40,14 +42,17 @@ def append(folder: ParquetFolder, start: int, end: int) -> None:
 
 def replace(folder: ParquetFolder, end: int) -> None:
     """Commit what a merge does: other files instead of all that there are."""
-    staging = folder.stage()
+    staging = folder.files.stage()
     moves = [(staged(folder, staging, 0, 5), "a.parquet"), (staged(folder, staging, 5, end), "date=y/b.parquet")]
-    folder.commit(staging, moves, {NAME: Position(end)}, list(folder.files()))
+    folder.commit(staging, moves, {NAME: Position(end)}, folder.files.names())
 
 
 def rows(folder: ParquetFolder) -> list[int]:
-    tables = [pq.read_table(path, partitioning=None) for path in folder.files()]
-    return sorted(offset for table in tables for offset in table["offset"].to_pylist())
+    found: list[int] = []
+    for name in folder.files.names():
+        with folder.files.open_input(name) as file, pq.ParquetFile(file) as parquet:
+            found += parquet.read()["offset"].to_pylist()
+    return sorted(found)
 
 
 @pytest.mark.parametrize("is_done", [False, True])

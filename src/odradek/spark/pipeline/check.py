@@ -309,9 +309,10 @@ class _JobCheck:
             self._needs(WATERMARK_KEY, view, [watermark.column])
 
     def _parquet(self, key: str, sink: ParquetSinkSpec) -> None:
-        there = next((path for path in (sink.path, *sink.path.parents) if path.exists()), None)
-        if there is not None and not there.is_dir():
-            self._found(f"{key}.path", f"{_shown(there)}: not a folder")
+        if isinstance(sink.path, Path):
+            there = next((path for path in (sink.path, *sink.path.parents) if path.exists()), None)
+            if there is not None and not there.is_dir():
+                self._found(f"{key}.path", f"{_shown(there)}: not a folder")
         self._needs(f"{key}.partition_by", sink.view, [PARTITION_COLUMNS[name] for name in sink.partition_by])
         if sink.name is not None and sink.merge is not None:
             # The folder begins with the view's rows, and then holds what the query gives.

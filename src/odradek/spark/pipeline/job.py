@@ -38,6 +38,7 @@ from odradek.errors import JobError, OptionError
 from odradek.records.compression import CODECS
 from odradek.records.timestamps import bound_ms
 from odradek.spark.options import SourceOptions, nearest
+from odradek.spark.pipeline.folder_uri import FolderUri, overlap
 from odradek.spark.pipeline.functions import FunctionName
 from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
 from odradek.spark.pipeline.state_spec import WATERMARK_KEY, StateSpec
@@ -96,7 +97,7 @@ class ParquetSinkSpec:
     """A folder of Parquet files.
 
     Attributes:
-        path: The folder.
+        path: The folder, of this machine or of another file system.
         view: The view that is written.
         name: The name of a view over all that the folder holds, for the sinks after it.
         merge: A query over `name`, which is then what the folder holds and the view's new rows together: its result
@@ -107,7 +108,7 @@ class ParquetSinkSpec:
             `error`, or `skip` what is held.
     """
 
-    path: Path
+    path: Path | FolderUri
     view: str
     name: str | None = None
     merge: str | None = None
@@ -260,7 +261,7 @@ class Job:
     def _check_identities(self) -> None:
         """Refuse sinks that would mistake each other's records for their own."""
         ids: set[str] = set()
-        paths: list[Path] = []
+        paths: list[Path | FolderUri] = []
         functions: set[FunctionName] = set()
         for sink in self.sinks:
             if isinstance(sink, TopicSinkSpec):
@@ -279,7 +280,8 @@ class Job:
                 ids.add(name)
             elif isinstance(sink, ParquetSinkSpec):
                 source = self.source.get("path")
-                if source is not None and Path(source).resolve() in (sink.path, *sink.path.parents):
+                here = sink.path if isinstance(sink.path, Path) else None
+                if source is not None and here is not None and here.is_relative_to(Path(source).resolve()):
                     # A broker that starts on a log directory refuses folders that are no partitions.
                     raise JobError(f"sink: {sink.path} is, or lies in, the log directory that the source reads")
                 for path in paths:
@@ -422,11 +424,6 @@ class Job:
         from odradek.spark.pipeline.job_file import JobFile
 
         return JobFile.parse(text, folder).only()
-
-
-def overlap(path: Path, other: Path) -> bool:
-    """Whether two folders are the same, or one lies in the other."""
-    return path == other or path in other.parents or other in path.parents
 
 
 def _is_place_of(source: SourceOptions, sink: TopicSinkSpec) -> bool:

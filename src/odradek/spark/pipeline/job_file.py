@@ -35,7 +35,8 @@ from odradek.arguments import checked_path
 from odradek.errors import FormatError, JobError, OdradekError
 from odradek.offsets.store import parse_address
 from odradek.spark.options import nearest
-from odradek.spark.pipeline.job import Job, ParquetSinkSpec, TopicSinkSpec, overlap
+from odradek.spark.pipeline.folder_uri import overlap
+from odradek.spark.pipeline.job import Job, ParquetSinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.job_lines import JobLines
 from odradek.spark.pipeline.job_reader import read_table
 from odradek.spark.pipeline.job_table import Table

@@ -8,6 +8,7 @@ from pathlib import Path
 from odradek.arguments import checked_path
 from odradek.errors import JobError, OptionError
 from odradek.spark.options import nearest, parse_duration_ms
+from odradek.spark.pipeline.folder_uri import FolderUri, folder_or_uri
 from odradek.spark.pipeline.functions import FunctionName
 from odradek.spark.pipeline.job import (
     DEFAULT_NAME,
@@ -118,6 +119,13 @@ def _local_path(entry: Table, folder: Path) -> Path:
     return (folder / _checked(text, entry.key("path"))).resolve()
 
 
+def _folder(entry: Table, folder: Path) -> Path | FolderUri:
+    try:
+        return folder_or_uri(entry.need("path", str), folder)
+    except OptionError as error:
+        raise JobError(str(error), entry.key("path")) from error
+
+
 def _checked(path: str, key: str) -> Path:
     try:
         return checked_path("the path", path)
@@ -130,7 +138,7 @@ def _sink(entry: Table, folder: Path) -> SinkSpec:
     spec: SinkSpec
     if kind == "parquet":
         spec = ParquetSinkSpec(
-            path=_local_path(entry, folder),
+            path=_folder(entry, folder),
             view=entry.take("view", str, RECORDS_VIEW),
             name=entry.take("name", str),
             merge=entry.take("merge", str),

@@ -10,15 +10,15 @@ both.
 from __future__ import annotations
 
 import hashlib
-import os
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, footer_ranges, format_ranges
 from odradek.storage.names import TopicPartition
 
@@ -28,7 +28,7 @@ _ROWS = 65_536
 
 @dataclass(frozen=True)
 class _Small:
-    path: Path
+    name: str
     size_bytes: int
     schema: pa.Schema
     offsets: tuple[str, int, int] | None
@@ -36,10 +36,10 @@ class _Small:
 
     @property
     def group(self) -> tuple[str, str]:
-        return str(self.path.parent), self.offsets[0] if self.offsets else ""
+        return str(PurePosixPath(self.name).parent), self.offsets[0] if self.offsets else ""
 
 
-def compact(path: Path, target_bytes: int = DEFAULT_TARGET_BYTES) -> tuple[int, int]:
+def compact(path: Path | FolderUri, target_bytes: int = DEFAULT_TARGET_BYTES) -> tuple[int, int]:
     """Merge the small files of a folder.
 
     Args:
@@ -56,11 +56,11 @@ def compact(path: Path, target_bytes: int = DEFAULT_TARGET_BYTES) -> tuple[int, 
     merged, made = 0, 0
     try:
         for files in list(_groups(folder, target_bytes)):
-            staging = folder.stage()
-            staged = staging / f"{uuid.uuid4().hex}.staged"
-            _merge(files, staged)
-            final = (files[0].path.parent / _name(files)).relative_to(path)
-            folder.commit(staging, [(staged, str(final))], {}, [file.path for file in files])
+            staging = folder.files.stage()
+            staged = f"{staging}/{uuid.uuid4().hex}.staged"
+            _merge(folder, files, staged)
+            final = PurePosixPath(files[0].name).with_name(_name(files))
+            folder.commit(staging, [(staged, str(final))], {}, [file.name for file in files])
             merged += len(files)
             made += 1
     finally:
@@ -70,10 +70,12 @@ def compact(path: Path, target_bytes: int = DEFAULT_TARGET_BYTES) -> tuple[int, 
 
 def _groups(folder: ParquetFolder, target_bytes: int) -> Iterator[list[_Small]]:
     groups: dict[tuple[str, str], list[_Small]] = {}
-    for path in folder.files():
-        size_bytes = path.stat().st_size
-        if size_bytes < target_bytes:
-            small = _Small(path, size_bytes, pq.read_schema(path).remove_metadata(), _offsets(path.name))
+    for name in folder.files.names():
+        with folder.files.errors(), folder.files.open_input(name) as file:
+            size_bytes = file.size()
+            schema = pq.read_schema(file).remove_metadata() if size_bytes < target_bytes else None
+        if schema is not None:
+            small = _Small(name, size_bytes, schema, _offsets(PurePosixPath(name).name))
             groups.setdefault(small.group, []).append(small)
     for files in groups.values():
         files.sort(key=lambda file: file.offsets[1] if file.offsets else 0)
@@ -101,23 +103,27 @@ def _name(files: Sequence[_Small]) -> str:
     if first is not None and last is not None:
         end = max(file.offsets[2] for file in files if file.offsets)
         return f"{first[0]}-{first[1]:020d}-{end:020d}.parquet"
-    names = "\n".join(file.path.name for file in files)
+    names = "\n".join(PurePosixPath(file.name).name for file in files)
     return f"batch-{hashlib.sha256(names.encode()).hexdigest()[:16]}-merged.parquet"
 
 
-def _merge(files: Sequence[_Small], staged: Path) -> None:
+def _merge(folder: ParquetFolder, files: Sequence[_Small], staged: str) -> None:
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for file in files:
-        for name, start, end in footer_ranges(file.path):
+        for name, start, end in footer_ranges(folder, file.name):
             held = ranges.get(name, (start, end))
             ranges[name] = (min(held[0], start), max(held[1], end))
-    compression = pq.read_metadata(files[0].path).row_group(0).column(0).compression.lower()
-    with staged.open("wb") as output:
-        with pq.ParquetWriter(output, files[0].schema, compression=compression) as writer:
-            for file in files:
-                with pq.ParquetFile(file.path) as source:
-                    for batch in source.iter_batches(_ROWS):
-                        writer.write_batch(batch.cast(files[0].schema))
-            writer.add_key_value_metadata({RANGES_KEY: format_ranges(ranges)})
-        output.flush()
-        os.fsync(output.fileno())
+    with folder.files.errors():
+        with folder.files.open_input(files[0].name) as first:
+            compression = pq.read_metadata(first).row_group(0).column(0).compression.lower()
+        output = folder.files.create(staged)
+        try:
+            with pq.ParquetWriter(output, files[0].schema, compression=compression) as writer:
+                for file in files:
+                    with folder.files.open_input(file.name) as source, pq.ParquetFile(source) as parquet:
+                        for batch in parquet.iter_batches(_ROWS):
+                            writer.write_batch(batch.cast(files[0].schema))
+                writer.add_key_value_metadata({RANGES_KEY: format_ranges(ranges)})
+            folder.files.seal(output)
+        finally:
+            output.close()

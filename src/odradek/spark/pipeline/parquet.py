@@ -10,7 +10,6 @@ Rows that are merged replace those of the batches before, by the same commit.
 from __future__ import annotations
 
 import datetime as dt
-import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,15 +20,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DateType, StructField, StructType
 
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
 from odradek.spark.pipeline.batch import Batch, token
+from odradek.spark.pipeline.folder_files import FolderFiles
+from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.job import ORIGIN_COLUMNS, ParquetSinkSpec
 from odradek.spark.pipeline.lineage import origin_columns
 from odradek.spark.pipeline.parquet_columns import check_columns
-from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
-from odradek.spark.pipeline.sink import Sink
+from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, files_of, format_ranges
+from odradek.spark.pipeline.remote_frame import remote_frame
+from odradek.spark.pipeline.sink import FencedError, Sink
 from odradek.spark.ranges import OffsetRange
 from odradek.spark.worker import keep_modules
 from odradek.storage.names import TopicPartition
@@ -58,9 +61,14 @@ class ParquetSink(Sink):
         self.description = f"parquet {spec.path}"
         self.on_held = spec.on_held
         self._is_by_record: bool | None = None
+        self._is_fenced = False
 
     def positions(self) -> Mapping[TopicPartition, Position]:
         """Return the positions that the files reach."""
+        if self._is_fenced:
+            # The driver has asked the offset store, which is still its own: so the folder is its own again.
+            self._folder = ParquetFolder(self._spec.path)
+            self._is_fenced = False
         return self._folder.positions
 
     def start(self, stored: Mapping[TopicPartition, Position]) -> None:
@@ -68,13 +76,24 @@ class ParquetSink(Sink):
         self._folder.take_over(stored)
 
     def write(self, batch: Batch) -> None:
-        """Write the view of a batch: stage, commit, rename."""
-        staging = self._folder.stage()
+        """Write the view of a batch: stage, commit, rename.
+
+        Raises:
+            FencedError: Another pipeline writes to the folder now.
+        """
+        try:
+            self._write(batch)
+        except FencedError:
+            self._is_fenced = True
+            raise
+
+    def _write(self, batch: Batch) -> None:
+        staging = self._folder.files.stage()
         frame = batch.spark.table(self._spec.view)
         footers = {name: (start, end) for name, start, end in batch.ranges}
-        replaced: list[Path] = []
+        replaced: list[str] = []
         if self._spec.merge is not None:
-            replaced = list(self._folder.files())
+            replaced = self._folder.files.names()
             frame = self._merged(frame, replaced)
             self._is_by_record = False
             # The rows are those of all batches.
@@ -85,7 +104,8 @@ class ParquetSink(Sink):
             self._is_by_record = origin_columns(frame) == set(ORIGIN_COLUMNS)
         check_columns(frame.schema, self._spec, self.description)
         task = _WriteTask(
-            str(staging),
+            self._spec.path,
+            staging,
             tuple(batch.ranges),
             footers,
             token(batch.ranges),
@@ -95,7 +115,7 @@ class ParquetSink(Sink):
         )
         # `mapInArrow` looks columns up by their names, in which a dot means a part of a struct.
         numbered = frame.toDF(*map(str, range(len(frame.columns))))
-        written = [(Path(row.staged), row.final) for row in numbered.mapInArrow(task, _WRITTEN).collect() if row.rows]
+        written = [(row.staged, row.final) for row in numbered.mapInArrow(task, _WRITTEN).collect() if row.rows]
         finals = [final for _, final in written]
         if len(set(finals)) != len(finals):
             # Several tasks wrote rows of one partition with the same first and last offset, as after a join.
@@ -103,14 +123,20 @@ class ParquetSink(Sink):
         ends = {name: Position(end, topic_id=batch.topic_ids.get(name)) for name, end in batch.end_offsets.items()}
         self._folder.commit(staging, written, ends, replaced)
 
-    def _merged(self, frame: DataFrame, files: Sequence[Path]) -> DataFrame:
+    def _merged(self, frame: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return the rows that the folder is to hold: those of its files and of a view, merged."""
         spark, name, query = frame.sparkSession, self._spec.name, self._spec.merge
         assert name is not None
         assert query is not None
         columns = frame.columns
         if files:
-            frame = spark.read.parquet(*map(str, files)).unionByName(frame)
+            path = self._spec.path
+            held = (
+                remote_frame(spark, path, files, frame.schema)
+                if isinstance(path, FolderUri)
+                else spark.read.parquet(*(str(path / name) for name in files))
+            )
+            frame = held.unionByName(frame)
         frame.createOrReplaceTempView(name)
         merged = spark.sql(query)
         if sorted(merged.columns) != sorted(columns):
@@ -124,10 +150,20 @@ class ParquetSink(Sink):
         """Let later sinks query all that the folder holds, by the sink's name."""
         if self._spec.name is None:
             return
-        if next(self._folder.files(), None) is None:
-            spark.table(self._spec.view).limit(0).createOrReplaceTempView(self._spec.name)
+        names = self._folder.files.names()
+        frame = spark.table(self._spec.view)
+        if not names:
+            frame.limit(0).createOrReplaceTempView(self._spec.name)
+            return
+        path = self._spec.path
+        if isinstance(path, FolderUri):
+            columns = frame.schema
+            if "date" in self._spec.partition_by and "date" not in columns.names:
+                columns = StructType([*columns, StructField("date", DateType())])
+            held = remote_frame(spark, path, names, columns)
         else:
-            spark.read.parquet(str(self._spec.path)).createOrReplaceTempView(self._spec.name)
+            held = spark.read.parquet(str(path))
+        held.createOrReplaceTempView(self._spec.name)
 
     def close(self) -> None:
         """Release the folder: another pipeline may write to it."""
@@ -143,14 +179,15 @@ class _Part(NamedTuple):
 
 
 class _OpenFile:
-    def __init__(self, path: str, schema: pa.Schema, compression: str) -> None:
-        self.path = path
+    def __init__(self, files: FolderFiles, name: str, schema: pa.Schema, compression: str) -> None:
+        self.name = name
         self.rows = 0
         self.first_offset: int | None = None
         self.end_offset = 0
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
+        self._files = files
         self._schema = schema
         self._compression = compression
         self._writer: pq.ParquetWriter | None = None
@@ -173,20 +210,20 @@ class _OpenFile:
         """Write a row group. Small row groups would make a file larger and slower to read."""
         if self._writer is None:
             # Opened as late as this: a task may have rows of more partitions than files can be open.
-            self._file = open(self.path, "wb")  # noqa: SIM115, PTH123 - closed by `close`, in the same task
+            self._file = self._files.create(self.name)
             self._writer = pq.ParquetWriter(self._file, self._schema, compression=self._compression)
         if self._pending:
-            self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=_ROW_GROUP_ROWS)
+            with self._files.errors():
+                self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=_ROW_GROUP_ROWS)
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
     def close(self, metadata: dict[bytes, bytes]) -> None:
         self._write_pending()
         assert self._writer is not None
         self._writer.add_key_value_metadata(metadata)
-        self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with self._files.errors():
+            self._writer.close()
+        self._files.seal(self._file)
 
 
 class _WriteTask:
@@ -194,6 +231,7 @@ class _WriteTask:
 
     def __init__(
         self,
+        path: Path | FolderUri,
         staging: str,
         ranges: tuple[OffsetRange, ...],
         footers: Mapping[TopicPartition, tuple[int, int]],
@@ -205,6 +243,7 @@ class _WriteTask:
     ) -> None:
         self._by_record = by_record
         self._columns = list(columns)
+        self._path = path
         self._staging = staging
         self._ranges = {name: (start, end) for name, start, end in ranges}
         self._footers = dict(footers)
@@ -213,18 +252,19 @@ class _WriteTask:
         self._compression = spec.compression
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        folder = files_of(self._path)
         files: dict[_Part, _OpenFile] = {}
         for batch in batches:
             for part, rows in self._parts(batch.rename_columns(self._columns)):
                 if part not in files:
-                    path = f"{self._staging}/{uuid.uuid4().hex}.staged"
-                    files[part] = _OpenFile(path, self._content(rows).schema, self._compression)
+                    name = f"{self._staging}/{uuid.uuid4().hex}.staged"
+                    files[part] = _OpenFile(folder, name, self._content(rows).schema, self._compression)
                 offsets = rows.column("offset") if part.partition is not None else None
                 files[part].write(self._content(rows), offsets)
         results: dict[str, list[Any]] = {"staged": [], "final": [], "rows": []}
         for number, (part, file) in enumerate(files.items()):
             file.close({RANGES_KEY: self._footer(part)})
-            results["staged"].append(file.path)
+            results["staged"].append(file.name)
             results["final"].append(self._final(part, file, number))
             results["rows"].append(file.rows)
         yield pa.RecordBatch.from_pydict(results, schema=_WRITTEN_SCHEMA)

@@ -1,0 +1,180 @@
+"""What a Parquet folder needs of its file system, on this machine (`LocalFiles`) or on another (`RemoteFiles`).
+
+    claim()                            from now on nobody else commits
+    last_commit() -> content           of the last commit
+    write_commit(staging, content)     atomic: the commit
+    finish(moves, removals)            what it lists; may be repeated
+
+Files go by their names, relative to the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from odradek.errors import SinkError
+from odradek.storage.file_lock import FileLock
+from odradek.storage.files import FILES, write_atomically
+
+STATE = "_odradek"
+STAGED = f"{STATE}/staged"
+
+
+class FolderFiles(ABC):
+    """The files of a folder. Tasks only create files; all else is the driver's, after `claim`.
+
+    Raises, from each method:
+        SinkError: The file system of another machine refuses, or cannot be reached.
+        OSError: That of this machine.
+    """
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Return what names the folder in errors of the file system, where these do not."""
+        return nullcontext()
+
+    @abstractmethod
+    def claim(self) -> None:
+        """Make this the one that commits; the folder is created if it is missing.
+
+        Raises:
+            SinkError: Another one commits.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let another one commit."""
+
+    @abstractmethod
+    def last_commit(self) -> bytes | None:
+        """Return the last commit; None if there is none."""
+
+    @abstractmethod
+    def stage(self) -> str:
+        """Return the name of a folder for files to be staged in."""
+
+    @abstractmethod
+    def create(self, name: str) -> BinaryIO:
+        """Create a staged file."""
+
+    @abstractmethod
+    def seal(self, file: BinaryIO) -> None:
+        """Close a file that `create` returned; its content is durable then."""
+
+    @abstractmethod
+    def write_commit(self, staging: str, content: bytes) -> None:
+        """Commit what was staged, all or nothing.
+
+        Raises:
+            FencedError: Another one has claimed the folder: the commit does not count.
+        """
+
+    @abstractmethod
+    def finish(self, moves: Sequence[tuple[str, str]], removals: Sequence[str], *, again: bool = False) -> None:
+        """Do what the last commit lists.
+
+        Args:
+            moves: The names of staged files, and their final names.
+            removals: The names of files to remove.
+            again: Whether some of it may be done already.
+        """
+
+    @abstractmethod
+    def clear(self, staging: str | None = None) -> None:
+        """Remove what is staged in a folder; by default in all of them."""
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names of the Parquet files, in order."""
+
+    @abstractmethod
+    def open_input(self, name: str) -> pa.NativeFile:
+        """Open a file to read it."""
+
+
+class LocalFiles(FolderFiles):
+    """A folder of this machine: a lock, one `commit.json`, renames.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._commit = path / STATE / "commit.json"
+        self._lock = FileLock(path / STATE / "lock")
+
+    def claim(self) -> None:
+        """Lock the folder, until `release`."""
+        (self._path / STATE).mkdir(parents=True, exist_ok=True)
+        if not self._lock.acquire():
+            raise SinkError(f"{self._path}: another pipeline writes here")
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._lock.release()
+
+    def last_commit(self) -> bytes | None:
+        """Return what `commit.json` holds."""
+        try:
+            return self._commit.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def stage(self) -> str:
+        """Make and return a folder of its own for each call."""
+        staging = f"{STAGED}/{uuid.uuid4().hex}"
+        (self._path / staging).mkdir(parents=True)
+        return staging
+
+    def create(self, name: str) -> BinaryIO:
+        """Create a file."""
+        return (self._path / name).open("wb")
+
+    def seal(self, file: BinaryIO) -> None:
+        """Sync and close a file."""
+        file.flush()
+        os.fsync(file.fileno())
+        file.close()
+
+    def write_commit(self, staging: str, content: bytes) -> None:
+        """Commit by one rename, after all names above it are durable."""
+        for folder in (self._path / staging, self._path / STAGED, self._path / STATE, self._path):
+            FILES.sync_directory(folder)
+        write_atomically(self._commit, content)
+
+    def finish(self, moves: Sequence[tuple[str, str]], removals: Sequence[str], *, again: bool = False) -> None:
+        """Rename, sync and remove."""
+        folders = {self._path}
+        for staged, final in moves:
+            target = self._path / final
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # A file that is no longer staged was renamed before.
+            if (self._path / staged).exists():
+                (self._path / staged).replace(target)
+            folders.update(folder for folder in target.parents if folder.is_relative_to(self._path))
+        for folder in sorted(folders):
+            FILES.sync_directory(folder)
+        for name in removals:
+            (self._path / name).unlink(missing_ok=True)
+
+    def clear(self, staging: str | None = None) -> None:
+        """Remove folders."""
+        shutil.rmtree(self._path / (staging or STAGED), ignore_errors=True)
+
+    def names(self) -> list[str]:
+        """Return the names of the Parquet files, in order."""
+        found = (path.relative_to(self._path) for path in sorted(self._path.rglob("*.parquet")))
+        return [str(name) for name in found if STATE not in name.parts]
+
+    def open_input(self, name: str) -> pa.NativeFile:
+        """Open a file."""
+        return pa.OSFile(str(self._path / name))

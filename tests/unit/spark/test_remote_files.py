@@ -1,0 +1,460 @@
+"""A Parquet folder of another file system: commits that end, or stop for a while, at each operation in turn."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.fs import (
+    FileSelector,
+    FileSystem,
+    FileSystemHandler,
+    FileType,
+    PyFileSystem,
+    S3FileSystem,
+    _MockFileSystem,
+)
+
+from odradek.errors import SinkError
+from odradek.offsets.store import Position
+from odradek.spark.pipeline.folder_uri import FolderUri
+from odradek.spark.pipeline.merging import compact
+from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
+from odradek.spark.pipeline.remote_files import RemoteFiles
+from odradek.spark.pipeline.sink import FencedError
+from odradek.storage.names import TopicPartition
+from peers.s3 import ACCESS_KEY, SECRET_KEY, S3Server
+
+NAME = TopicPartition("t", 0)
+CASES = int(os.environ.get("ODRADEK_FOLDER_CASES", "10"))
+SEED = int(os.environ.get("ODRADEK_FOLDER_SEED", "0"))
+URIS = {"puts": "s3://bucket/orders", "renames": "hdfs://namenode:8020/orders"}
+
+
+class Watched(FileSystemHandler):  # type: ignore[misc]
+    """A file system in memory that tells `before` and `after` of each operation."""
+
+    def __init__(self) -> None:
+        self.inner = _MockFileSystem()
+        self.renames = False
+        self.before: Callable[[], None] = lambda: None
+        self.after: Callable[[], None] = lambda: None
+
+    def _do(self, name: str, *given: Any, made: str = "") -> Any:
+        self.before()
+        if made:
+            self.inner.create_dir(made)
+        result = getattr(self.inner, name)(*given)
+        self.after()
+        return result
+
+    def get_type_name(self) -> str:
+        return "watched"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> Any:
+        raise AssertionError("on HDFS a look at one file takes each error for its absence")
+
+    def get_file_info_selector(self, selector: FileSelector) -> Any:
+        assert not selector.allow_not_found, "on HDFS each error would be an empty list"
+        return self._do("get_file_info", selector)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self._do("create_dir", path)
+
+    def delete_file(self, path: str) -> None:
+        self._do("delete_file", path)
+
+    def move(self, source: str, target: str) -> None:
+        self._do("move", source, target)
+
+    def copy_file(self, source: str, target: str) -> None:
+        self._do("copy_file", source, target, made=target.rpartition("/")[0])
+
+    def open_input_stream(self, path: str) -> Any:
+        return self._do("open_input_stream", path)
+
+    def open_input_file(self, path: str) -> Any:
+        return self._do("open_input_file", path)
+
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
+        # On HDFS, a file that is being written is there already.
+        assert not self.renames or "/commit-" not in path or path.endswith("-0000000000.json")
+        # Object stores and HDFS make the folders.
+        return self._do("open_output_stream", path, made=path.rpartition("/")[0])
+
+    def delete_dir(self, path: str) -> None:
+        self._do("delete_dir", path)
+
+    delete_dir_contents = delete_root_dir_contents = open_append_stream = None
+
+
+@pytest.fixture(params=URIS)
+def uri(request: pytest.FixtureRequest) -> FolderUri:
+    return FolderUri.parse(URIS[request.param])
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch, uri: FolderUri) -> Watched:
+    watched = Watched()
+    watched.renames = uri.scheme == "hdfs"
+    monkeypatch.setattr(FolderUri, "open", lambda self: (PyFileSystem(watched), "top/orders"))
+    return watched
+
+
+def staged(folder: ParquetFolder, start: int, end: int) -> str:
+    name = f"{folder.files.stage()}/{uuid.uuid4().hex}.staged"
+    rows = pa.table({"offset": pa.array(range(start, end), pa.int64())})
+    file = folder.files.create(name)
+    pq.write_table(rows.replace_schema_metadata({RANGES_KEY: format_ranges({NAME: (start, end)})}), file)
+    folder.files.seal(file)
+    return name
+
+
+def append(folder: ParquetFolder, start: int, end: int) -> None:
+    move = (staged(folder, start, end), f"date=x/t-0-{start:020d}-{end:020d}.parquet")
+    folder.commit(folder.files.stage(), [move], {NAME: Position(end)})
+
+
+def replace(folder: ParquetFolder, start: int, end: int) -> None:
+    """Commit what a merge does: other files instead of all that there are."""
+    moves = [(staged(folder, 0, 5), f"a-{end}.parquet"), (staged(folder, 5, end), f"date=y/b-{end}.parquet")]
+    folder.commit(folder.files.stage(), moves, {NAME: Position(end)}, folder.files.names())
+
+
+COMMITS = [append, replace]
+Commit = Callable[[ParquetFolder, int, int], None]
+
+
+def rows(folder: ParquetFolder) -> list[int]:
+    found: list[int] = []
+    for name in folder.files.names():
+        with folder.files.open_input(name) as file, pq.ParquetFile(file) as parquet:
+            found += parquet.read()["offset"].to_pylist()
+    return sorted(found)
+
+
+def at_step(number: int, do: Callable[[], None]) -> Callable[[], None]:
+    """Return what counts operations, also those of several threads, and does something at one of them."""
+    steps = iter(range(1 << 30))
+    lock = threading.Lock()
+
+    def step() -> None:
+        with lock:
+            is_now = next(steps) == number
+        if is_now:
+            do()
+
+    return step
+
+
+def in_the_middle(watched: Watched, number: int, do: Callable[[], None], commit: Callable[[], None]) -> bool:
+    """Do something before one of the operations of another thing; return whether there is that one."""
+    reached = False
+
+    def now() -> None:
+        nonlocal reached
+        reached = True
+        watched.before = lambda: None
+        do()
+
+    watched.before = at_step(number, now)
+    try:
+        commit()
+    finally:
+        watched.before = lambda: None
+    return reached
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("error", [OSError("the network is gone"), KeyboardInterrupt()])
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_commit_that_ends_anywhere(
+    uri: FolderUri, watched: Watched, commit: Commit, error: BaseException, moment: str
+) -> None:
+    def case(number: int) -> bool:
+        watched.inner = _MockFileSystem()
+        folder = ParquetFolder(uri)
+        append(folder, 0, 10)
+        is_dead = False
+
+        def die() -> None:
+            nonlocal is_dead
+            is_dead = True
+
+        def dead(step: Callable[[], None]) -> Callable[[], None]:
+            def operation() -> None:
+                step()
+                if is_dead:
+                    raise error
+
+            return operation
+
+        setattr(watched, moment, dead(at_step(number, die)))
+        with suppress(type(error), SinkError):
+            commit(folder, 10, 20)
+        watched.before = watched.after = lambda: None
+        known = folder.positions[NAME].offset
+        folder.close()
+        folder = ParquetFolder(uri)
+        held = folder.positions[NAME].offset
+        assert held in (10, 20)
+        # It must not believe that more is there than a restart finds.
+        assert known <= held
+        assert rows(folder) == list(range(held))
+        if held == 10:
+            commit(folder, 10, 20)
+            assert rows(folder) == list(range(20))
+        left = watched.inner.get_file_info(FileSelector("top/orders/_odradek/staged", recursive=True))
+        assert not [info.path for info in left if info.type == FileType.File]
+        return is_dead
+
+    number = 0
+    while case(number):
+        number += 1
+    assert number > 5
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+@pytest.mark.parametrize("other_commit", [None, *COMMITS])
+def test_a_driver_that_pauses_in_the_middle_of_a_commit(
+    uri: FolderUri, watched: Watched, commit: Commit, other_commit: Commit | None
+) -> None:
+    outcomes = set()
+
+    def case(number: int) -> bool:
+        watched.inner = _MockFileSystem()
+        folder = ParquetFolder(uri)
+        append(folder, 0, 10)
+        others: list[ParquetFolder] = []
+
+        def take_over() -> None:
+            other = ParquetFolder(uri)
+            others.append(other)
+            if other_commit is not None:
+                # Its batches end elsewhere, and so its files have other names.
+                held = other.positions[NAME].offset
+                append(other, held, held + 7)
+                other_commit(other, held + 7, held + 13)
+
+        is_fenced = False
+
+        def paused() -> None:
+            nonlocal is_fenced
+            try:
+                commit(folder, 10, 20)
+            except FencedError:
+                is_fenced = True
+
+        if not in_the_middle(watched, number, take_over, paused):
+            return False
+        (other,) = others
+        held = other.positions[NAME].offset
+        assert rows(other) == list(range(held))
+        append(other, held, held + 3)
+        assert rows(other) == list(range(held + 3))
+        assert rows(ParquetFolder(uri)) == list(range(held + 3))
+        outcomes.add((is_fenced, held in (20, 33)))
+        return True
+
+    number = 0
+    while case(number):
+        number += 1
+    # Fenced before the commit; fenced between commit and moves, or not: then the other one has seen it.
+    assert (True, False) in outcomes
+    assert (False, False) not in outcomes
+    assert {was_seen for _, was_seen in outcomes} == {False, True}
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_folder_that_is_opened_while_another_driver_commits(uri: FolderUri, watched: Watched, commit: Commit) -> None:
+    def case(number: int) -> bool:
+        watched.inner = _MockFileSystem()
+        before = ParquetFolder(uri)
+        append(before, 0, 10)
+        opened: list[ParquetFolder] = []
+
+        def commits() -> None:
+            with suppress(FencedError):
+                commit(before, 10, 20)
+
+        if not in_the_middle(watched, number, commits, lambda: opened.append(ParquetFolder(uri))):
+            return False
+        (folder,) = opened
+        held = folder.positions[NAME].offset
+        assert rows(folder) == list(range(held))
+        with pytest.raises(FencedError):
+            append(before, before.positions[NAME].offset, 30)
+        append(folder, held, 40)
+        assert rows(ParquetFolder(uri)) == list(range(40))
+        return True
+
+    number = 0
+    while case(number):
+        number += 1
+    assert number > 6
+
+
+class Turns:
+    """Lets one of several threads do an operation at a time, at random."""
+
+    def __init__(self, chance: random.Random, names: list[str]) -> None:
+        self._chance = chance
+        self._names = names
+        self._turn = threading.Condition()
+        self._next = chance.choice(names)
+
+    def wait(self) -> None:
+        """Let another one go on, and wait until it is this thread's turn again."""
+        with self._turn:
+            self._next = self._chance.choice(self._names)
+            self._turn.notify_all()
+            self._turn.wait_for(lambda: self._next == threading.current_thread().name)
+
+    def end(self) -> None:
+        """Take no more turns."""
+        with self._turn:
+            self._names.remove(threading.current_thread().name)
+            if self._names:
+                self._next = self._chance.choice(self._names)
+            self._turn.notify_all()
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + CASES))
+def test_several_drivers_at_the_same_time(
+    uri: FolderUri, watched: Watched, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    monkeypatch.setattr(RemoteFiles, "_each", lambda self, do, items: [do(item) for item in items])
+    names = [f"driver {number}" for number in range(chance.randint(2, 4))]
+    deaths = {name: chance.randint(0, 60) for name in names if chance.random() < 0.3}
+    turns = Turns(chance, list(names))
+    unexpected: list[BaseException] = []
+
+    def operation() -> None:
+        name = threading.current_thread().name
+        if name not in names:
+            return
+        turns.wait()
+        if name in deaths:
+            deaths[name] -= 1
+            if deaths[name] < 0:
+                raise SystemExit
+
+    def drive() -> None:
+        own = random.Random(f"{seed}-{threading.current_thread().name}")
+        try:
+            turns.wait()
+            for _ in range(own.randint(1, 4)):
+                with suppress(FencedError):
+                    folder = ParquetFolder(uri)
+                    for _ in range(own.randint(1, 3)):
+                        held = folder.positions[NAME].offset if folder.positions else 0
+                        commit = own.choice(COMMITS) if held >= 5 else append
+                        commit(folder, held, held + own.randint(6, 9))
+        except SystemExit:
+            pass
+        except BaseException as error:
+            unexpected.append(error)
+        finally:
+            turns.end()
+
+    watched.before = operation
+    threads = [threading.Thread(target=drive, name=name) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    watched.before = lambda: None
+    assert not unexpected
+    folder = ParquetFolder(uri)
+    held = folder.positions[NAME].offset if folder.positions else 0
+    assert rows(folder) == list(range(held))
+
+
+def test_without_its_commits_the_files_say_what_they_hold(uri: FolderUri, watched: Watched) -> None:
+    folder = ParquetFolder(uri)
+    append(folder, 0, 10)
+    append(folder, 10, 20)
+    watched.inner.delete_dir("top/orders/_odradek")
+    folder = ParquetFolder(uri)
+    assert folder.positions == {NAME: Position(20)}
+    folder.take_over({NAME: Position(25)})
+    assert folder.positions == {NAME: Position(25)}
+    append(folder, 25, 30)
+    assert ParquetFolder(uri).positions == {NAME: Position(30)}
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_bucket(s3: S3Server) -> None:
+    uri = FolderUri.parse(s3.uri("shop/paid%20orders"))
+    folder = ParquetFolder(uri)
+    append(folder, 0, 10)
+    append(folder, 10, 20)
+    replaced = ParquetFolder(uri)
+    with pytest.raises(FencedError, match=r"^s3://cafe/shop/paid orders: another pipeline has opened the folder since"):
+        append(folder, 20, 30)
+    append(replaced, 20, 30)
+    assert compact(uri) == (3, 1)
+    folder = ParquetFolder(uri)
+    assert folder.files.names() == ["date=x/t-0-00000000000000000000-00000000000000000030.parquet"]
+    assert rows(folder) == list(range(30))
+    replace(folder, 30, 40)
+    assert rows(folder) == list(range(40))
+    files = {key for key in s3.objects if not key.endswith("/")}
+    assert {key.rpartition("/")[0] for key in files} == {
+        "shop/paid orders",
+        "shop/paid orders/date=y",
+        "shop/paid orders/_odradek",
+    }
+
+
+def test_a_bucket_that_refuses(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "else")
+    with pytest.raises(SinkError, match=r"^s3://cafe/orders: .*(ACCESS_DENIED|INVALID_ACCESS_KEY_ID|HTTP status 403)"):
+        ParquetFolder(FolderUri.parse(s3.uri("orders")))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    with pytest.raises(SinkError, match=r"^s3://teashop/orders: .*'teashop' not found"):
+        ParquetFolder(FolderUri.parse(s3.uri("orders", bucket="teashop")))
+
+
+def test_what_a_file_system_refuses_of_its_address_shows_no_keys() -> None:
+    uri = FolderUri.parse("s3://AKIA123:tech%2Fgood@bucket/orders?colour=AKIA123&region=eu-central-1")
+    with pytest.raises(SinkError, match=r"^s3://bucket/orders: Unexpected query parameter") as caught:
+        ParquetFolder(uri)
+    for secret in ("AKIA123", "tech"):
+        assert secret not in str(caught.value) + repr(uri) + str(uri)
+    assert caught.value.__cause__ is None
+
+
+def test_keys_in_the_uri_are_those_that_arrow_reads(s3: S3Server) -> None:
+    address = s3.uri("orders").replace("s3://", f"s3://{ACCESS_KEY}:{SECRET_KEY.replace('/', '%2F')}@")
+    files, root = FolderUri.parse(address).open()
+    assert isinstance(files, S3FileSystem)
+    assert isinstance(files, FileSystem)
+    assert root == "cafe/orders"
+    append(ParquetFolder(FolderUri.parse(address)), 0, 10)
+    assert any(key.endswith(".parquet") for key in s3.objects)
