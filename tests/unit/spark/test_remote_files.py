@@ -382,6 +382,28 @@ def test_several_drivers_at_the_same_time(
     assert rows(folder) == list(range(held))
 
 
+@pytest.mark.parametrize(
+    "error", [OSError("no route to host"), pa.ArrowException("no token"), pa.ArrowNotImplementedError("flat")]
+)
+def test_each_error_names_the_folder(uri: FolderUri, watched: Watched, error: Exception) -> None:
+    folder = ParquetFolder(uri)
+    append(folder, 0, 10)
+
+    def fail() -> None:
+        raise error
+
+    watched.before = fail
+    for do in (lambda: ParquetFolder(uri), lambda: append(folder, 10, 20), folder.files.names, lambda: compact(uri)):
+        with pytest.raises(SinkError, match=f"^{uri}: {error}"):
+            do()
+    watched.before = lambda: None
+    append(folder, 10, 20)
+    watched.inner.open_output_stream("top/orders/other.parquet").close()
+    watched.inner.delete_dir("top/orders/_odradek")
+    with pytest.raises(SinkError, match=f"^{uri}/other.parquet: this file was not written by a pipeline"):
+        ParquetFolder(uri)
+
+
 def test_without_its_commits_the_files_say_what_they_hold(uri: FolderUri, watched: Watched) -> None:
     folder = ParquetFolder(uri)
     append(folder, 0, 10)

@@ -106,9 +106,14 @@ class FolderUri:
         Raises:
             SinkError: One was raised.
         """
+        import pyarrow as pa
+
         try:
             yield
-        except (OSError, NotImplementedError) as error:
+        except pa.ArrowInvalid:
+            # Of what a file holds.
+            raise
+        except (OSError, pa.ArrowException) as error:
             raise SinkError(f"{self}: {error}") from error
 
 
