@@ -305,6 +305,36 @@ def test_a_folder_that_is_opened_while_another_driver_commits(uri: FolderUri, wa
     assert number > 6
 
 
+@pytest.mark.parametrize("commit", COMMITS)
+def test_moves_that_two_drivers_finish(
+    uri: FolderUri, watched: Watched, commit: Commit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def case(number: int) -> bool:
+        watched.inner = _MockFileSystem()
+        before = ParquetFolder(uri)
+        append(before, 0, 10)
+        finish = before.files.finish
+        left: list[Any] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(before.files, "finish", lambda *given: left.append(given))
+            commit(before, 10, 20)
+        (given,) = left
+
+        def go_on() -> None:
+            with suppress(FencedError):
+                finish(*given)
+
+        opened: list[ParquetFolder] = []
+        is_step = in_the_middle(watched, number, go_on, lambda: opened.append(ParquetFolder(uri)))
+        assert rows(opened[0]) == list(range(20))
+        return is_step
+
+    number = 0
+    while case(number):
+        number += 1
+    assert number > 10
+
+
 class Turns:
     """Lets one of several threads do an operation at a time, at random."""
 
