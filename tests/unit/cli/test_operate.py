@@ -7,15 +7,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
-from kafka import KafkaConsumer
-from kafka.structs import OffsetAndMetadata
-from kafka.structs import TopicPartition as KafkaTopicPartition
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
 import odradek
 from odradek.admin.group_log import append_group_records
@@ -330,35 +330,30 @@ def test_a_group_with_members_is_shown_and_refused(tmp_path: Path) -> None:
         source = f"kafka://{broker.bootstrap_servers}"
         run("topics", "create", source, "events", "--partitions", "2")
         run("produce", source, "events", given=b"one\n")
-        consumer = KafkaConsumer(
-            "events",
-            bootstrap_servers=broker.bootstrap_servers,
-            group_id="words",
-            client_id="counter",
-            enable_auto_commit=False,
-        )
-        while len(consumer.assignment()) < 2:
-            consumer.poll(100)
-        consumer.commit({KafkaTopicPartition("events", 0): OffsetAndMetadata(0, "", -1)})
-        seen = {place: rows("groups", "describe", place)[0] for place in (source, str(path))}
-        assert seen[source] == seen[str(path)]
-        listed = {place: rows("groups", place) for place in (source, str(path))}
-        assert listed[source] == listed[str(path)]
-        assert run("groups", source) == run("groups", path)
-        assert run("groups", "describe", source) == run("groups", "describe", path)
-        assert (listed[source][0]["state"], listed[source][0]["members"]) == ("Stable", 1)
-        (member,) = seen[source]["members"]
-        assert member["client_id"] == "counter"
-        assert member["partitions"] == [["events", 0], ["events", 1]]
-        for arguments in (
-            ("groups", "delete", source, "words"),
-            ("offsets", "set", store_of(source, "words"), "events-0=1"),
-        ):
-            said = run(*arguments, code=3)
-            assert said.count("\n") == 1
-        assert "NON_EMPTY_GROUP (68)" in run("groups", "delete", source, "words", code=3)
-        assert "is locked: this program has it open" in run("topics", "create", path, "other", code=3)
-        consumer.close(autocommit=False)
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "words", "client.id": "counter"}
+        with closing(Consumer(settings | {"enable.auto.commit": False})) as consumer:
+            consumer.subscribe(["events"])
+            while len(consumer.assignment()) < 2:
+                consumer.poll(0.1)
+            consumer.commit(offsets=[ConfluentTopicPartition("events", 0, 0)], asynchronous=False)
+            seen = {place: rows("groups", "describe", place)[0] for place in (source, str(path))}
+            assert seen[source] == seen[str(path)]
+            listed = {place: rows("groups", place) for place in (source, str(path))}
+            assert listed[source] == listed[str(path)]
+            assert run("groups", source) == run("groups", path)
+            assert run("groups", "describe", source) == run("groups", "describe", path)
+            assert (listed[source][0]["state"], listed[source][0]["members"]) == ("Stable", 1)
+            (member,) = seen[source]["members"]
+            assert member["client_id"] == "counter"
+            assert member["partitions"] == [["events", 0], ["events", 1]]
+            for arguments in (
+                ("groups", "delete", source, "words"),
+                ("offsets", "set", store_of(source, "words"), "events-0=1"),
+            ):
+                said = run(*arguments, code=3)
+                assert said.count("\n") == 1
+            assert "NON_EMPTY_GROUP (68)" in run("groups", "delete", source, "words", code=3)
+            assert "is locked: this program has it open" in run("topics", "create", path, "other", code=3)
 
 
 def test_a_refused_deletion_has_the_name_that_the_broker_gave_it(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_sound_job_has_no_findings(job: Path) -> None:
         ('"parquet"', "3", "line 22: sink[0].type: expected a text, not 3"),
         ('subscribe = "keyed"', 'subscribe = "kyed"', "line 5: source.subscribe: there is no topic kyed in "),
         ('subscribe = "keyed"', "assign = '{\"keyed\": [7]}'", "line 5: source.assign: there is no partition keyed-7"),
-        ('subscribe = "keyed"', 'subscribePattern = "no.*"', "line 5: source.subscribePattern: no topic of "),
+        ('subscribe = "keyed"', 'subscribePattern = "^no.*"', "line 5: source.subscribePattern: no topic of "),
         ('path = "log-dir"', 'path = "log-dri"', "line 4: source.path: "),
         ('path = "log-dir"', 'path = "job.toml"', "line 4: source.path: "),
         ('path = "words"', 'path = "job.toml/words"', "line 24: sink[0].path: "),
@@ -239,7 +239,8 @@ def test_a_merge_is_a_query_over_the_sink(job: Path, replaced: str, by: str, tol
     ("keys", "told"),
     [
         ('topic = "kyed"', "sink[2].topic: there is no topic kyed in "),
-        ("", "sink[2].view: the view words has no column value"),
+        ("", "sink[2].topic_column: the topic of each record is the one that the source reads it from"),
+        ('topic_column = "word"', "sink[2].view: the view words has no column value"),
         ('topic_column = "target"', "sink[2].view: the view words has no column target"),
         ('topic_column = "word"\npartition_column = "prat"', "sink[2].view: the view words has no column prat"),
         ('topic = "keyed"\ntopic_column = "word"', "sink[2].topic_column: unknown key"),
