@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -79,7 +80,11 @@ class Watched(FileSystemHandler):  # type: ignore[misc]
         self._do("move", source, target)
 
     def copy_file(self, source: str, target: str) -> None:
-        self._do("copy_file", source, target, made=target.rpartition("/")[0])
+        try:
+            self._do("copy_file", source, target, made=target.rpartition("/")[0])
+        except FileNotFoundError:
+            # So does Arrow of S3: without an errno.
+            raise OSError("AWS Error NO_SUCH_KEY during CopyObject operation") from None
 
     def open_input_stream(self, path: str) -> Any:
         return self._do("open_input_stream", path)
@@ -447,6 +452,44 @@ def test_without_its_commits_the_files_say_what_they_hold(uri: FolderUri, watche
     assert ParquetFolder(uri).positions == {NAME: Position(30)}
 
 
+@pytest.mark.parametrize("name", ["commit-.json", "commit-0000000009-1.json", "commit-new.json", "commit.json.bak"])
+def test_objects_of_other_names_are_no_commits(uri: FolderUri, watched: Watched, name: str) -> None:
+    watched.inner.create_dir("top/orders/_odradek")
+    with watched.inner.open_output_stream(f"top/orders/_odradek/{name}") as file:
+        file.write(b"?")
+    append(ParquetFolder(uri), 0, 10)
+    folder = ParquetFolder(uri)
+    append(folder, 10, 20)
+    assert rows(folder) == list(range(20))
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_folder_that_was_copied_from_a_machine(
+    uri: FolderUri, watched: Watched, tmp_path: Path, is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = ParquetFolder(tmp_path)
+    append(local, 0, 10)
+    append(local, 10, 20)
+    if is_killed:
+        monkeypatch.setattr(local.files, "finish", lambda moves, removals: None)
+    replace(local, 20, 30)
+    local.close()
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            copy = f"top/orders/{path.relative_to(tmp_path)}"
+            watched.inner.create_dir(copy.rpartition("/")[0])
+            with watched.inner.open_output_stream(copy) as file:
+                file.write(path.read_bytes())
+    folder = ParquetFolder(uri)
+    assert folder.positions == {NAME: Position(30)}
+    assert rows(folder) == list(range(30))
+    append(folder, 30, 40)
+    assert rows(ParquetFolder(uri)) == list(range(40))
+    # Whoever copies it back finds no commit that is an old one by now.
+    left = [info.base_name for info in watched.inner.get_file_info(FileSelector("top/orders/_odradek"))]
+    assert "commit.json" not in left
+
+
 @pytest.fixture
 def s3() -> Iterator[S3Server]:
     with S3Server() as server:
@@ -481,6 +524,25 @@ def test_a_bucket(s3: S3Server) -> None:
         "shop/paid orders/date=y",
         "shop/paid orders/_odradek",
     }
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_driver_whose_staged_files_another_one_has_moved(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = FolderUri.parse(s3.uri("orders"))
+    folder = ParquetFolder(uri)
+    finish = folder.files.finish
+    left: list[Any] = []
+    monkeypatch.setattr(folder.files, "finish", lambda *given: left.append(given))
+    append(folder, 0, 10)
+    other = ParquetFolder(uri)
+    with pytest.raises(FencedError, match=r"^s3://cafe/orders: another pipeline has opened the folder since"):
+        finish(*left[0])
+    assert rows(other) == list(range(10))
+    # Of any other error it is not said that a file is missing.
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
+    with pytest.raises(SinkError, match=r"^s3://cafe/orders: ") as caught:
+        RemoteFiles(uri).finish(*left[0])
+    assert not isinstance(caught.value, FencedError)
 
 
 def test_a_bucket_that_refuses(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

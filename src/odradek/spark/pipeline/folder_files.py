@@ -27,6 +27,7 @@ from odradek.storage.files import FILES, write_atomically
 
 STATE = "_odradek"
 STAGED = f"{STATE}/staged"
+LOCAL_COMMIT = f"{STATE}/commit.json"
 
 
 class FolderFiles(ABC):
@@ -109,7 +110,7 @@ class LocalFiles(FolderFiles):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._commit = path / STATE / "commit.json"
+        self._commit = path / LOCAL_COMMIT
         self._lock = FileLock(path / STATE / "lock")
 
     def claim(self) -> None:

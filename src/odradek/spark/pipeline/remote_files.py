@@ -15,10 +15,14 @@ thought dead and continues
 
 This needs a file system whose lists show at once what was written, as those of S3, Google Cloud Storage, Azure and HDFS
 do.
+
+A folder that was copied from a machine has that one's last commit, `_odradek/commit.json`: it counts as long as there
+is no other one, and the first epoch removes it.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,12 +33,13 @@ import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from odradek.errors import SinkError
-from odradek.spark.pipeline.folder_files import STAGED, STATE, FolderFiles
+from odradek.spark.pipeline.folder_files import LOCAL_COMMIT, STAGED, STATE, FolderFiles
 from odradek.spark.pipeline.folder_uri import OBJECT_STORES, FolderUri
 from odradek.spark.pipeline.sink import FencedError
 
 _T = TypeVar("_T")
 _COMMIT = f"{STATE}/commit-"
+_COMMIT_NAME = re.compile(rf"{_COMMIT}[0-9]{{10}}-[0-9a-f]{{32}}-[0-9]{{10}}\.json")
 _NOTHING = b"{}"
 """What an epoch begins with if there is no commit."""
 _THREADS = 8
@@ -73,14 +78,17 @@ class RemoteFiles(FolderFiles):
             before = max((_epoch(name) for name in self._commits()), default="0-")
             self._epoch = f"{int(before.partition('-')[0]) + 1:010d}-{uuid.uuid4().hex}"
             self._write(self._commit_name(), b"")
-            found = self._commits()
-            last = max((name for name, size_bytes in found.items() if size_bytes), default=None)
+            found = dict(self._list(STATE))
+            commits = [name for name, size_bytes in found.items() if size_bytes and _COMMIT_NAME.fullmatch(name)]
+            last = max(commits, default=LOCAL_COMMIT if LOCAL_COMMIT in found else None)
             content = _NOTHING
             if last is not None:
                 with self._files.open_input_stream(self._path(last)) as file:
                     content = file.read()
             # Also without a commit: one of an earlier epoch may be on its way.
             self.write_commit(self.stage(), content)
+            if LOCAL_COMMIT in found:
+                self._remove(LOCAL_COMMIT)
             self._last = None if content == _NOTHING else content
 
     def release(self) -> None:
@@ -172,7 +180,7 @@ class RemoteFiles(FolderFiles):
 
     def _commits(self) -> dict[str, int]:
         """Return the names and sizes of the commits."""
-        return {name: size for name, size in self._list(STATE) if name.startswith(_COMMIT) and name.endswith(".json")}
+        return {name: size_bytes for name, size_bytes in self._list(STATE) if _COMMIT_NAME.fullmatch(name)}
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
@@ -200,7 +208,15 @@ class RemoteFiles(FolderFiles):
         # The one that has committed it may be moving it, too.
         with suppress(FileNotFoundError) if again else nullcontext():
             if self._is_object_store:
-                self._files.copy_file(source, target)
+                try:
+                    self._files.copy_file(source, target)
+                except FileNotFoundError:
+                    raise
+                except OSError as error:
+                    # What S3 says of a file that is missing, Arrow tells as any other error.
+                    if staged in dict(self._list(staged.rpartition("/")[0])):
+                        raise
+                    raise FileNotFoundError(str(error)) from error
                 self._files.delete_file(source)
             else:
                 self._files.create_dir(target.rpartition("/")[0])
