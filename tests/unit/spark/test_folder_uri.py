@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.errors import OptionError
+from odradek.errors import OptionError, SinkError
 from odradek.spark.pipeline.folder_uri import FolderUri, folder_or_uri, overlap
 
 
@@ -46,6 +46,15 @@ def test_shows_all_but_keys_and_query(text: str, shown: str) -> None:
         ("s3://[k:tech@bucket/a", "its host or its port is none"),
         ("file://host/a", "file:/// and the folder's path"),
         ("file:///a%00", "a character that no file's name has"),
+        ("s3://bucket/a%00", "a path without %00"),
+        ("s3://bucket/a%FF", "a path whose % stand for UTF-8"),
+        ("s3://bucket/a%2", "in a URI write %25 for '%'"),
+        ("s3://k:tech%@bucket/a", "in a URI write %25 for '%'"),
+        ("s3:/bucket/a", "s3:// with two slashes, or for a folder of this machine ./s3:"),
+        ("S3:bucket/a", "S3:// with two slashes"),
+        ("hdfs:/a", "hdfs:// with two slashes"),
+        ("file:/data/a", "file:// with two slashes"),
+        ("file:a", "file:// with two slashes"),
     ],
 )
 def test_refuses_others_without_asking_anyone(text: str, told: str) -> None:
@@ -57,6 +66,8 @@ def test_refuses_others_without_asking_anyone(text: str, told: str) -> None:
 def test_a_file_uri_is_a_folder_of_this_machine() -> None:
     assert folder_or_uri("file:///data/a%20b", Path("/jobs")) == Path("/data/a b")
     assert folder_or_uri("a b", Path("/jobs")) == Path("/jobs/a b")
+    assert folder_or_uri("./s3:a", Path("/jobs")) == Path("/jobs/s3:a")
+    assert folder_or_uri("12:30", Path("/jobs")) == Path("/jobs/12:30")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +78,8 @@ def test_a_file_uri_is_a_folder_of_this_machine() -> None:
         ("s3://bucket/a", "s3://bucket/a?endpoint_override=localhost:9000", False),
         ("s3://bucket/a", "/bucket/a", False),
         ("hdfs://one/a", "hdfs://two/a", False),
+        ("gs://bucket/a", "gcs://bucket/a", True),
+        ("abfs://c@account.dfs.core.windows.net/a", "abfss://c@account.dfs.core.windows.net/a", True),
         ("/data/a", "file:///data", True),
         ("/data/a", "/data/b", False),
     ],
@@ -75,3 +88,10 @@ def test_folders_that_overlap(path: str, other: str, expected: bool) -> None:
     folders = [folder_or_uri(text, Path("/jobs")) for text in (path, other)]
     assert overlap(*folders) is expected
     assert overlap(*reversed(folders)) is expected
+
+
+def test_only_passwords_are_left_out_of_what_a_file_system_says() -> None:
+    uri = FolderUri.parse("abfs://c:tech@account.dfs.core.windows.net/a?colour=tech")
+    with pytest.raises(SinkError, match="Unexpected query parameter .* 'colour'") as caught:
+        uri.open()
+    assert "tech" not in str(caught.value)

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 OBJECT_STORES = ("s3", "gs", "gcs", "abfs", "abfss")
 _RENAMING = ("hdfs", "viewfs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-_NOT_IN_URI = re.compile(r"[^!-~]|[\"<>\\^`{|}]")
+_NOT_IN_URI = re.compile(r"[^!-~]|[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
+_SAME = {"gcs": "gs", "abfss": "abfs"}
+"""Schemes that name the same places as another one."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,17 @@ class FolderUri:
         if not host and scheme in OBJECT_STORES:
             raise OptionError(f"{scheme}:// and the name of a bucket")
         endpoint = "".join(f" at {host}" for host in parse_qs(address.query).get("endpoint_override", []))
-        names = [unquote(name) for name in address.path.strip("/").split("/")]
+        try:
+            names = [unquote(name, errors="strict") for name in address.path.strip("/").split("/")]
+        except UnicodeDecodeError:
+            raise OptionError("a path whose % stand for UTF-8") from None
+        if any("\0" in name for name in names):
+            raise OptionError("a path without %00")
         if names == [""]:
             raise OptionError("a folder, not all of a bucket or a file system")
         if any(name in ("", ".", "..") or "/" in name for name in names):
             raise OptionError("a URI without . and .. among its folders, and with one / between them")
-        return cls(text, scheme, (f"{scheme}://{user}{at if user else ''}{host}{endpoint}", *names))
+        return cls(text, scheme, (f"{_SAME.get(scheme, scheme)}://{user}{at if user else ''}{host}{endpoint}", *names))
 
     def __str__(self) -> str:
         """Return the URI as errors show it: without keys, and without its query."""
@@ -94,7 +101,8 @@ class FolderUri:
         except (OSError, pa.ArrowException) as error:
             # Without its cause, which may show the keys.
             reason = str(error).replace(self.text, str(self))
-            for secret in filter(None, re.split("[:@]", split_address(self.text).netloc.rpartition("@")[0])):
+            user, _, password = split_address(self.text).netloc.rpartition("@")[0].partition(":")
+            for secret in filter(None, (user if self.scheme == "s3" else "", password)):
                 reason = reason.replace(secret, "***").replace(unquote(secret), "***")
             raise SinkError(f"{self}: {reason}") from None
         return files, path
@@ -129,6 +137,9 @@ def folder_or_uri(text: str, folder: Path) -> Path | FolderUri:
     """
     found = _SCHEME.match(text)
     if found is None:
+        scheme, colon, _ = text.partition(":")
+        if colon and scheme.lower() in ("file", *OBJECT_STORES, *_RENAMING):
+            raise OptionError(f"{scheme}:// with two slashes, or for a folder of this machine ./{scheme}:")
         return (folder / checked_path("the path", text)).resolve()
     if found[1].lower() != "file":
         return FolderUri.parse(text)
