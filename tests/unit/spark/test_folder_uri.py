@@ -50,7 +50,7 @@ def test_shows_all_but_keys_and_query(text: str, shown: str) -> None:
         ("s3://bucket/a%FF", "a path whose % stand for UTF-8"),
         ("s3://bucket/a%2", "in a URI write %25 for '%'"),
         ("s3://k:tech%@bucket/a", "in a URI write %25 for '%'"),
-        ("s3:/bucket/a", "s3:// with two slashes, or for a folder of this machine ./s3:"),
+        ("s3:/bucket/a", r"s3:// with two slashes, or for a folder of this machine \./s3:"),
         ("S3:bucket/a", "S3:// with two slashes"),
         ("hdfs:/a", "hdfs:// with two slashes"),
         ("file:/data/a", "file:// with two slashes"),
@@ -92,6 +92,6 @@ def test_folders_that_overlap(path: str, other: str, expected: bool) -> None:
 
 def test_only_passwords_are_left_out_of_what_a_file_system_says() -> None:
     uri = FolderUri.parse("abfs://c:tech@account.dfs.core.windows.net/a?colour=tech")
-    with pytest.raises(SinkError, match="Unexpected query parameter .* 'colour'") as caught:
+    with pytest.raises(SinkError, match=r"Unexpected query parameter .* 'colour'") as caught:
         uri.open()
     assert "tech" not in str(caught.value)

@@ -73,11 +73,19 @@ class RemoteFiles(FolderFiles):
     def claim(self) -> None:
         """Begin an epoch, with a copy of the last commit."""
         with self._owned():
-            self._files.create_dir(self._path(STAGED))
+            # On S3 that would put a mark in each folder above, too, where the keys may not be allowed to write.
+            is_s3 = self._uri.scheme == "s3"
+            if not is_s3:
+                self._files.create_dir(self._path(STAGED))
+            found: dict[str, int] = {}
+            with suppress(FileNotFoundError) if is_s3 else nullcontext():
+                found = self._commits()
             # `NUMBER-UUID`: of two that begin at the same time, the greater is the later one.
-            before = max((_epoch(name) for name in self._commits()), default="0-")
+            before = max(map(_epoch, found), default="0-")
             self._epoch = f"{int(before.partition('-')[0]) + 1:010d}-{uuid.uuid4().hex}"
             self._write(self._commit_name(), b"")
+            if is_s3:
+                self._files.create_dir(self._path(STAGED), recursive=False)
             found = dict(self._list(STATE))
             commits = [name for name, size_bytes in found.items() if size_bytes and _COMMIT_NAME.fullmatch(name)]
             last = max(commits, default=LOCAL_COMMIT if LOCAL_COMMIT in found else None)
