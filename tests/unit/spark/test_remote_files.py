@@ -463,10 +463,28 @@ def test_objects_of_other_names_are_no_commits(uri: FolderUri, watched: Watched,
     assert rows(folder) == list(range(20))
 
 
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"null", b"\xff", b'{"moves": 1}', b'{"positions": {}, "moves": '])
+def test_a_damaged_commit(uri: FolderUri, watched: Watched, content: bytes) -> None:
+    append(ParquetFolder(uri), 0, 10)
+    (name,) = ParquetFolder(uri).files._commits()  # type: ignore[attr-defined]
+    with watched.inner.open_output_stream(f"top/orders/{name}") as file:
+        file.write(content)
+    with pytest.raises(SinkError, match=f"^{uri}: its last commit is not one of a pipeline"):
+        ParquetFolder(uri)
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_opened_before", [False, True])
 def test_a_folder_that_was_copied_from_a_machine(
-    uri: FolderUri, watched: Watched, tmp_path: Path, is_killed: bool, monkeypatch: pytest.MonkeyPatch
+    uri: FolderUri,
+    watched: Watched,
+    tmp_path: Path,
+    is_opened_before: bool,
+    is_killed: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if is_opened_before:
+        ParquetFolder(uri)
     local = ParquetFolder(tmp_path)
     append(local, 0, 10)
     append(local, 10, 20)

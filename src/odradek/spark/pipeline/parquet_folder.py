@@ -128,7 +128,7 @@ class ParquetFolder:
                     for topic, offsets in content["positions"].items()
                     for partition, offset in offsets.items()
                 }
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SinkError(f"{self.path}: its last commit is not one of a pipeline ({error!r})") from error
         if last is not None:
             self.files.finish(moves, removals, again=True)

@@ -88,11 +88,9 @@ class RemoteFiles(FolderFiles):
                 self._files.create_dir(self._path(STAGED), recursive=False)
             found = dict(self._list(STATE))
             commits = [name for name, size_bytes in found.items() if size_bytes and _COMMIT_NAME.fullmatch(name)]
-            last = max(commits, default=LOCAL_COMMIT if LOCAL_COMMIT in found else None)
-            content = _NOTHING
-            if last is not None:
-                with self._files.open_input_stream(self._path(last)) as file:
-                    content = file.read()
+            content = self._read(max(commits)) if commits else _NOTHING
+            if content == _NOTHING and LOCAL_COMMIT in found:
+                content = self._read(LOCAL_COMMIT)
             # Also without a commit: one of an earlier epoch may be on its way.
             self.write_commit(self.stage(), content)
             if LOCAL_COMMIT in found:
@@ -203,6 +201,11 @@ class RemoteFiles(FolderFiles):
     def _check_owner(self, commits: Iterable[str]) -> None:
         if max(map(_epoch, commits), default=None) != self._epoch:
             raise FencedError(f"{self._uri}: another pipeline has opened the folder since, and writes here now")
+
+    def _read(self, name: str) -> bytes:
+        with self._files.open_input_stream(self._path(name)) as file:
+            content: bytes = file.read()
+            return content
 
     def _write(self, name: str, content: bytes, final: str | None = None) -> None:
         with self._files.open_output_stream(self._path(name)) as file:
