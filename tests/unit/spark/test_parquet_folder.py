@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from chaos.folder_driver import rows
 from odradek.offsets.store import Position
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
 from odradek.storage.files import FileSystem, WritableFile
@@ -45,14 +46,6 @@ def replace(folder: ParquetFolder, end: int) -> None:
     staging = folder.files.stage()
     moves = [(staged(folder, staging, 0, 5), "a.parquet"), (staged(folder, staging, 5, end), "date=y/b.parquet")]
     folder.commit(staging, moves, {NAME: Position(end)}, folder.files.names())
-
-
-def rows(folder: ParquetFolder) -> list[int]:
-    found: list[int] = []
-    for name in folder.files.names():
-        with folder.files.open_input(name) as file, pq.ParquetFile(file) as parquet:
-            found += parquet.read()["offset"].to_pylist()
-    return sorted(found)
 
 
 @pytest.mark.parametrize("is_done", [False, True])

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import random
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import (
     FileSelector,
@@ -24,17 +22,16 @@ from pyarrow.fs import (
     _MockFileSystem,
 )
 
+from chaos.folder_driver import NAME, rows, stage
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
 from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.merging import compact
-from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
+from odradek.spark.pipeline.parquet_folder import ParquetFolder
 from odradek.spark.pipeline.remote_files import RemoteFiles
 from odradek.spark.pipeline.sink import FencedError
-from odradek.storage.names import TopicPartition
 from peers.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
-NAME = TopicPartition("t", 0)
 CASES = int(os.environ.get("ODRADEK_FOLDER_CASES", "10"))
 SEED = int(os.environ.get("ODRADEK_FOLDER_SEED", "0"))
 URIS = {"puts": "s3://bucket/orders", "renames": "hdfs://namenode:8020/orders"}
@@ -117,36 +114,19 @@ def watched(monkeypatch: pytest.MonkeyPatch, uri: FolderUri) -> Watched:
     return watched
 
 
-def staged(folder: ParquetFolder, start: int, end: int) -> str:
-    name = f"{folder.files.stage()}/{uuid.uuid4().hex}.staged"
-    rows = pa.table({"offset": pa.array(range(start, end), pa.int64())})
-    file = folder.files.create(name)
-    pq.write_table(rows.replace_schema_metadata({RANGES_KEY: format_ranges({NAME: (start, end)})}), file)
-    folder.files.seal(file)
-    return name
-
-
 def append(folder: ParquetFolder, start: int, end: int) -> None:
-    move = (staged(folder, start, end), f"date=x/t-0-{start:020d}-{end:020d}.parquet")
+    move = (stage(folder, start, end), f"date=x/t-0-{start:020d}-{end:020d}.parquet")
     folder.commit(folder.files.stage(), [move], {NAME: Position(end)})
 
 
 def replace(folder: ParquetFolder, start: int, end: int) -> None:
     """Commit what a merge does: other files instead of all that there are."""
-    moves = [(staged(folder, 0, 5), f"a-{end}.parquet"), (staged(folder, 5, end), f"date=y/b-{end}.parquet")]
+    moves = [(stage(folder, 0, 5), f"a-{end}.parquet"), (stage(folder, 5, end), f"date=y/b-{end}.parquet")]
     folder.commit(folder.files.stage(), moves, {NAME: Position(end)}, folder.files.names())
 
 
 COMMITS = [append, replace]
 Commit = Callable[[ParquetFolder, int, int], None]
-
-
-def rows(folder: ParquetFolder) -> list[int]:
-    found: list[int] = []
-    for name in folder.files.names():
-        with folder.files.open_input(name) as file, pq.ParquetFile(file) as parquet:
-            found += parquet.read()["offset"].to_pylist()
-    return sorted(found)
 
 
 def at_step(number: int, do: Callable[[], None]) -> Callable[[], None]:
