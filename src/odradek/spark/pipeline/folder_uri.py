@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 OBJECT_STORES = ("s3", "gs", "gcs", "abfs", "abfss")
 _RENAMING = ("hdfs", "viewfs")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+"""What a URI begins with."""
 _NOT_IN_URI = re.compile(r"[^!-~]|[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
 _SAME = {"gcs": "gs", "abfss": "abfs"}
 """Schemes that name the same places as another one."""
@@ -135,7 +136,7 @@ def folder_or_uri(text: str, folder: Path) -> Path | FolderUri:
     Raises:
         OptionError: There can be no such folder.
     """
-    found = _SCHEME.match(text)
+    found = SCHEME.match(text)
     if found is None:
         scheme, colon, _ = text.partition(":")
         if colon and scheme.lower() in ("file", *OBJECT_STORES, *_RENAMING):

@@ -313,7 +313,7 @@ class Job:
         if not self.transforms:
             raise JobError("there is no transform that state could be kept for", "state")
         source = self.source.get("path")
-        if source is not None and Path(source).resolve() in (state.path, *state.path.parents):
+        if source is not None and state.path.is_relative_to(Path(source).resolve()):
             # As for sinks: a broker would not start on it.
             raise JobError(f"{state.path} is, or lies in, the log directory that the source reads", "state.path")
         names = [transform.view for transform in self.transforms]

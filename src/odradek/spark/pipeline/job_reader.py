@@ -8,7 +8,7 @@ from pathlib import Path
 from odradek.arguments import checked_path
 from odradek.errors import JobError, OptionError
 from odradek.spark.options import nearest, parse_duration_ms
-from odradek.spark.pipeline.folder_uri import FolderUri, folder_or_uri
+from odradek.spark.pipeline.folder_uri import SCHEME, FolderUri, folder_or_uri
 from odradek.spark.pipeline.functions import FunctionName
 from odradek.spark.pipeline.job import (
     DEFAULT_NAME,
@@ -114,7 +114,7 @@ def _host_port(text: str | None, key: str) -> tuple[str, int] | None:
 
 def _local_path(entry: Table, folder: Path) -> Path:
     text: str = entry.need("path", str)
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text) is not None:
+    if SCHEME.match(text) is not None:
         raise JobError(f"a folder of this machine's file system, not {text!r}", entry.key("path"))
     return (folder / _checked(text, entry.key("path"))).resolve()
 
