@@ -1,6 +1,7 @@
 # make install   makes .venv; the other targets call it
 # make test      the quick tests
 # make test-all  these, and those with Spark, Apache Kafka, Redis and ZooKeeper themselves
+# make laboratory  what kills, searches or works at random, for hours
 # make demo      the main job, on what a real Kafka wrote
 # make bench     what it measures on this machine
 # make docs      the API reference, in build/docs
@@ -14,7 +15,7 @@ PIP = PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pyth
 STAMP := .venv/.installed
 KERNELS := $(wildcard src/odradek/records/kernels/*.py src/odradek/records/kernels/*.pxd)
 
-.PHONY: install test test-interop test-all demo bench docs lint wheel check-java clean
+.PHONY: install test test-interop laboratory test-all demo bench docs lint wheel check-java clean
 
 install: $(STAMP)
 
@@ -34,11 +35,17 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(KERNELS)
 	@echo "Odradek is installed: $(BIN)/odradek --help"
 	@touch $(STAMP)
 
+# With TOLD=FOLDER the outcomes are written there as they come, and a list of failures is left to their reader (tests/gate).
+PYTEST = $(BIN)/pytest $(if $(TOLD),-rN --told "$(TOLD)")
+
 test: install
-	$(BIN)/pytest
+	$(PYTEST)
 
 test-interop: install
-	$(BIN)/pytest --dist loadfile -m '(interop or spark or slow) and not laboratory'
+	$(PYTEST) --dist loadfile -m '(interop or spark or slow) and not laboratory'
+
+laboratory: install
+	$(PYTEST) --dist loadfile -m laboratory
 
 test-all: test test-interop
 

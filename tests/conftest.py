@@ -21,7 +21,7 @@ from peers.kafka_fixture import KafkaFixture
 
 TESTS = Path(__file__).parent
 
-pytest_plugins = ["peers.fixtures", "crash.options"]
+pytest_plugins = ["peers.fixtures", "crash.options", "gate.events"]
 
 # A lock that is taken out of order raises, in every test.
 check_lock_order(True)
@@ -35,6 +35,10 @@ for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 # Where the crash laboratory has its files, too.
 IN_MEMORY = Path("/dev/shm")
 LEAST_MEMORY_BYTES = 4 << 30
+
+# How long a test may take that pytest ends with all of its process: for one that hangs, never for one that is slow.
+OUTSIDE_TIMEOUT_S = 1500
+SLOW_TIMEOUT_S = 900
 
 
 def deselects(config: pytest.Config, marker: str) -> bool:
@@ -55,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the first case of each `sampled` test among the quick tests, and mark the others slow.
 
+    All but the quick ones have more time.
+
     Nor do tests that interrupt the code anywhere hear of what was opened in that moment, and never closed.
     """
     seen: set[str] = set()
@@ -66,6 +72,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if function in seen:
                 item.add_marker(pytest.mark.slow)
             seen.add(function)
+        if item.get_closest_marker("timeout") is None and any(
+            map(item.get_closest_marker, ("interop", "spark", "slow"))
+        ):
+            is_outside = item.path.is_relative_to(TESTS / "interop")
+            item.add_marker(pytest.mark.timeout(OUTSIDE_TIMEOUT_S if is_outside else SLOW_TIMEOUT_S))
 
 
 def pytest_collection_finish() -> None:

@@ -2,7 +2,7 @@
 
 `tests/spark/test_chaos.py` runs it; `tests/spark/test_write_kills.py` does the same to tasks of `df.write`, and
 `tests/spark/test_state_kills.py` to jobs with state. Two
-kills for each offset store are `slow`; fifty of each kind, and the pauses, are by hand:
+kills for each offset store, fifty of each kind, and the pauses are all by hand:
 
     ODRADEK_CHAOS_KILLS=50 ODRADEK_CHAOS_SEED=1 pytest -n 0 -s -m laboratory tests/spark/test_chaos.py -k all
 

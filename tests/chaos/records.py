@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message, Producer
 
+from peers.ledger import require
 from peers.librdkafka import read_to_end
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -176,7 +177,7 @@ def check_same_but_for_times(found: Rows, sent: Rows) -> None:
     """Check a target that stamps the time itself, which never goes back."""
     for partition, rows in sent.items():
         times = [row.timestamp for row in found[partition]]
-        assert times == sorted(times), f"the times of partition {partition} go back"
+        require(times == sorted(times), f"the times of partition {partition} go back")
         timeless = [row._replace(timestamp=0) for row in rows]
         _check_partition(partition, [row._replace(timestamp=0) for row in found[partition]], timeless)
 
@@ -191,11 +192,12 @@ def check_compacted(found: Rows, sent: Rows) -> int:
         keyed = [row for row in rows if row.key is not None]
         left = iter(keyed)
         for number, row in enumerate(found[partition]):
-            assert row in left, f"record {number} of partition {partition} is twice, late, or another's: {row}"
+            require(row in left, f"record {number} of partition {partition} is twice, late, or another's: {row}")
         last_sent, last_found = _latest(keyed), _latest(found[partition])
         missing = {key for key, row in last_sent.items() if row.value is not None and last_found.get(key) != row}
-        assert not missing, f"partition {partition} lacks the latest record of {sorted(missing)[:3]}"
-        assert all(last_sent[key] == row for key, row in last_found.items()), f"partition {partition} has older records"
+        require(not missing, f"partition {partition} lacks the latest record of {sorted(missing)[:3]}")
+        is_latest = all(last_sent[key] == row for key, row in last_found.items())
+        require(is_latest, f"partition {partition} has older records")
         gone += len(keyed) - len(found[partition])
     return gone
 
@@ -207,10 +209,11 @@ def _latest(rows: Sequence[Row]) -> Mapping[bytes, Row]:
 def _check_partition(partition: int, found: Sequence[Row], sent: Sequence[Row]) -> None:
     # Not `==` of all: what pytest would print of a difference is too long to be read.
     lost, twice = Counter(sent) - Counter(found), Counter(found) - Counter(sent)
-    assert not lost, f"partition {partition}: {lost.total()} of {len(sent)} records are lost: {_first(lost)}"
-    assert not twice, f"partition {partition}: {twice.total()} records are twice, or were never sent: {_first(twice)}"
+    require(not lost, f"partition {partition}: {lost.total()} of {len(sent)} records are lost: {_first(lost)}")
+    require(not twice, f"partition {partition}: {twice.total()} records are twice, or were never sent: {_first(twice)}")
     wrong = [number for number, (one, other) in enumerate(zip(found, sent, strict=True)) if one != other]
-    assert not wrong, f"partition {partition}: {len(wrong)} records are out of order, from record {wrong[0]} on"
+    first = f", from record {wrong[0]} on" if wrong else ""
+    require(not wrong, f"partition {partition}: {len(wrong)} records are out of order{first}")
 
 
 def _first(rows: Counter[Row]) -> list[Row]:

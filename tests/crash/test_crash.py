@@ -135,7 +135,7 @@ def test_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: boo
     assert crash_after_fault(folder, 1_000_000, 3, fault, go_on=go_on) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.laboratory
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", range(BLOCKS, BLOCKS + 3))
 def test_fifteen_hundred_crashes(folder: Path, block: int) -> None:

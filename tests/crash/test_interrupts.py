@@ -120,7 +120,7 @@ def test_interrupts(folder: Path, block: int) -> None:
     check(folder, range(block * CASES, (block + 1) * CASES))
 
 
-@pytest.mark.slow
+@pytest.mark.laboratory
 @pytest.mark.parametrize("block", range(2))
 def test_a_hundred_and_fifty_interrupts(folder: Path, block: int) -> None:
     check(folder, range(1_000_000 + block * 75, 1_000_000 + (block + 1) * 75))

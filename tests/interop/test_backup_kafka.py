@@ -200,7 +200,8 @@ def check_restored(bootstrap_servers: str, topics: dict[str, dict[str, str]]) ->
         assert {name: config[name].value for name in topics[resource.name]} == topics[resource.name]
 
 
-@pytest.mark.parametrize("backups", [2, pytest.param(12, marks=pytest.mark.laboratory)])
+@pytest.mark.laboratory
+@pytest.mark.parametrize("backups", [2, 12])
 def test_a_backup_beside_a_broker_opens_in_brokers(
     any_broker: Any, kafka_tools: KafkaTools, tmp_path: Path, backups: int
 ) -> None:

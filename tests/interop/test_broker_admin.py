@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -16,13 +15,15 @@ from odradek.errors import OdradekError
 from odradek.testing.wire import WireClient
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
+from peers.process import wait_for
 
 METADATA, API_VERSIONS, CREATE, DELETE, DELETE_RECORDS, EPOCH = 3, 18, 19, 20, 21, 23
 DESCRIBE_CONFIGS, ALTER_CONFIGS, ALTER_LOG_DIRS, LOG_DIRS, GROW, ELECT, INCREMENTAL = 32, 33, 34, 35, 37, 43, 44
 REASSIGN, LIST_REASSIGNMENTS, QUORUM, FEATURES, CLUSTER, LIST_CONFIGS, TOPIC_PARTITIONS = 45, 46, 55, 57, 60, 74, 75
 TOPIC, BROKER, GROUP = 2, 4, 32
 GIVEN = 4
-SETTLING_S = 0.15
+CHANGED = {1, 2, 3}
+"""The sources of settings of a topic, of one broker and of all of them."""
 SET, REMOVE, APPEND, SUBTRACT = range(4)
 UNKNOWN_ID = UUID(int=0xABCDEF << 64 | 0x1234)
 
@@ -542,15 +543,33 @@ def here(running: BrokerThread) -> tuple[str, int]:
     return running.endpoint().host, running.endpoint().port
 
 
+def state_of(address: tuple[str, int]) -> tuple[Any, dict[tuple[int, str], dict[str, str]]]:
+    """Return the topics that a broker knows, and the settings that were changed while it runs."""
+    asked = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+    with WireClient(*address) as client:
+        topics = plain(client.call(METADATA, 12, asked).topics)
+        resources = [(TOPIC, topic["name"]) for topic in topics] + [(BROKER, ""), (BROKER, "1")]
+        named = [{"resource_type": kind, "resource_name": name, "configuration_keys": None} for kind, name in resources]
+        message = {"resources": named, "include_synonyms": False, "include_documentation": False}
+        results = client.call(DESCRIBE_CONFIGS, 4, message).results
+    changed = {
+        (one.resource_type, one.resource_name): {
+            config.name: config.value for config in one.configs if config.config_source in CHANGED
+        }
+        for one in results
+    }
+    return topics, changed
+
+
 def test_every_answer_is_that_of_apache_kafka(kafka: tuple[str, int], here: tuple[str, int]) -> None:
     found: list[str] = []
     for case in CASES:
         for version in case.versions:
             theirs = ask(kafka, case, version)
+            ours = ask(here, case, version)
             if case.changes:
                 # Apache Kafka's broker follows its controller.
-                time.sleep(SETTLING_S)
-            ours = ask(here, case, version)
+                wait_for(lambda: state_of(kafka) == state_of(here), 30, f"the same topics and settings: {case.about}")
             found += [f"{case.about}, version {version}: {one}" for one in differences(theirs, ours)]
     assert not found, "\n".join(found)
 

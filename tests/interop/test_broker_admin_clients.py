@@ -16,8 +16,9 @@ from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
 from odradek.broker.running import BrokerThread
 from odradek.records.kernels.objects import Record
 from peers.kafka_tools import KafkaTools
+from peers.process import PATIENCE
 
-TIMEOUT_S = 30
+TIMEOUT_S = 30 * PATIENCE
 # mypy takes the names for private.
 confluent: Any = confluent_kafka.admin
 

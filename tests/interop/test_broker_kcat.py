@@ -14,9 +14,10 @@ import pytest
 from odradek.broker.running import BrokerThread
 from peers.certificates import make_certificate
 from peers.clients import CODECS
+from peers.process import PATIENCE
 
 pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="there is no kcat")
-TIMEOUT_S = 60
+TIMEOUT_S = 60 * PATIENCE
 LINES = [f"v{number}" for number in range(100)]
 PASSWORDS = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

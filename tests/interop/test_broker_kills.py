@@ -26,12 +26,13 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.inspection import verify
 from peers.librdkafka import read_to_end
 from peers.odradek_broker import OdradekBroker
+from peers.process import PATIENCE
 
 PLAIN, MOVED, SOURCE = "plain", "moved", "source"
 PARTITIONS = 2
 PRODUCERS = 2
 MOVERS = 2
-PATIENCE_S = 120
+PATIENCE_S = 120 * PATIENCE
 CALL_S = 5
 MOST_WAITING = 200
 ABORTED_EACH = 4
@@ -243,7 +244,8 @@ def _is_reused(mover: Mover, value: bytes | None, found: bytes | None) -> bool:
     return True
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.laboratory)])
+@pytest.mark.laboratory
+@pytest.mark.parametrize("kills", [5, 200])
 @pytest.mark.timeout(3600)
 def test_nothing_acknowledged_is_lost_or_doubled_by_kills(tmp_path: Path, kills: int) -> None:
     def kill(broker: OdradekBroker, _: random.Random) -> None:

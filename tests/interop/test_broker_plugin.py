@@ -42,7 +42,8 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("runs", [2, pytest.param(100, marks=pytest.mark.laboratory)])
+@pytest.mark.laboratory
+@pytest.mark.parametrize("runs", [2, 100])
 @pytest.mark.timeout(4 * 3600)
 def test_no_test_fails_by_chance(tmp_path: Path, runs: int) -> None:
     for number in range(runs):

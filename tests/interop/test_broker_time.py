@@ -15,6 +15,7 @@ from kafka import TopicPartition as PythonPartition
 
 from odradek.testing import Broker
 from odradek.testing.wire import WireClient
+from peers.process import PATIENCE
 
 # A jump takes some milliseconds; waiting for the time itself would take 45 s at least. The machine may be busy.
 MOST_S = 5.0
@@ -46,7 +47,7 @@ def quickly() -> Iterator[None]:
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 30 * PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -114,7 +115,7 @@ def test_a_transaction_of_15_minutes(broker: Broker) -> None:
     assert not fenced.value.args[0].retriable()
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "enable.partition.eof": True})
     consumer.assign([TopicPartition("events", 0, 0)])
-    first = consumer.poll(30)
+    first = consumer.poll(30 * PATIENCE)
     error = None if first is None else first.error()
     assert error is not None
     assert error.name() == "_PARTITION_EOF"

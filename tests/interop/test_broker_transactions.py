@@ -25,7 +25,7 @@ from odradek.testing.wire import WireClient
 from peers.fixtures import BrokerFactory
 from peers.kafka_tools import KafkaTools
 from peers.librdkafka import read_to_end
-from peers.process import wait_for
+from peers.process import PATIENCE, wait_for
 from peers.transactional import (
     CREATE_TOPICS,
     STATES,
@@ -261,7 +261,7 @@ def read_committed(servers: str, partition: int) -> list[bytes | None]:
 def committed_offset(servers: str, group: str) -> int:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
     try:
-        (found,) = consumer.committed([confluent_kafka.TopicPartition("events", 0)], timeout=30)
+        (found,) = consumer.committed([confluent_kafka.TopicPartition("events", 0)], timeout=30 * PATIENCE)
         return int(found.offset)
     finally:
         consumer.close()

@@ -21,13 +21,14 @@ from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 from peers.librdkafka import read_to_end
 from peers.odradek_broker import OdradekBroker
+from peers.process import PATIENCE
 
 ROUNDS = 5
 PARTITIONS = 3
 RECORDS = 120
 TOPIC = "events"
 QUIET = {"log_level": 0}
-TIMEOUT_S = 60
+TIMEOUT_S = 60 * PATIENCE
 ONGOING = "Ongoing"
 LIST_TRANSACTIONS = 66
 
@@ -98,7 +99,7 @@ class Clients:
             producer.abort_transaction(TIMEOUT_S)
         finally:
             consumer.close()
-        waiting = Producer({**settings, "transactional.id": "waiting"})
+        waiting = Producer({**settings, "transactional.id": "waiting", "transaction.timeout.ms": 900_000})
         waiting.init_transactions(TIMEOUT_S)
         waiting.begin_transaction()
         self.left_open += send(waiting, f"open-{number}", 5)
@@ -148,6 +149,7 @@ def check(broker: Broker, clients: Clients) -> None:
         assert found == {**found, **positions}, group
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("first", ["kafka", "odradek"])
 def test_what_clients_began_goes_on_at_the_next_broker(kafka_tools: KafkaTools, tmp_path: Path, first: str) -> None:
     folder, clients, seed = tmp_path / "log-dir", Clients(), random.Random(first)

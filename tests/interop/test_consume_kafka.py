@@ -20,6 +20,8 @@ from odradek.errors import CommitConflictError
 from peers.fixtures import BrokerFactory
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
+from peers.ledger import require, require_same
+from peers.process import PATIENCE
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -105,7 +107,7 @@ def test_the_records_of_a_broker_and_their_group(
             for placed_record in consumer:
                 seen.setdefault(str(placed_record.topic_partition), []).append(placed_record.record)
         expected = {str(name): fixture_4_3_1.records(str(name), isolation) for name in consumer.assignment}
-        assert seen == {name: records for name, records in expected.items() if records}
+        require(seen == {name: records for name, records in expected.items() if records}, f"{isolation}: other records")
         rows = kafka_tools.consumer_group_describe(broker.bootstrap_servers, isolation)
         lags = {f"{row['TOPIC']}-{row['PARTITION']}": row["LAG"] for row in rows}
         assert lags == {str(name): "0" for name in consumer.assignment}
@@ -180,15 +182,16 @@ def test_ctrl_c_at_any_moment(any_broker: BrokerFactory, kafka_tools: KafkaTools
                 # Not a wait for something: the moment of the interrupt.
                 time.sleep(0.05 + turn * 0.31)
                 process.send_signal(signal.SIGINT)
-                given, committed = json.loads(process.communicate(timeout=60)[0])
+                given, committed = json.loads(process.communicate(timeout=60 * PATIENCE)[0])
             assert process.returncode == 0
             total += len(given)
             for partition, place in places.items():
                 offsets = [offset for number, offset in given if number == partition]
-                assert offsets == list(range(place, place + len(offsets)))
+                require_same(offsets, list(range(place, place + len(offsets))), f"offsets of partition {partition}")
                 now = dict(committed).get(partition, place)
                 # The last record of all may be one that the interrupt came in the middle of.
-                assert place + len(offsets) - 1 <= now <= place + len(offsets)
+                is_right = place + len(offsets) - 1 <= now <= place + len(offsets)
+                require(is_right, f"{now} was committed after {len(offsets)} records from {place} on")
                 places[partition] = now
     finally:
         stop.set()

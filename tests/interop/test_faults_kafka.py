@@ -22,6 +22,7 @@ from odradek.storage.names import TopicPartition
 from odradek.transfer.target import open_target
 from peers.fixtures import BrokerFactory
 from peers.kafka_fixture import KafkaFixture
+from peers.process import PATIENCE
 
 OF_A_FOLDER = ("__cluster_metadata", "__consumer_offsets", "__transaction_state", "truncated-head")
 """Kafka's own topics, and one whose files hold records below the log start offset: `grep` finds these in a folder."""
@@ -30,7 +31,7 @@ OF_A_FOLDER = ("__cluster_metadata", "__consumer_offsets", "__transaction_state"
 def run(*arguments: str | Path, code: int = 0, given: bytes = b"") -> str:
     """Run the command in a process of its own, as users do."""
     command = [sys.executable, "-m", "odradek", *map(str, arguments)]
-    ended = subprocess.run(command, input=given, capture_output=True, timeout=120)
+    ended = subprocess.run(command, input=given, capture_output=True, timeout=120 * PATIENCE)
     assert ended.returncode == code, ended.stderr.decode()
     return (ended.stderr if code else ended.stdout).decode()
 
@@ -40,7 +41,7 @@ def rows(*arguments: str | Path) -> list[dict[str, Any]]:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 60 * PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -123,7 +124,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_or_written(any_broker: BrokerF
             wait_until(lambda: source.bounds(name).end_offset == 1)
         run("topics", "delete", address, "events")
         process.stdin.write("b\n")
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=60 * PATIENCE)
     assert process.returncode == 3
     unknown = "it is not known whether line 2 of the input is"
     assert told.splitlines()[0] == f"odradek: 1 record appended for sure; {unknown}"

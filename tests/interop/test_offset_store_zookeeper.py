@@ -13,7 +13,7 @@ from odradek.errors import OffsetStoreError
 from odradek.offsets.store import Position, open_store
 from odradek.testing.offset_store_suite import EVENTS_0, EVENTS_1, OTHER_0, OffsetStoreSuite
 from peers.jars import PeerMissingError
-from peers.process import free_port
+from peers.process import PATIENCE, free_port
 from peers.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.interop
@@ -38,7 +38,7 @@ def address(server: ZooKeeperServer, request: pytest.FixtureRequest) -> str:
 @contextmanager
 def client_of(server: ZooKeeperServer) -> Iterator[KazooClient]:
     client = KazooClient(server.hosts)
-    client.start(timeout=10)
+    client.start(timeout=10 * PATIENCE)
     try:
         yield client
     finally:

@@ -19,7 +19,7 @@ from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
 from peers.fixtures import BrokerFactory
 from peers.kafka_tools import KafkaTools
-from peers.process import wait_for
+from peers.process import PATIENCE, wait_for
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
@@ -27,7 +27,10 @@ GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 def run(*arguments: str | Path, code: int = 0, given: bytes = b"") -> str:
     """Run the command in a process of its own, as users do."""
     ended = subprocess.run(
-        [sys.executable, "-m", "odradek", *map(str, arguments)], input=given, capture_output=True, timeout=120
+        [sys.executable, "-m", "odradek", *map(str, arguments)],
+        input=given,
+        capture_output=True,
+        timeout=120 * PATIENCE,
     )
     assert ended.returncode == code, ended.stderr.decode()
     return (ended.stderr if code else ended.stdout).decode()

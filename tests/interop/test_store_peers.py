@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from peers.process import PATIENCE
 from peers.redis import RedisServer
 from peers.zookeeper import ZooKeeperServer
 
@@ -36,7 +37,7 @@ def test_zookeeper_keeps_what_it_acknowledged(zookeeper_server: ZooKeeperServer)
         return found
 
     client = kazoo_client.KazooClient(zookeeper_server.hosts, timeout=5)
-    client.start(timeout=20)
+    client.start(timeout=20 * PATIENCE)
     try:
         client.create("/consumers/g/offsets/t/0", b"41", makepath=True)
         assert value(client) == b"41"

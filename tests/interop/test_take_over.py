@@ -32,7 +32,7 @@ from peers.kafka_tools import KafkaTools
 from peers.ledger import ISOLATIONS, READ_COMMITTED, Ledger
 from peers.librdkafka import read_to_end
 from peers.log_writer import TOPICS, now_ms, open_transaction, sequence_batch, some_records, with_offsets, write_round
-from peers.process import wait_for
+from peers.process import PATIENCE, wait_for
 from peers.produce import produce_batch
 from placed import offset_of, timestamp_of
 
@@ -267,7 +267,7 @@ def write_and_be_killed(log_dir: Path, ledger: Ledger, number: int, source: rand
     try:
         assert writer.stdout is not None
         lines: list[str] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * PATIENCE
         while sum("'noise'" in line[:30] for line in lines[-20:]) < 10 + source.randrange(10):
             readable, _, _ = select.select([writer.stdout], [], [], deadline - time.monotonic())
             assert readable, "the writer says nothing"

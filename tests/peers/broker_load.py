@@ -16,6 +16,7 @@ from odradek.broker.protocol import encode_request
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.testing.wire import WireClient
+from peers.process import PATIENCE
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 _IN_FLIGHT = 5
@@ -130,7 +131,7 @@ def fetch_of_many(port: int, topic_id: UUID, partitions: int, rounds: int) -> fl
     wanted = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for number in range(partitions)]
     limits = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 50 << 20}
     producer = _Connection(port)
-    with WireClient("127.0.0.1", port, timeout_s=120) as client:
+    with WireClient("127.0.0.1", port, timeout_s=120 * PATIENCE) as client:
 
         def fetch(session_id: int, epoch: int, partitions: list[dict[str, Any]]) -> Any:
             topics = [{"topic_id": topic_id, "partitions": partitions}] if partitions else []
@@ -185,11 +186,11 @@ def metadata(port: int) -> Any:
         OSError: The broker is not there, or not ready.
     """
     asks = ("include_cluster_authorized_operations", "include_topic_authorized_operations", "allow_auto_topic_creation")
-    with WireClient("127.0.0.1", port, timeout_s=30) as client:
+    with WireClient("127.0.0.1", port, timeout_s=30 * PATIENCE) as client:
         return client.call(METADATA, 12, {"topics": None, **dict.fromkeys(asks, False)})
 
 
-def topic_id_of(port: int, name: str, timeout_s: float = 60) -> UUID:
+def topic_id_of(port: int, name: str, timeout_s: float = 60 * PATIENCE) -> UUID:
     """Return the id of a topic; Apache Kafka tells of a topic of 1,000 partitions some time after it made it."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -8,6 +8,7 @@ from typing import Any
 
 from odradek.broker.running import BrokerThread
 from odradek.testing.wire import WireClient
+from peers.process import PATIENCE
 
 
 def connect(running: BrokerThread, listener: str = "PLAINTEXT", **options: Any) -> WireClient:
@@ -23,7 +24,7 @@ def advance(running: BrokerThread, seconds: float) -> None:
 
 def eventually(condition: Callable[[], Any]) -> None:
     """Waits until a condition holds."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 10 * PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)

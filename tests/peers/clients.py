@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from peers.jars import cache_root, digest, into, locked, require
+from peers.process import PATIENCE
 
 HERE = Path(__file__).parent
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 BUILD_TIMEOUT_S = 900
-TIMEOUT_S = 60
+TIMEOUT_S = 60 * PATIENCE
 
 
 class Consumed(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from peers.jars import PeerMissingError
-from peers.kafka import KafkaBroker
+from peers.kafka import NEVER_KILLED, KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
 from peers.odradek_broker import OdradekBroker
@@ -57,7 +57,8 @@ def fixture_broker(
 ) -> Iterator[Server]:
     """Apache Kafka, then ours, on a copy of the 4.3.1 log directory, one for all tests of a module."""
     log_dir = Path(shutil.copytree(fixture_4_3_1.log_dir, tmp_path_factory.mktemp("broker") / "log-dir"))
-    with broker_of(request.param, kafka_tools, log_dir) as broker:
+    config = NEVER_KILLED if request.param == "kafka" else None
+    with broker_of(request.param, kafka_tools, log_dir, config) as broker:
         yield broker
 
 
@@ -94,7 +95,7 @@ def _factory(kind: str, tools: KafkaTools, tmp_path: Path) -> Iterator[BrokerFac
 @pytest.fixture(scope="session")
 def shared_kafka(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """One broker for the whole run, for tests that only need some broker: use topic and group names of your own."""
-    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("shared-kafka") / "log-dir") as broker:
+    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("shared-kafka") / "log-dir", NEVER_KILLED) as broker:
         yield broker
 
 

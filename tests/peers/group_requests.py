@@ -24,7 +24,7 @@ def join_message(
     member_id: str = "",
     instance: str | None = None,
     protocols: Mapping[str, bytes] | None = None,
-    session_ms: int = 10_000,
+    session_ms: int = 1_800_000,
     rebalance_ms: int = 30_000,
     protocol_type: str = "consumer",
 ) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-TIMEOUT_S = 90
+from peers.process import PATIENCE
+
+TIMEOUT_S = 90 * PATIENCE
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from peers.process import Server, free_port
 
 CLUSTER_ID = "T2RyYWRla0ludGVyb3BUZQ"
 METADATA_API_KEY = 3
+NEVER_KILLED = {"broker.session.timeout.ms": "18000"}
+"""For a broker that no test kills: a pause of its machine does not cost it its partitions."""
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 

@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from peers.jars import classpath
+from peers.process import PATIENCE
 
-TOOL_TIMEOUT_S = 120
+TOOL_TIMEOUT_S = 120 * PATIENCE
 JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
 
 
@@ -150,7 +151,7 @@ class KafkaTools:
         *,
         isolation: str = "read_uncommitted",
         config: Mapping[str, str] | None = None,
-        timeout_s: int = 60,
+        timeout_s: int = 60 * PATIENCE,
     ) -> dict[str, dict[str, Any]]:
         """Reads `topics` (`"topic"` or `"topic:partition"`) from the beginning to the end with Kafka's own consumer.
 

@@ -18,6 +18,32 @@ READ_COMMITTED: Isolation = "read_committed"
 ISOLATIONS = (READ_UNCOMMITTED, READ_COMMITTED)
 
 
+class RecordsError(AssertionError):
+    """Records are lost, doubled, torn or in another's place. Such a test has no second chance."""
+
+
+def require(holds: bool, what: str) -> None:
+    """Check something about records.
+
+    Raises:
+        RecordsError: It does not hold.
+    """
+    if not holds:
+        raise RecordsError(what)
+
+
+def require_same(found: Sequence[object], expected: Sequence[object], what: str) -> None:
+    """Check that these are the records that should be there, each once and in their order.
+
+    Raises:
+        RecordsError: They are not; the text says where they begin to differ.
+    """
+    if found != expected:
+        pairs = enumerate(zip(found, expected, strict=False))
+        first = next((f"number {n} is {a!s:.200}, not {b!s:.200}" for n, (a, b) in pairs if a != b), "")
+        raise RecordsError(f"{what}: {first or f'{len(found)} instead of {len(expected)}'}")
+
+
 class Ledger:
     """The records of some partitions, by what their writers were told.
 
@@ -44,7 +70,7 @@ class Ledger:
         place = TopicPartition(topic, partition)
         for record in records:
             assert record.offset is not None
-            assert record.offset not in self._records[place], f"offset {record.offset} of {place} was given twice"
+            require(record.offset not in self._records[place], f"offset {record.offset} of {place} was given twice")
             self._records[place][record.offset] = record
             if transaction is not None:
                 self._transaction[place, record.offset] = transaction
@@ -90,15 +116,16 @@ class Ledger:
         """Compare what a reader was given with what it should have been."""
         expected = self.expected(place, isolation)
         if place.topic not in self.compacted:
-            assert list(found) == expected, f"{place} {isolation}"
+            require_same(list(found), expected, f"{place} {isolation}")
             return
         known = {record.offset: record for record in expected}
-        assert [known[record.offset] for record in found] == list(found), f"{place} {isolation}"
+        require_same(list(found), [known.get(record.offset) for record in found], f"{place} {isolation}")
         newest = {record.key: record for record in expected}
         left = {record.key: record for record in found}
         for key, record in newest.items():
             # A tombstone goes in the end, with what it stands for.
-            assert left.get(key) == record or (record.value is None and key not in left), f"{place}: {key!r}"
+            is_right = left.get(key) == record or (record.value is None and key not in left)
+            require(is_right, f"{place}: the newest record of {key!r} is {left.get(key)}, not {record}")
 
     def adopt_tail(self, place: TopicPartition, found: Sequence[Record], prefix: bytes) -> int:
         """Note records that a writer was killed before it was told of; return how many there were.
@@ -107,6 +134,7 @@ class Ledger:
         """
         end = max(self._records[place], default=-1)
         tail = [record for record in found if record.offset is not None and record.offset > end]
-        assert all((record.value or b"").startswith(prefix) for record in tail), f"{place} holds what nobody wrote"
+        ours = all((record.value or b"").startswith(prefix) for record in tail)
+        require(ours, f"{place} holds what nobody wrote")
         self.acknowledged(*place, tail)
         return len(tail)

@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from odradek.testing import Broker
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 VALUES = [b"a", b"b", b"c"]
 
 

@@ -16,6 +16,11 @@ from typing import Self, TypeVar
 
 T = TypeVar("T")
 TAIL_LINES = 40
+PATIENCE = 5
+"""How many times longer than on a quiet machine the tests wait for what must come.
+
+Whoever waits by `wait_for` gives the time of a quiet machine: it is multiplied there.
+"""
 
 
 def free_port() -> int:
@@ -44,15 +49,21 @@ def free_port() -> int:
 def wait_for(condition: Callable[[], T | None], timeout_s: float, what: str, interval_s: float = 0.05) -> T:
     """Asks `condition` until it gives something true, and returns that.
 
+    Args:
+        condition: What is asked.
+        timeout_s: How long it may take on a quiet machine; it is given `PATIENCE` times as long.
+        what: What it is that is waited for.
+        interval_s: How long it rests after each question.
+
     Raises:
-        TimeoutError: `timeout_s` passed; the text says for `what`.
+        TimeoutError: That time passed; the text says for `what`.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s * PATIENCE
     while True:
         if answer := condition():
             return answer
         if time.monotonic() >= deadline:
-            raise TimeoutError(f"waited {timeout_s} s for {what}")
+            raise TimeoutError(f"waited {timeout_s * PATIENCE} s for {what}")
         time.sleep(interval_s)
 
 
@@ -147,10 +158,12 @@ class Server(ABC):
         if ended_before is None:
             self._process.send_signal(signal.SIGTERM)
             try:
-                self._process.wait(self.stop_timeout_s)
+                self._process.wait(self.stop_timeout_s * PATIENCE)
             except subprocess.TimeoutExpired as error:
                 self.kill()
-                raise RuntimeError(f"{self.name} did not stop in {self.stop_timeout_s} s\n{self.tail()}") from error
+                raise RuntimeError(
+                    f"{self.name} did not stop in {self.stop_timeout_s * PATIENCE} s\n{self.tail()}"
+                ) from error
         self._forget()
         if ended_before is not None:
             raise RuntimeError(f"{self.name} had ended by itself ({ended_before})\n{self.tail()}")

@@ -10,6 +10,8 @@ import socket
 import struct
 from typing import NamedTuple
 
+from peers.process import PATIENCE
+
 PRODUCE_API_KEY = 0
 PRODUCE_VERSION = 7
 
@@ -33,7 +35,7 @@ def produce_batch(bootstrap_servers: str, topic: str, partition: int, batch: byt
             struct.pack(">iii", 1, partition, len(batch)) + batch,
         ]
     )
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=30 * PATIENCE) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
             (size,) = struct.unpack(">i", stream.read(4))

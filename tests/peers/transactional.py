@@ -15,7 +15,7 @@ from odradek.records.builder import build_batch
 from odradek.records.kernels.frames import WireReader
 from odradek.records.kernels.objects import Record
 from odradek.testing.wire import WireClient
-from peers.process import wait_for
+from peers.process import PATIENCE, wait_for
 
 PRODUCE, METADATA, FIND_COORDINATOR, CREATE_TOPICS = 0, 3, 10, 19
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS = 22, 24, 25, 26, 27
@@ -219,7 +219,7 @@ class TransactionalProducer:
 
     def until_idle(self) -> str:
         """Wait until no end is in progress; return the state."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _PATIENCE_S * PATIENCE
         while (state := self.describe().state).startswith("Prepare"):
             assert time.monotonic() < deadline
             time.sleep(0.002)
@@ -227,7 +227,7 @@ class TransactionalProducer:
 
     def patiently(self, send: Callable[[], int]) -> None:
         """Send again while the coordinator is busy; expect no error in the end."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _PATIENCE_S * PATIENCE
         while (error := send()) in _BUSY and time.monotonic() < deadline:
             time.sleep(0.005)
         assert error == 0

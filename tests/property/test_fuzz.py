@@ -24,9 +24,8 @@ def test_each_corruption_is_named() -> None:
     assert " 0 differ" in result.stdout
 
 
-@pytest.mark.parametrize(
-    "seconds", [pytest.param(20, marks=pytest.mark.slow), pytest.param(120, marks=pytest.mark.laboratory)]
-)
+@pytest.mark.laboratory
+@pytest.mark.parametrize("seconds", [20, 120])
 def test_nothing_is_found(seconds: int, tmp_path: Path) -> None:
     result = _run("--seconds", str(seconds), "--seed", "7", "--finds", str(tmp_path / "finds"))
     errors = [path.read_text(encoding="utf-8") for path in sorted(tmp_path.glob("finds/*.txt"))]

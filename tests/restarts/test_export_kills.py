@@ -19,7 +19,7 @@ from odradek.sources.source import open_source
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.laboratory
 
 _KILLS = 20
 _DEADLINE_S = 120

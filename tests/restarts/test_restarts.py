@@ -80,11 +80,12 @@ def check(folder: Path, told: Path) -> None:
             assert log.damage == []
 
 
+@pytest.mark.laboratory
 def test_two_restarts(path: Path) -> None:
     restart(path, 2, 1, 1, 600)
 
 
-@pytest.mark.slow
+@pytest.mark.laboratory
 @pytest.mark.timeout(600)
 def test_twenty_five_restarts(path: Path) -> None:
     restart(path, 25, 4, 100, 6_000)

@@ -133,7 +133,7 @@ def restart(
     assert read.counts["look_up"] > 10 * restarts
 
 
-@pytest.mark.interop
+@pytest.mark.laboratory
 @pytest.mark.timeout(600)
 def test_three_restarts_of_kafka(path: Path, kafka_broker: BrokerFactory, kafka_tools: KafkaTools) -> None:
     restart(path, kafka_broker, kafka_tools, 3, 4, 1)

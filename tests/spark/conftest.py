@@ -19,7 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(900))
             if shutil.which("java") is None:
                 item.add_marker(missing)
 

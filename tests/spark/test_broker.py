@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
-from peers.process import wait_for
+from peers.ledger import require_same
+from peers.process import PATIENCE, wait_for
 
 from .test_source import expected_rows, rows_read
 
@@ -34,7 +35,7 @@ def test_gives_what_consumers_were_given(
     options = {"isolation.level": isolation, "subscribePattern": "(?!__).*", "includeHeaders": "true"}
     found = rows_read(read(spark, fixture_broker, **options))
     for name, rows in expected_rows(consumed).items():
-        assert found.get(name, []) == rows, name
+        require_same(found.get(name, []), rows, name)
 
 
 def test_offsets_and_times(spark: SparkSession, fixture_broker: KafkaBroker, fixture_4_3_1: KafkaFixture) -> None:
@@ -65,7 +66,7 @@ def test_broker_killed_and_started_again_while_a_task_reads(
     def wait_in_the_middle(batches: Iterator[object]) -> Iterator[object]:
         for batch in batches:
             begun.touch()
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 120 * PATIENCE
             while not restarted.exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
             yield batch
@@ -80,4 +81,4 @@ def test_broker_killed_and_started_again_while_a_task_reads(
             broker.start()
         finally:
             restarted.touch()
-        assert counted.result(180) == 2400
+        assert counted.result(180 * PATIENCE) == 2400

@@ -45,7 +45,7 @@ from peers.process import Server
 from peers.redis import RedisServer
 from peers.zookeeper import ZooKeeperServer
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.laboratory]
 
 Broker = KafkaBroker | OdradekBroker
 
@@ -325,8 +325,8 @@ def seeded(kind: str, *, is_small: bool) -> tuple[str, random.Random]:
 
 def cases() -> list[Any]:
     """Return a store and whether there are few kills: for each store; and for all of them together, many."""
-    small = [pytest.param(kind, True, marks=pytest.mark.slow, id=f"{kind}-2") for kind in STORES]
-    many = [pytest.param(kind, False, marks=pytest.mark.laboratory, id=f"{kind}-many") for kind in [*STORES, TOGETHER]]
+    small = [pytest.param(kind, True, id=f"{kind}-2") for kind in STORES]
+    many = [pytest.param(kind, False, id=f"{kind}-many") for kind in [*STORES, TOGETHER]]
     return small + many
 
 
@@ -457,7 +457,6 @@ def counts(told: Counter[str]) -> str:
     return ", ".join(f"{number} {what}" for what, number in sorted(told.items()))
 
 
-@pytest.mark.laboratory
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("kind", [*STORES, TOGETHER])
 def test_a_paused_driver_that_comes_back_writes_nothing(

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from odradek.offsets.spark_checkpoint import read_checkpoint
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
+from peers.process import PATIENCE
 
 
 def test_a_batch_that_failed_is_not_done(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_a_batch_that_failed_is_not_done(spark: SparkSession, fixture_4_3_1: Kaf
 
 def odradek(*arguments: str) -> str:
     command = [sys.executable, "-m", "odradek.cli", "offsets", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 * PATIENCE).stdout
 
 
 def test_a_stream_goes_on_without_its_checkpoint(

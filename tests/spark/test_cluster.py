@@ -22,7 +22,7 @@ from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 from peers.process import Server, free_port
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.laboratory]
 
 RECORDS = 3000
 JARS = Path(pyspark.__file__).parent / "jars"

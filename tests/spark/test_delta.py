@@ -17,6 +17,7 @@ import pytest
 
 import odradek
 from peers.jars import PeerMissingError, classpath
+from peers.process import PATIENCE
 
 JOB = """
 source = {{ path = "data", subscribe = "orders" }}
@@ -58,5 +59,5 @@ def test_rows_are_appended_to_a_table_of_delta(tmp_path: Path) -> None:
             log = logs["orders", 0]
             for number in range(log.log_end_offset, end):
                 log.append(value=b"%d" % number)
-        subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
+        subprocess.run(command, cwd=tmp_path, check=True, timeout=300 * PATIENCE)
         assert rows_of(tmp_path / "table") == list(range(end))

@@ -30,6 +30,7 @@ from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
+from peers.ledger import require_same
 
 pytestmark = pytest.mark.interop
 
@@ -203,11 +204,7 @@ def test_forwards_records_of_any_size(
     }
     assert found.keys() == sent.keys()
     for partition, rows in sent.items():
-        # Not `==` of all: what pytest would print of a difference has megabytes.
-        assert len(found[partition]) == len(rows)
-        pairs = zip(found[partition], rows, strict=True)
-        different = [number for number, (one, other) in enumerate(pairs) if one != other]
-        assert not different, f"records {different[:5]} of partition {partition}"
+        require_same(found[partition], rows, f"partition {partition}")
 
 
 def test_a_record_of_10_mb_is_forwarded_where_both_sides_allow_it(
@@ -232,7 +229,7 @@ def test_a_record_of_10_mb_is_forwarded_where_both_sides_allow_it(
     for codec in ("none", "zstd"):
         found = committed(broker, f"big-{codec}")[0]
         assert [(key, len(value)) for key, value, _, _ in found] == [(b"%d" % n, size) for n, size in enumerate(sizes)]
-        assert all(one[1] == record.value for one, record in zip(found, records, strict=True)), "values differ"
+        require_same([value for _, value, _, _ in found], [record.value for record in records], f"big-{codec}")
         # What Kafka's tools show of the group that holds the position.
         (row,) = kafka_tools.consumer_group_describe(broker.bootstrap_servers, f"forward-big-{codec}-big-0")
         assert (row["TOPIC"], row["LAG"]) == (f"big-{codec}", "0")

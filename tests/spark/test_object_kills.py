@@ -24,6 +24,7 @@ from chaos.folder_driver import drive, rows
 from chaos.job import Job
 from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
+from peers.process import PATIENCE
 from peers.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 KILLS = int(os.environ.get("ODRADEK_OBJECT_KILLS", "30"))
@@ -120,7 +121,7 @@ def test_a_driver_that_is_killed_at_each_request(s3: S3Server, when: str) -> Non
             return driver.wait() == -signal.SIGKILL
 
         killer = Killer(s3, kill, after, is_done=when == "after")
-        code = driver.wait(300)
+        code = driver.wait(300 * PATIENCE)
         let_through(s3)
         folder = ParquetFolder(FolderUri.parse(address))
         (held,) = folder.positions.values()

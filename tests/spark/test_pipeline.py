@@ -28,6 +28,7 @@ from odradek.spark.pipeline.parquet_folder import ParquetFolder
 from odradek.spark.ranges import DataLossError, LossCause
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
+from peers.process import PATIENCE
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -566,7 +567,7 @@ def test_a_signal_finishes_the_batch(number: signal.Signals, fixture_4_3_1: Kafk
             lines.append(line)
             if line.startswith("batch 1:"):
                 job.send_signal(number)
-        assert job.wait(60) == 0, "".join(lines)[-2000:]
+        assert job.wait(60 * PATIENCE) == 0, "".join(lines)[-2000:]
     finally:
         job.kill()
         job.wait()

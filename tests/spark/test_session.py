@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from peers.kafka_fixture import KafkaFixture
+from peers.process import PATIENCE
 
 READ = """
 spark = {start}
@@ -34,7 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def read(start: str, environment: dict[str, str], log_dir: Path, before: str = "") -> subprocess.CompletedProcess[str]:
     program = "import pyspark.sql, odradek.spark\n" + before + READ.format(start=start, path=str(log_dir))
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400 * PATIENCE, check=False)
 
 
 def test_the_workers_run_the_python_that_starts_spark(environment: dict[str, str], fixture_4_3_1: KafkaFixture) -> None:

@@ -31,6 +31,7 @@ from odradek.spark.pipeline.claimed_store import ClaimedStore
 from odradek.spark.pipeline.session import silence_error_log
 from odradek.spark.pipeline.state_folder import StateFolder
 from odradek.storage.names import TopicPartition
+from peers.process import PATIENCE
 
 MINUTE_MS = 60_000
 START_MS = 1_790_000_400_000  # a whole number of ten minutes
@@ -493,7 +494,7 @@ conf = { "spark.sql.shuffle.partitions" = 2, "spark.driver.extraJavaOptions" = "
 
     def run(number: int) -> int:
         command = [sys.executable, "-c", KILLED, str(tmp_path / "job.toml"), str(number)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=600 * PATIENCE, check=False)
         assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
         if ended.returncode:
             kills.append(ended.stdout.strip())
@@ -551,7 +552,7 @@ def test_ctrl_c_finishes_the_batch(tmp_path: Path) -> None:
         assert "batch 1: 5 offsets" in run.stdout.readline()
         os.killpg(run.pid, signal.SIGINT)
         told = run.stderr.read()
-        assert run.wait(120) == 0, told
+        assert run.wait(120 * PATIENCE) == 0, told
     assert "stopping after this batch" in told
     assert "Traceback" not in told
     assert "Exception" not in told

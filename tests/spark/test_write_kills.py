@@ -25,6 +25,7 @@ from chaos.spark_writes import ROWS, value_of
 from peers.fixtures import BROKERS, broker_of
 from peers.kafka_tools import KafkaTools
 from peers.librdkafka import read_to_end
+from peers.process import PATIENCE
 
 pytestmark = [pytest.mark.interop, pytest.mark.laboratory]
 
@@ -58,7 +59,7 @@ def test_what_is_tried_again_is_written_once_with_transactions(
         with broker_of(kind, kafka_tools, log_dir) as broker:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
             for made in admin.create_topics([NewTopic("t", PARTITIONS)]).values():
-                made.result(60)
+                made.result(60 * PATIENCE)
             writes = planned({"kafka.bootstrap.servers": broker.bootstrap_servers}, chance)
             results = run(writes, seed, tmp_path)
             # A transaction that was left open would hold this back until it times out.

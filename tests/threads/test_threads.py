@@ -37,12 +37,12 @@ def run(seconds: float, seed: int) -> None:
     assert sum(told["counts"].values()) > 20 * seconds
 
 
-@pytest.mark.slow
+@pytest.mark.laboratory
 def test_two_seconds() -> None:
     run(2, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.laboratory
 def test_half_a_minute() -> None:
     run(30, 1_000)
 

@@ -33,13 +33,13 @@ from click.testing import CliRunner
 
 from odradek.cli.app import COMMANDS, main
 from peers.kafka_tools import KafkaTools
-from peers.process import free_port
+from peers.process import PATIENCE, free_port
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md"))
 _BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<needs>\w+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# ([\w-]+\.\w+)\n")
-_COMMAND_TIMEOUT_S = 300
+_COMMAND_TIMEOUT_S = 300 * PATIENCE
 
 
 class Block(NamedTuple):

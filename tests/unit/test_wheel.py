@@ -28,7 +28,7 @@ with odradek.open("log-dir", mode="r") as logs:
 odradek.scan("log-dir", topics="events")
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.laboratory, pytest.mark.timeout(1800)]
 
 
 def _run(*command: str, folder: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:

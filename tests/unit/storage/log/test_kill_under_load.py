@@ -182,7 +182,8 @@ def check_indexes(logs: WritableLogDirectory) -> None:
                 assert header.last_offset == entry.offset
 
 
-@pytest.mark.parametrize(("kills", "least_of_each"), [(60, 1), pytest.param(200, 20, marks=pytest.mark.laboratory)])
+@pytest.mark.laboratory
+@pytest.mark.parametrize(("kills", "least_of_each"), [(60, 1), (200, 20)])
 def test_nothing_acknowledged_is_lost_by_a_kill(
     writers: Writers, tmp_path: Path, kills: int, least_of_each: int
 ) -> None:

@@ -1,0 +1,98 @@
+"""The second run and the last words of `.ci/run`; needs nothing but Python.
+
+python -m gate again FOLDER -- COMMAND...     after a run that failed: runs COMMAND with the tests that may pass now
+python -m gate end FOLDER STAGE CODE          says what failed in the runs below FOLDER; ends with the verdict's code
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gate.outcomes import have_passed, read_outcomes, used_chances, why_not_again
+
+SECOND = "-again"
+"""The end of the name of the folder that the second run of another one is told in."""
+STARTED = "stat"
+"""The name of the copy of `/proc/stat` that `.ci/run` makes as it starts."""
+STEAL = 7
+MOST_LINES = 60
+
+
+def again(folder: Path, command: Sequence[str]) -> int:
+    """Run the tests that failed once more, if they may; return 0 if all of them pass."""
+    first = read_outcomes(folder)
+    why_not = why_not_again(first, used_chances())
+    if why_not is not None:
+        print(f"no second run: {why_not}")
+        return 1
+    asked = first.failed
+    second_folder = folder.with_name(folder.name + SECOND)
+    second_folder.mkdir(parents=True)
+    # A file: hundreds of tests may have failed by one set-up.
+    names = second_folder / "asked"
+    names.write_text("".join(f"{name}\n" for name in asked), encoding="utf-8")
+    print(f"a second run, of {len(asked)} tests that failed", flush=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*command, "--told", str(second_folder), f"@{names}"], env=environment, check=False)
+    return 0 if have_passed(read_outcomes(second_folder), asked) else 1
+
+
+def end(folder: Path, stage: str, code: int) -> int:
+    """Print what failed, one line a test, then one line of counts; return the code of the verdict."""
+    red: dict[str, str] = {}
+    flaky: dict[str, str] = {}
+    passed: set[str] = set()
+    skipped: set[str] = set()
+    for told in sorted(path for path in folder.glob("*") if path.is_dir() and not path.name.endswith(SECOND)):
+        first, second = read_outcomes(told), read_outcomes(told.with_name(told.name + SECOND))
+        is_mended = first.exit == 1 and have_passed(second, first.failed)
+        messages = {failure.id: failure.message for failure in reversed(first.failures)}
+        (flaky if is_mended else red).update({name: messages[name] for name in first.failed})
+        if first.exit is None:
+            red.update(dict.fromkeys(sorted(first.running - set(first.failed)), "was running as the run ended"))
+        elif first.reported < first.collected:
+            red[told.name] = f"only {first.reported} of {first.collected} tests were reported"
+        passed |= first.passed | (second.passed if is_mended else set())
+        skipped |= first.skipped
+    if code and not red:
+        red[stage] = f"ended with {code}"
+    for word, tests in (("RED", red), ("FLAKY", flaky)):
+        for name, message in list(tests.items())[:MOST_LINES]:
+            print(f"{word} {name}: {message}")
+        if len(tests) > MOST_LINES:
+            print(f"{word} and {len(tests) - MOST_LINES} others")
+    load = " ".join(f"{load:.1f}" for load in os.getloadavg())
+    print(f"load {load}; {_stolen(folder / STARTED)} of the processors' time was stolen")
+    by_second = f" ({len(flaky)} of them by a second run)" if flaky else ""
+    print(f"{'red' if red else 'green'}: {len(passed)} passed{by_second}, {len(red)} failed, {len(skipped)} skipped")
+    return code or (1 if red else 0)
+
+
+def _stolen(started: Path) -> str:
+    """Return which part of the processors' time other machines had, since `started` was copied from `/proc/stat`."""
+    before, now = ([int(field) for field in _first_line(path).split()[1:9]] for path in (started, Path("/proc/stat")))
+    passed = [new - old for new, old in zip(now, before or [0] * len(now), strict=True)]
+    return f"{passed[STEAL] / max(1, sum(passed)):.1%}"
+
+
+def _first_line(path: Path) -> str:
+    return path.read_text(encoding="ascii").splitlines()[0] if path.exists() else ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of the two commands."""
+    match list(arguments):
+        case ["again", folder, "--", *command] if command:
+            return again(Path(folder), command)
+        case ["end", folder, stage, code]:
+            return end(Path(folder), stage, int(code))
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

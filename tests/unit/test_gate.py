@@ -1,0 +1,283 @@
+"""The verdict of `.ci/run`: what is tried again, what is red at once, and what the last lines say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gate.__main__ import again, end
+from gate.outcomes import (
+    CRASHED,
+    MOST_CAUSES,
+    Failure,
+    Outcomes,
+    have_passed,
+    read_outcomes,
+    used_chances,
+    why_not_again,
+)
+from peers.process import wait_for
+
+ROOT = Path(__file__).parents[2]
+ONE = Failure("tests/interop/test_a.py::test_one", "call", "TimeoutError: no broker", is_outside=True)
+
+
+def failed_run(*failures: Failure, **others: Any) -> Outcomes:
+    """Return a run of which these tests failed, and a hundred passed."""
+    failures = failures or (ONE,)
+    run = Outcomes(100 + len({one.id for one in failures}), 1, {f"passed-{n}" for n in range(100)}, set(), [*failures])
+    for name, value in others.items():
+        setattr(run, name, value)
+    return run
+
+
+def test_a_test_of_the_outside_world_may_run_again() -> None:
+    assert why_not_again(failed_run(), []) is None
+    assert why_not_again(failed_run(ONE, replace(ONE, when="teardown")), []) is None
+    many = [replace(ONE, id=f"tests/interop/test_a.py::test_{n}") for n in range(MOST_CAUSES)]
+    assert why_not_again(failed_run(*many), []) is None
+
+
+def test_one_set_up_that_fails_for_many_tests_is_one_cause() -> None:
+    many = [replace(ONE, id=f"tests/interop/test_a.py::test_{n}", when="setup") for n in range(200)]
+    assert why_not_again(failed_run(*many), []) is None
+    others = [replace(one, message=f"{one.message} {number}") for number, one in enumerate(many)]
+    assert why_not_again(failed_run(*others), []) == "there are 200 causes, more than 5"
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        (failed_run(*(replace(ONE, id=f"{ONE.id}-{n}") for n in range(MOST_CAUSES + 1))), "6 causes"),
+        (failed_run(ONE, replace(ONE, when=CRASHED)), "a worker died"),
+        (failed_run(replace(ONE, is_of_records=True)), "records are lost"),
+        (failed_run(ONE, replace(ONE, id="tests/unit/test_b.py::test_b", is_outside=False)), "test_b is no test of"),
+        (failed_run(exit=2), "pytest ended with 2"),
+        (failed_run(exit=3), "pytest ended with 3"),
+        (failed_run(exit=4), "pytest ended with 4"),
+        (failed_run(exit=5), "pytest ended with 5"),
+        (failed_run(exit=None), "pytest was killed"),
+        (failed_run(collected=102), "only 101 of 102 tests"),
+        (failed_run(running={"tests/interop/test_a.py::test_two"}), "only 101 of 101 tests"),
+        (failed_run(failures=[], collected=100), "no test is known to have failed"),
+    ],
+)
+def test_red_at_once(run: Outcomes, why: str) -> None:
+    told = why_not_again(run, [])
+    assert told is not None
+    assert why in told
+
+
+def test_a_test_that_has_had_its_second_chance_gets_no_other() -> None:
+    assert "has had its second chance" in (why_not_again(failed_run(), [ONE.id]) or "")
+
+
+def test_the_list_of_used_chances_names_tests_that_exist() -> None:
+    for name in used_chances():
+        path, _, test = name.partition("::")
+        assert f"def {test.partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize(
+    ("second", "passed"),
+    [
+        (Outcomes(1, 0, {ONE.id}), True),
+        (Outcomes(1, 1, set(), set(), [ONE]), False),
+        (Outcomes(1, 0, set(), {ONE.id}), False),
+        (Outcomes(1, None, {ONE.id}), False),
+        (Outcomes(1, 1, {ONE.id}, set(), [replace(ONE, when="teardown")]), False),
+        (Outcomes(2, 0, {ONE.id, "another"}), False),
+        (Outcomes(), False),
+    ],
+)
+def test_green_only_if_all_that_were_asked_for_pass(second: Outcomes, passed: bool) -> None:
+    assert have_passed(second, [ONE.id]) is passed
+
+
+# -- with pytest itself
+
+PASSES = "def test_passes():\n    pass\n"
+FLAKY = """
+from pathlib import Path
+
+def test_fails_once(tmp_path):
+    (tmp_path / "left").write_text("what it left")
+    marker = Path({marker!r})
+    if not marker.exists():
+        marker.touch()
+        raise TimeoutError("no broker in time")
+"""
+LOSES = """
+from peers.ledger import require
+
+def test_loses():
+    try:
+        require(False, "a record is lost")
+    except AssertionError as error:
+        raise ValueError("in a wrapper") from error
+"""
+DIES = "import os\n\ndef test_dies():\n    os._exit(7)\n"
+FAILS = "def test_fails():\n    assert 1 == 2\n"
+
+
+class Suite:
+    """A folder with tests, laid out as this one, and what `.ci/run` does with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.told = folder / "told"
+        (folder / "pytest.ini").write_text("[pytest]\naddopts = -p gate.events\n")
+
+    def write(self, path: str, text: str) -> None:
+        file = self._folder / "tests" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def command(self, *options: str) -> Sequence[str]:
+        search = [str(ROOT / "tests"), str(ROOT / "src")]
+        plain = ["-p", "no:cacheprovider", "-p", "no:odradek", "--import-mode=importlib", f"--rootdir={self._folder}"]
+        start = f"import sys; sys.path[:0] = {search!r}; import pytest; sys.exit(pytest.main())"
+        return [sys.executable, "-c", start, *plain, "-c", str(self._folder / "pytest.ini"), *options]
+
+    def run(self, *options: str) -> Outcomes:
+        command = [*self.command(*options), "--told", str(self.told / "one"), str(self._folder / "tests")]
+        subprocess.run(command, cwd=self._folder, capture_output=True, check=False)
+        return read_outcomes(self.told / "one")
+
+    def again(self, monkeypatch: pytest.MonkeyPatch) -> int:
+        monkeypatch.chdir(self._folder)
+        return again(self.told / "one", self.command("-n", "0"))
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    return Suite(tmp_path)
+
+
+def said(suite: Suite, code: int, capfd: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    """Return the code of the verdict and its last lines."""
+    capfd.readouterr()
+    code = end(suite.told, "make test-interop", code)
+    return code, capfd.readouterr().out.splitlines()
+
+
+def test_what_passes_the_second_time_is_named_and_green(
+    suite: Suite, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.write("interop/test_a.py", PASSES + FLAKY.format(marker=str(tmp_path / "marker")))
+    suite.write("unit/test_b.py", PASSES)
+    first = suite.run("-n", "2")
+    assert (first.collected, first.exit, len(first.passed)) == (3, 1, 2)
+    (kept,) = suite.told.glob("one/files/**/left")
+    assert kept.read_text() == "what it left"
+    assert suite.again(monkeypatch) == 0
+    code, lines = said(suite, 0, capfd)
+    assert code == 0
+    assert lines[0] == "FLAKY tests/interop/test_a.py::test_fails_once: TimeoutError: no broker in time"
+    assert lines[1].startswith("load ")
+    assert lines[2:] == ["green: 3 passed (1 of them by a second run), 0 failed, 0 skipped"]
+
+
+def test_what_fails_twice_is_red(
+    suite: Suite, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.write("interop/test_a.py", PASSES + FAILS)
+    suite.run("-n", "0")
+    assert suite.again(monkeypatch) == 1
+    code, lines = said(suite, 1, capfd)
+    assert code == 1
+    assert lines[0] == "RED tests/interop/test_a.py::test_fails: assert 1 == 2"
+    assert lines[-1] == "red: 1 passed, 1 failed, 0 skipped"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("path", "text", "line"),
+    [
+        ("interop/test_a.py", LOSES, "RED tests/interop/test_a.py::test_loses: ValueError: in a wrapper"),
+        ("unit/test_a.py", FAILS, "RED tests/unit/test_a.py::test_fails: assert 1 == 2"),
+        ("interop/test_a.py", DIES, "RED tests/interop/test_a.py::test_dies: worker 'gw0' crashed"),
+        ("interop/test_a.py", "import nowhere_at_all\n", "RED tests/interop/test_a.py: "),
+    ],
+)
+def test_what_has_no_second_chance(
+    suite: Suite,
+    path: str,
+    text: str,
+    line: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    suite.write(path, text)
+    suite.run("-n", "1")
+    assert suite.again(monkeypatch) == 1
+    assert not suite.told.joinpath("one-again").exists()
+    code, lines = said(suite, 1, capfd)
+    assert code == 1
+    assert lines[0].startswith(line)
+
+
+def test_a_run_that_was_killed_is_red(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = suite.told / "one"
+    folder.mkdir(parents=True)
+    events: list[dict[str, object]] = [{"collected": 2}, {"id": "tests/interop/test_a.py::test_a", "started": True}]
+    cut = '{"id": "tests/interop/te'
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events) + cut)
+    code, lines = said(suite, 0, capfd)
+    assert code == 1
+    assert lines[0] == "RED tests/interop/test_a.py::test_a: was running as the run ended"
+
+
+def test_a_stage_without_tests_is_red_by_its_name(suite: Suite, capfd: pytest.CaptureFixture[str]) -> None:
+    code, lines = said(suite, 2, capfd)
+    assert (code, lines[0]) == (2, "RED make test-interop: ended with 2")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder with `.ci/run` and what it calls; a test writes the Makefile."""
+    for name in ("tests", "src"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / ".ci/run").write_text((ROOT / ".ci/run").read_text(encoding="utf-8"))
+    (tmp_path / ".ci/install-peers").write_text("#!/bin/sh\n")
+    (tmp_path / ".ci/install-peers").chmod(0o755)
+    return tmp_path
+
+
+def test_the_script_says_last_which_stage_failed(clone: Path) -> None:
+    (clone / "Makefile").write_text("lint:\n\t@echo lint; exit 3\n")
+    ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, check=False)
+    lines = ended.stdout.splitlines()
+    assert (ended.returncode, lines[0], lines[-1]) == (2, "lint", "red: 0 passed, 1 failed, 0 skipped")
+    assert "RED make lint: ended with 2" in lines
+
+
+def test_the_script_is_never_green_if_it_is_ended(clone: Path) -> None:
+    (clone / "Makefile").write_text("lint:\n\t@touch begun; sleep 600\n")
+    with (clone / "printed").open("w") as printed:
+        process = subprocess.Popen(["bash", ".ci/run"], cwd=clone, stdout=printed, start_new_session=True)
+    try:
+        wait_for((clone / "begun").exists, 60, "the stage")
+        process.terminate()
+        process.wait()
+        lines = (clone / "printed").read_text().splitlines()
+        assert "RED make lint: ended with 143" in lines
+        assert lines[-1] == "red: 0 passed, 1 failed, 0 skipped"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_script_is_green_if_every_stage_is(clone: Path) -> None:
+    (clone / "Makefile").write_text("lint docs test test-interop:\n\t@true\n")
+    ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "green: 0 passed, 0 failed, 0 skipped")
