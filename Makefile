@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(KERNELS)
 	@touch $(STAMP)
 
 # With TOLD=FOLDER the outcomes are written there as they come, and a list of failures is left to their reader (tests/gate).
-PYTEST = $(BIN)/pytest $(if $(TOLD),-rN --told "$(TOLD)")
+PYTEST = $(BIN)/pytest $(if $(TOLD),-rN --max-worker-restart 1 --told="$(TOLD)")
 
 test: install
 	$(PYTEST)

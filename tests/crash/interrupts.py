@@ -32,12 +32,13 @@ from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
+from peers.process import PATIENCE
 
 T = TypeVar("T")
 
 LONGEST_BATCH_BYTES = 450
 """`max.message.bytes`: below the smallest segment, so that many records become several batches."""
-LONGEST_WAIT_S = 20.0
+LONGEST_WAIT_S = 20.0 * PATIENCE
 KILLED = "killed"
 ATTEMPTS = 4
 """How often an operation is done until it is long enough to be interrupted."""

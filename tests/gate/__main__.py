@@ -37,7 +37,7 @@ def again(folder: Path, command: Sequence[str]) -> int:
     names.write_text("".join(f"{name}\n" for name in asked), encoding="utf-8")
     print(f"a second run, of {len(asked)} tests that failed", flush=True)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run([*command, "--told", str(second_folder), f"@{names}"], env=environment, check=False)
+    subprocess.run([*command, f"--told={second_folder}", f"@{names}"], env=environment, check=False)
     return 0 if have_passed(read_outcomes(second_folder), asked) else 1
 
 

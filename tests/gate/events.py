@@ -34,6 +34,7 @@ DOCS = "tests/unit/test_docs.py::"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    # As `--told=FOLDER`: the folder alone would be taken for that of the tests, before this option is known.
     parser.addoption("--told", default="", metavar="FOLDER", help="write each outcome there as it comes")
 
 

@@ -1,11 +1,10 @@
-"""A broker's time under real clients: what takes 45 seconds, 15 minutes and a week is done in less than 100 ms."""
+"""A broker's time under real clients: 45 seconds, 15 minutes and a week are a jump of its clock."""
 
 from __future__ import annotations
 
 import gc
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,8 +16,6 @@ from odradek.testing import Broker
 from odradek.testing.wire import WireClient
 from peers.process import PATIENCE
 
-# A jump takes some milliseconds; waiting for the time itself would take 45 s at least. The machine may be busy.
-MOST_S = 5.0
 DESCRIBE_GROUPS = 15
 
 # kafka-python leaves the sockets of connections that were cut to the garbage collector.
@@ -36,14 +33,6 @@ def broker() -> Iterator[Broker]:
     with Broker() as broker:
         broker.create_topic("events")
         yield broker
-
-
-@contextmanager
-def quickly() -> Iterator[None]:
-    started = time.monotonic()
-    yield
-    took_s = time.monotonic() - started
-    assert took_s < MOST_S
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
@@ -69,9 +58,8 @@ def test_a_session_of_45_seconds(broker: Broker) -> None:
     assert group_state(broker, "g") == ("Stable", 1)
     broker.clock.advance(40)
     assert group_state(broker, "g") == ("Stable", 1)
-    with quickly():
-        broker.clock.advance(6)
-        assert group_state(broker, "g") == ("Empty", 0)
+    broker.clock.advance(6)
+    assert group_state(broker, "g") == ("Empty", 0)
     consumer.close()
 
 
@@ -89,9 +77,8 @@ def test_a_session_of_45_seconds_of_kafka_python(broker: Broker) -> None:
     consumer.subscribe(["events"])
     wait_until(lambda: consumer.poll(50) or consumer.assignment())
     assert group_state(broker, "g") == ("Stable", 1)
-    with quickly():
-        broker.clock.advance(46)
-        assert group_state(broker, "g") == ("Empty", 0)
+    broker.clock.advance(46)
+    assert group_state(broker, "g") == ("Empty", 0)
     consumer.close()
 
 
@@ -106,10 +93,9 @@ def test_a_transaction_of_15_minutes(broker: Broker) -> None:
     assert (log.last_stable_offset, log.log_end_offset) == (0, 1)
     broker.clock.advance(890)
     assert log.last_stable_offset == 0
-    with quickly():
-        # Kafka looks for transactions that have timed out every ten seconds.
-        broker.clock.advance(20)
-        assert log.last_stable_offset == 2
+    # Kafka looks for transactions that have timed out every ten seconds.
+    broker.clock.advance(20)
+    assert log.last_stable_offset == 2
     with pytest.raises(KafkaException) as fenced:
         producer.commit_transaction(30)
     assert not fenced.value.args[0].retriable()
@@ -127,9 +113,8 @@ def test_a_retention_of_7_days(broker: Broker) -> None:
     for _ in range(10):
         producer.send("events", b"a").get(30)
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
-    with quickly():
-        broker.clock.advance(7 * 86_400 + 1)
-        assert broker.logs["events", 0].log_start_offset == 10
+    broker.clock.advance(7 * 86_400 + 1)
+    assert broker.logs["events", 0].log_start_offset == 10
     assert consumer.beginning_offsets([PythonPartition("events", 0)]) == {PythonPartition("events", 0): 10}
     producer.close()
     consumer.close()

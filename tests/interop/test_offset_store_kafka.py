@@ -19,7 +19,7 @@ from odradek.testing.offset_store_suite import EVENTS_0, EVENTS_1, OffsetStoreSu
 from peers.fixtures import BROKERS, broker_of
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
-from peers.process import free_port, wait_for
+from peers.process import PATIENCE, free_port, wait_for
 
 # kafka-python does not close the socket of a connection that is refused, so that the collector warns of it.
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -60,6 +60,7 @@ def create_topics(address: str, partitions: Iterable[TopicPartition]) -> None:
 
 
 class TestKafkaStore(OffsetStoreSuite):
+    unreachable_within_s = OffsetStoreSuite.unreachable_within_s * PATIENCE
     topic_names = ("a", "version", "with.dots", "under_score", "da-sh-0", "x" * 249)
     partitions_count = 200
     claims_empty_groups = False

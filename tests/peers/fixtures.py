@@ -17,6 +17,7 @@ from peers.kafka_tools import KafkaTools
 from peers.odradek_broker import OdradekBroker
 from peers.process import Server
 from peers.redis import RedisServer
+from peers.rests import RestClock
 from peers.zookeeper import ZooKeeperServer
 
 BrokerFactory = Callable[..., KafkaBroker]
@@ -97,6 +98,14 @@ def shared_kafka(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFacto
     """One broker for the whole run, for tests that only need some broker: use topic and group names of your own."""
     with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("shared-kafka") / "log-dir", NEVER_KILLED) as broker:
         yield broker
+
+
+@pytest.fixture
+def quick_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls to a broker that cannot succeed fail after a few attempts; those that can may take their time."""
+    clock = RestClock()
+    for module in ("client", "transaction_states"):
+        monkeypatch.setattr(f"odradek.kafka.{module}.time", clock)
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ class Suite:
         return [sys.executable, "-c", start, *plain, "-c", str(self._folder / "pytest.ini"), *options]
 
     def run(self, *options: str) -> Outcomes:
-        command = [*self.command(*options), "--told", str(self.told / "one"), str(self._folder / "tests")]
+        command = [*self.command(*options), f"--told={self.told / 'one'}", str(self._folder / "tests")]
         subprocess.run(command, cwd=self._folder, capture_output=True, check=False)
         return read_outcomes(self.told / "one")
 

@@ -260,9 +260,10 @@ def test_connections_that_break(broker: Broker, api: str) -> None:
         assert values(consumer) == []
 
 
+@pytest.mark.usefixtures("quick_failures")
 def test_a_broker_that_is_away(broker: Broker) -> None:
     append(broker, 0, 1)
-    with consume(broker, settings="?default.api.timeout.ms=300", group=None) as consumer:
+    with consume(broker, group=None) as consumer:
         with broker.fault("ListOffsets", error="LEADER_NOT_AVAILABLE"), pytest.raises(BrokerUnavailableError):
             consumer.seek_to_end()
         consumer.seek_to_beginning()

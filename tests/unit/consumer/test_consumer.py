@@ -248,7 +248,7 @@ def test_follows_a_log_that_grows(growing: GrowingLog, group: str, tmp_path: Pat
         assert seen == list(range(end_offset))
         started = time.monotonic()
         assert consumer.poll(timeout_ms=50) == []
-        assert 0.04 < time.monotonic() - started < 5
+        assert time.monotonic() - started > 0.04
 
 
 def test_an_iteration_waits_for_more(growing: GrowingLog, tmp_path: Path) -> None:

@@ -366,7 +366,7 @@ def test_no_file_that_is_broken_is_more_than_one_finding(small_log_dir: SmallLog
 
 
 @pytest.mark.sampled
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("thing", THINGS)
 def test_what_lies_in_the_place_of_a_file_is_one_finding(small_log_dir: SmallLogDirectory, thing: str) -> None:
     root = small_log_dir("transactional-0")

@@ -114,8 +114,11 @@ def test_what_looks_like_batches_everywhere_is_given_up_as_the_model_does() -> N
 
 
 def test_zeros_and_random_bytes_are_passed_over_at_the_speed_of_memory() -> None:
-    """The bound is far below what is measured, 2 GB/s and more, and far above what Python gives."""
+    """It takes a fraction of the processor's time that a loop of Python takes over the same bytes."""
     for data in (bytes(1 << 23), random.Random(1).randbytes(1 << 23), b"some text\n" * (1 << 20)):
-        started = time.process_time()
+        started_ns = time.thread_time_ns()
         assert find_batch(data) is None
-        assert time.process_time() - started < 0.2
+        found_ns = time.thread_time_ns()
+        for _ in data:
+            pass
+        assert found_ns - started_ns < (time.thread_time_ns() - found_ns) / 2

@@ -104,9 +104,9 @@ def test_nothing_is_committed_if_the_rows_of_a_later_task_are_lost(
     assert broker.logs["t", 0].last_stable_offset == broker.logs["t", 0].log_end_offset
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("quick_failures")
 def test_a_broker_that_does_not_tell_whose_transactions_are(broker: odradek.testing.Broker) -> None:
-    write = write_of(broker, "job", **{"default.api.timeout.ms": "2000"})
+    write = write_of(broker, "job")
     with broker.fault("DescribeTransactions", error="COORDINATOR_NOT_AVAILABLE"):
         with pytest.raises(BrokerUnavailableError):
             write.commit([write.write(rows("a"), 0)])
@@ -155,10 +155,10 @@ def test_a_new_query_under_the_transactional_id_of_an_earlier_one(broker: odrade
     assert committed(broker) == ["new"]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("quick_failures")
 def test_a_driver_that_died_between_the_commits_of_tasks(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 0)
-    write = write_of(broker, **{"default.api.timeout.ms": "500"})
+    write = write_of(broker)
     told = [write.write(rows(f"{task}"), task, epoch) for task in range(3)]
     with broker.fault("EndTxn", error="NOT_COORDINATOR", when=of_task(2)):
         with pytest.raises(SinkError, match="but for the rows of its tasks 2"):
@@ -170,10 +170,10 @@ def test_a_driver_that_died_between_the_commits_of_tasks(broker: odradek.testing
     assert committed(broker) == ["0", "1", "2"]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("quick_failures")
 def test_a_driver_that_died_before_it_committed_holds_nobody_up(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 1)
-    write = write_of(broker, **{"default.api.timeout.ms": "1000"})
+    write = write_of(broker)
     write.commit_epoch([write.write(rows("before"), 0, Epoch(QUERY, 0))])
     told = [write.write(rows(f"{task}"), task, epoch) for task in range(2)]
     # The number of the batch is sent, and the transaction that holds it is open for minutes.
@@ -183,10 +183,10 @@ def test_a_driver_that_died_before_it_committed_holds_nobody_up(broker: odradek.
     assert committed(broker) == ["before", "again 0", "again 1"]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("quick_failures")
 def test_rows_that_are_lost_because_the_driver_was_away_too_long(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 0)
-    write = write_of(broker, **{"default.api.timeout.ms": "500", "transaction.timeout.ms": "60000"})
+    write = write_of(broker, **{"transaction.timeout.ms": "60000"})
     told = [write.write(rows(f"{task}"), task, epoch) for task in range(2)]
     with broker.fault("EndTxn", error="NOT_COORDINATOR", when=of_task(1)):
         with pytest.raises(SinkError, match="tasks 1"):
@@ -211,12 +211,13 @@ def test_a_driver_that_was_paused_commits_nothing_more(broker: odradek.testing.B
     assert committed(broker) == ["all"]
 
 
+@pytest.mark.usefixtures("quick_failures")
 def test_the_transactions_of_many_tasks_are_found_again(
     broker: odradek.testing.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(epochs, "_TASKS_A_GROUP", 2)
     epoch = Epoch(QUERY, 3)
-    write = write_of(broker, **{"default.api.timeout.ms": "500"})
+    write = write_of(broker)
     told = [write.write(rows(f"{task}"), task, epoch) for task in range(6)]
     is_first = of_task(0)
     others = broker.fault("EndTxn", error="INVALID_TXN_STATE", when=lambda request: not is_first(request))
@@ -227,11 +228,12 @@ def test_the_transactions_of_many_tasks_are_found_again(
     assert sorted(map(int, committed(broker))) == list(range(6))
 
 
+@pytest.mark.usefixtures("quick_failures")
 def test_a_group_that_has_lost_its_part_of_the_transactions(
     broker: odradek.testing.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(epochs, "_TASKS_A_GROUP", 2)
-    write = write_of(broker, **{"default.api.timeout.ms": "500"})
+    write = write_of(broker)
 
     def interrupted(epoch: Epoch) -> None:
         told = [write.write(rows(f"{epoch.batch_id}{task}"), task, epoch) for task in range(6)]

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,11 +20,13 @@ from odradek.errors import LogError, OffsetOutOfRangeError, OptionError, Unknown
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.log import follow
 from odradek.storage.log.follow import Wakeup, waits
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
 
-LONG_MS = 60_000
+LONG_MS = 3_600_000
+"""Longer than a test may take: what waits for so long was not woken."""
 
 
 @pytest.fixture
@@ -98,12 +101,21 @@ def test_the_iteration_ends_when_its_time_is_over(logs: WritableLogDirectory, fo
     assert [record.offset for record in followed.follow(0, timeout_ms=0)] == [0]
     started = time.monotonic()
     assert [record.offset for record in followed.follow(0, timeout_ms=200)] == [0]
-    assert 0.2 <= time.monotonic() - started < 20
-    # The time counts from when a record is asked for.
-    records = followed.follow(0, timeout_ms=300)
+    assert time.monotonic() - started >= 0.2
+
+
+def test_the_time_counts_from_when_a_record_is_asked_for(
+    logs: WritableLogDirectory, followed: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = logs["t", 0]
+    log.append([Record(b"k", b"0")])
+    now_s = [1000.0]
+    monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    records = followed.follow(0, timeout_ms=30_000)
     assert next(records).offset == 0
-    time.sleep(0.4)
-    appending = Later(lambda: log.append(value=b"1", key=b"k"), delay_s=0.02)
+    # All of that time, before the next record is asked for.
+    now_s[0] += 31
+    appending = Later(lambda: log.append(value=b"1", key=b"k"))
     assert next(records).offset == 1
     appending.join()
 
@@ -112,10 +124,8 @@ def test_the_iteration_ends_when_its_time_is_over(logs: WritableLogDirectory, fo
 def test_a_log_that_is_closed_or_deleted(closes: str, logs: WritableLogDirectory, followed: Log) -> None:
     records = followed.follow(0, timeout_ms=LONG_MS)
     ending = Later(followed.close if closes == "close" else lambda: logs.delete_topic("t"))
-    started = time.monotonic()
     with pytest.raises(LogError if closes == "close" else UnknownTopicOrPartitionError):
         next(records)
-    assert time.monotonic() - started < 10
     ending.join()
 
 
@@ -169,7 +179,7 @@ def test_many_threads_follow_one_log(logs: WritableLogDirectory, followed: Log) 
     for number in range(200):
         logs["t", 0].append([Record(b"%d" % number, b"")])
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert seen == [list(range(200))] * 5
 
 
@@ -197,9 +207,7 @@ def test_another_process_follows_and_ends_by_ctrl_c(logs: WritableLogDirectory) 
                     log.roll()
                 assert process.stdout.readline() == f"{number}\n"
             os.kill(process.pid, signal.SIGINT)
-            started = time.monotonic()
-            process.wait(30)
-            assert time.monotonic() - started < 10
+            process.wait()
             assert "KeyboardInterrupt" in process.stderr.read()
         finally:
             process.kill()
@@ -212,10 +220,8 @@ def test_ctrl_c_ends_a_wait_at_once_and_the_log_goes_on(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     interrupting = Later(lambda: os.kill(os.getpid(), signal.SIGINT), delay_s=0.1)
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         next(followed.follow(0, timeout_ms=LONG_MS))
-    assert time.monotonic() - started < 10
     interrupting.join()
     logs["t", 0].append([Record(b"k", b"v")])
     assert next(followed.follow(0, timeout_ms=LONG_MS)).value == b"v"
@@ -225,13 +231,10 @@ def test_a_change_before_the_wait_is_not_slept_through() -> None:
     wakeup = Wakeup()
     before = wakeup.changes
     wakeup.wake()
-    started = time.monotonic()
-    wakeup.wait(before, 60)
-    assert time.monotonic() - started < 10
+    wakeup.wait(before, LONG_MS / 1000)
     before = wakeup.changes
     waking = Later(wakeup.wake)
-    wakeup.wait(before, 60)
-    assert time.monotonic() - started < 20
+    wakeup.wait(before, LONG_MS / 1000)
     waking.join()
 
 

@@ -51,12 +51,12 @@ def test_a_slow_iterable_keeps_nobody_waiting(logs: WritableLogDirectory) -> Non
 
     def records() -> Iterator[Record]:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(100)
         yield Record(b"k", b"slow")
 
     slow = threading.Thread(target=lambda: log.append(records()))
     slow.start()
-    assert begun.wait(20)
+    assert begun.wait(100)
     assert log.append([Record(b"k", b"quick")]) == 0
     go_on.set()
     slow.join()
@@ -97,7 +97,7 @@ def test_the_directory_is_told_without_any_lock_of_the_log(
 
         other = threading.Thread(target=append_and_flush)
         other.start()
-        other.join(20)
+        other.join(100)
         told.append(other.is_alive())
         started(changed)
 
