@@ -1,11 +1,14 @@
 """The second run and the last words of `.ci/run`; needs nothing but Python.
 
 python -m gate again FOLDER -- COMMAND...     after a run that failed: runs COMMAND with the tests that may pass now
-python -m gate end FOLDER STAGE CODE          says what failed in the runs below FOLDER; ends with the verdict's code
+python -m gate end FOLDER STAGE CODE [RUN...]
+                                              says what failed in the runs below FOLDER; ends with the verdict's code,
+                                              never 0 if one of these runs is missing
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -37,12 +40,23 @@ def again(folder: Path, command: Sequence[str]) -> int:
     names.write_text("".join(f"{name}\n" for name in asked), encoding="utf-8")
     print(f"a second run, of {len(asked)} tests that failed", flush=True)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run([*command, f"--told={second_folder}", f"@{names}"], env=environment, check=False)
+    code = subprocess.run([*command, f"--told={second_folder}", f"@{names}"], env=environment, check=False).returncode
+    if code:
+        # Also if pytest died after it had said how it ended.
+        with (second_folder / "events.jsonl").open("a", encoding="utf-8") as events:
+            events.write(json.dumps({"exit": code}) + "\n")
     return 0 if have_passed(read_outcomes(second_folder), asked) else 1
 
 
-def end(folder: Path, stage: str, code: int) -> int:
-    """Print what failed, one line a test, then one line of counts; return the code of the verdict."""
+def end(folder: Path, stage: str, code: int, runs: Sequence[str] = ()) -> int:
+    """Print what failed, one line a test, then one line of counts; return the code of the verdict.
+
+    Args:
+        folder: Where the runs are told.
+        stage: What was done last.
+        code: How it ended.
+        runs: The runs without which nothing is green.
+    """
     red: dict[str, str] = {}
     flaky: dict[str, str] = {}
     passed: set[str] = set()
@@ -52,14 +66,17 @@ def end(folder: Path, stage: str, code: int) -> int:
         is_mended = first.exit == 1 and have_passed(second, first.failed)
         messages = {failure.id: failure.message for failure in reversed(first.failures)}
         (flaky if is_mended else red).update({name: messages[name] for name in first.failed})
-        if first.exit is None:
-            red.update(dict.fromkeys(sorted(first.running - set(first.failed)), "was running as the run ended"))
-        elif first.reported < first.collected:
+        red.update(dict.fromkeys(sorted(first.running - set(first.failed)), "was running as the run ended"))
+        if first.reported < first.collected:
             red[told.name] = f"only {first.reported} of {first.collected} tests were reported"
+        elif first.exit != 0 and not first.failures:
+            red[told.name] = f"pytest ended with {first.exit}"
         passed |= first.passed | (second.passed if is_mended else set())
         skipped |= first.skipped
     if code and not red:
         red[stage] = f"ended with {code}"
+    if not code:
+        red.update({run: "was not run" for run in runs if not read_outcomes(folder / run).passed})
     for word, tests in (("RED", red), ("FLAKY", flaky)):
         for name, message in list(tests.items())[:MOST_LINES]:
             print(f"{word} {name}: {message}")
@@ -88,8 +105,8 @@ def main(arguments: Sequence[str]) -> int:
     match list(arguments):
         case ["again", folder, "--", *command] if command:
             return again(Path(folder), command)
-        case ["end", folder, stage, code]:
-            return end(Path(folder), stage, int(code))
+        case ["end", folder, stage, code, *runs]:
+            return end(Path(folder), stage, int(code), runs)
     print(__doc__, file=sys.stderr)
     return 2
 

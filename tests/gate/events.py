@@ -5,7 +5,8 @@
                            {"id": "tests/...", "when": "call", "outcome": "failed", "message": "...", ...}
                            {"id": "tests/...", "finished": true}
                            {"exit": 1}
-    FOLDER/files/ID/       the temporary folder of a failed test, and what the servers of its process have printed
+    FOLDER/files/ID/       the temporary folder of a failed test
+    FOLDER/files/servers/  what the servers of its process had printed by the last failure
 
 A run that is killed leaves no summary, but these lines. pytest removes the folders of failed tests three runs later,
 and the tests start some themselves: so they are copied at once, by the process that ran the test.
@@ -13,6 +14,7 @@ and the tests start some themselves: so they are copied at once, by the process 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -25,12 +27,22 @@ from typing import Any, TextIO
 import pytest
 
 from peers.ledger import RecordsError
+from peers.process import ServerEndedError
 
 MOST_BYTES = 64 << 20
 """How much is kept of all failed tests together."""
+NOT_KEPT = {".index", ".timeindex"}
+"""Preallocated: mostly zeros, of 10 MB each."""
 MESSAGE_CHARACTERS = 300
 OUTSIDE = re.compile(r"tests/(interop|spark)/")
 DOCS = "tests/unit/test_docs.py::"
+FINAL = (RecordsError, ServerEndedError)
+"""Errors that no second run excuses."""
+CRASHED = "???"
+"""When a test fails whose worker died, in the words of xdist."""
+# What the process that ran a test tells of it.
+IS_FINAL = ("is_final", True)
+OUTSIDE_DOCS = ("is_outside", True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,8 +97,8 @@ class Events:
                 when=report.when,
                 outcome="failed",
                 message=message_of(report),
-                is_of_records=("is_of_records", True) in report.user_properties,
-                is_outside=is_outside(report),
+                is_final=is_final(report),
+                is_outside=OUTSIDE.match(report.nodeid) is not None or OUTSIDE_DOCS in report.user_properties,
             )
         elif report.when == "call" or report.skipped:
             self._write(id=report.nodeid, when=report.when, outcome=report.outcome)
@@ -96,6 +108,11 @@ class Events:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._write(id=report.nodeid, when="collect", outcome="failed", message=message_of(report))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        if error:
+            self._write(id=f"worker {node.gateway.id}", when=CRASHED, outcome="failed", message=printable(str(error)))
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         self._write(exit=int(exitstatus))
@@ -114,23 +131,30 @@ class Files:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if report.failed and call.excinfo is not None:
-            if any(isinstance(error, RecordsError) for error in errors_of(call.excinfo.value)):
-                report.user_properties.append(("is_of_records", True))
-            self._keep(item)
+            if any(isinstance(error, FINAL) for error in errors_of(call.excinfo.value)):
+                report.user_properties.append(IS_FINAL)
+            if item.nodeid.startswith(DOCS) and any(map(item.get_closest_marker, ("interop", "spark"))):
+                report.user_properties.append(OUTSIDE_DOCS)
+            with contextlib.suppress(OSError, ValueError):
+                self._keep(item)
         return report
 
     def _keep(self, item: pytest.Item) -> None:
-        target = self._folder / re.sub(r"[^\w.\[\]-]+", "_", item.nodeid)[-120:]
-        left = MOST_BYTES - size_of(self._folder)
+        target = self._folder / re.sub(r"[^\w.\[\]-]+", "_", item.nodeid, flags=re.ASCII)[-120:]
         folder = getattr(item, "funcargs", {}).get("tmp_path")
         of_test = files_below(folder) if isinstance(folder, Path) else iter(())
         base = item.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         printed = (path for path in files_below(base) if path.suffix == ".out")
-        for path in itertools.chain(of_test, printed):
-            copy = target / path.relative_to(base)
+        left = MOST_BYTES - size_of(self._folder)
+        # What servers have printed goes first, and is there once, with its newest lines.
+        copies = itertools.chain(
+            ((path, self._folder / "servers" / path.relative_to(base)) for path in printed),
+            ((path, target / path.relative_to(base)) for path in of_test if path.suffix not in NOT_KEPT),
+        )
+        for path, copy in copies:
             try:
                 size = path.stat().st_size
-                if size > left or copy.exists():
+                if size > left:
                     continue
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, copy)
@@ -170,11 +194,14 @@ def message_of(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Return in one line what a test failed of."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash is not None else str(report.longrepr)
-    return " ".join(text.split())[:MESSAGE_CHARACTERS]
+    return printable(text)
 
 
-def is_outside(report: pytest.TestReport) -> bool:
-    """Say whether a test is of the outside world: by its place, or as a page of the documentation that needs it."""
-    if report.nodeid.startswith(DOCS):
-        return bool({"interop", "spark"} & set(report.keywords))
-    return OUTSIDE.match(report.nodeid) is not None
+def printable(text: str) -> str:
+    """Return a text in one line, cut short, without what would move a terminal's cursor."""
+    return "".join(one for one in " ".join(text.split()) if one.isprintable())[:MESSAGE_CHARACTERS]
+
+
+def is_final(report: pytest.TestReport) -> bool:
+    """Say whether no second run excuses a failure: by its error, or by that of a process that it started."""
+    return IS_FINAL in report.user_properties or RecordsError.__name__ in f"{report.longreprtext}{report.capstderr}"

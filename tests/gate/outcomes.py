@@ -24,14 +24,15 @@ class Failure:
         id: The test.
         when: `setup`, `call`, `teardown`, `collect`, or `CRASHED`.
         message: What it failed of, in one line.
-        is_of_records: Whether records were lost, doubled, torn or in another's place.
+        is_final: Whether no second run excuses it: records were lost, doubled, torn or in another's place, or a server
+            ended by itself.
         is_outside: Whether it is a test of the outside world.
     """
 
     id: str
     when: str
     message: str
-    is_of_records: bool = False
+    is_final: bool = False
     is_outside: bool = False
 
     @property
@@ -74,7 +75,7 @@ class Outcomes:
 def read_outcomes(folder: Path) -> Outcomes:
     """Read the outcomes of a run; those of one that never began if there is no file.
 
-    A last line that was cut short, by a kill or a full disk, is left out: the run has no end then.
+    A line that was cut short, by a kill or a full disk, ends it: the run has no end then.
     """
     found = Outcomes()
     try:
@@ -82,9 +83,11 @@ def read_outcomes(folder: Path) -> Outcomes:
     except FileNotFoundError:
         return found
     for line in text.splitlines(keepends=True):
-        if not line.endswith("\n"):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            found.exit = None
             break
-        event = json.loads(line)
         if "collected" in event:
             found.collected = max(found.collected, event["collected"])
         elif "exit" in event:
@@ -94,13 +97,15 @@ def read_outcomes(folder: Path) -> Outcomes:
         elif "finished" in event:
             found.running.discard(event["id"])
         elif event["outcome"] == "failed":
-            named = ("id", "when", "message", "is_of_records", "is_outside")
+            named = ("id", "when", "message", "is_final", "is_outside")
             found.failures.append(Failure(**{name: event[name] for name in named if name in event}))
         elif event["outcome"] == "passed":
             found.passed.add(event["id"])
         else:
             found.skipped.add(event["id"])
-    found.passed -= set(found.failed)
+    # What never came to its end has no outcome yet.
+    found.passed -= found.running | set(found.failed)
+    found.skipped -= found.passed | set(found.failed)
     return found
 
 
@@ -118,10 +123,10 @@ def why_not_again(first: Outcomes, used: Iterable[str]) -> str | None:
         return "no test is known to have failed"
     if any(failure.when == CRASHED for failure in first.failures):
         return "a worker died"
-    if first.running or first.reported < first.collected:
+    if first.reported < first.collected:
         return f"only {first.reported} of {first.collected} tests were reported"
-    if any(failure.is_of_records for failure in first.failures):
-        return "records are lost, doubled, torn or in another's place"
+    if any(failure.is_final for failure in first.failures):
+        return "records are lost, doubled, torn or in another's place, or a server ended by itself"
     inside = [failure.id for failure in first.failures if not failure.is_outside]
     if inside:
         return f"{inside[0]} is no test of the outside world"
@@ -137,4 +142,5 @@ def why_not_again(first: Outcomes, used: Iterable[str]) -> str | None:
 def have_passed(second: Outcomes, asked: Iterable[str]) -> bool:
     """Say whether all tests that were asked for have passed, and nothing else happened."""
     wanted = set(asked)
-    return second.exit == PASSED and not second.failures and second.passed == wanted and second.collected == len(wanted)
+    is_whole = second.exit == PASSED and not (second.failures or second.skipped or second.running)
+    return is_whole and second.passed == wanted and second.collected == len(wanted)

@@ -10,6 +10,7 @@ import pytest
 from odradek.broker.running import BrokerThread
 from peers.clients import CODECS, Client, consumed, go_client, kafkajs
 from peers.jars import PeerMissingError
+from peers.ledger import require_same
 
 COUNT = 100
 CLIENTS: dict[str, Callable[[], Client]] = {
@@ -59,7 +60,7 @@ def test_what_a_client_produces_is_in_the_log(client: Client, running: BrokerThr
         pytest.skip(f"{client.name} has no {codec}")
     topic = f"{client.name}-{codec}"
     client.run("produce", servers, topic, codec, str(COUNT))
-    assert values(running, topic) == sorted(f"v{number}".encode() for number in range(COUNT))
+    require_same(values(running, topic), sorted(f"v{number}".encode() for number in range(COUNT)), topic)
 
 
 def test_a_group_goes_on_where_it_was(client: Client, running: BrokerThread, servers: str) -> None:
@@ -81,7 +82,7 @@ def test_an_aborted_transaction_is_not_consumed(client: Client, running: BrokerT
     client.run("transact", servers, topic, f"{client.name}-id", str(COUNT))
     client.run("produce", servers, topic, "none", "1")
     found = consumed(client.run("consume", servers, topic, f"{client.name}-tx", str(COUNT + 1), "read_committed"))
-    assert sorted(row.value for row in found) == sorted(["v0", *(f"c{number}" for number in range(COUNT))])
+    require_same(sorted(row.value for row in found), sorted(["v0", *(f"c{number}" for number in range(COUNT))]), topic)
     assert len(values(running, topic)) == 2 * COUNT + 1
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from odradek.broker.running import BrokerThread
 from peers.kafka_fixture import KafkaFixture
+from peers.ledger import require
 from peers.librdkafka import read_to_end
 
 
@@ -26,4 +27,4 @@ def test_records_of_all_formats_reach_librdkafka(fixture_2_8_2: KafkaFixture, tm
         for message in read_to_end(f"{endpoint.host}:{endpoint.port}", expected):
             place = message.topic() or "", message.partition() or 0
             found[place].append((message.offset(), message.key(), message.value()))
-    assert {place: records for place, records in expected.items() if records} == found
+    require({place: records for place, records in expected.items() if records} == found, "other records")

@@ -14,6 +14,7 @@ from odradek.transfer.importing import Import
 from odradek.transfer.target import open_target
 from peers.kafka_fixture import KafkaFixture, consumed_record
 from peers.kafka_tools import KafkaTools
+from peers.ledger import require
 
 ISOLATION: Isolation = "read_committed"
 
@@ -55,10 +56,12 @@ def test_from_a_folder_of_kafka_to_a_broker_of_kafka_and_back(
     for broker in (first, second):
         consumed = kafka_tools.consume(broker.bootstrap_servers, fixture_4_3_1.topics, isolation=ISOLATION)
         found = {name: [consumed_record(row) for row in held["records"]] for name, held in consumed.items()}
-        assert {name: seen(records, name) for name, records in found.items()} == expected
+        require(
+            {name: seen(records, name) for name, records in found.items()} == expected, "other records at the broker"
+        )
     with odradek.open(tmp_path / "back") as logs:
         back = {str(name): list(logs[name]) for name in logs.topic_partitions()}
-    assert {name: seen(records, name) for name, records in back.items()} == expected
+    require({name: seen(records, name) for name, records in back.items()} == expected, "other records in the folder")
     segments = sorted((tmp_path / "back").glob("*/*.log"))
     dumped = kafka_tools.dump_log(segments, "--deep-iteration").check().stdout
     assert "isvalid: false" not in dumped

@@ -89,13 +89,13 @@ def test_what_kafka_appends_rolls_and_deletes_is_followed(kafka_broker: BrokerFa
         # Apache Kafka deletes a segment some time after it has renamed it.
         wait_for(lambda: deleted or first_offset(short), 60, "a segment to be deleted")
         consumed = kafka_tools.consume(broker.bootstrap_servers, ["events"])["events-0"]
-        assert [as_consumed(record) for record in events.read()] == consumed["records"]
+        require_same([as_consumed(record) for record in events.read()], consumed["records"], "events")
         times = timestamps_of(events.read())
         for timestamp in sorted(set(times))[::20]:
             assert events.offset_for_time(timestamp) == times.index(timestamp)
     broker.kill()
     with LogDirectory(broker.log_dir) as logs:
-        assert [as_consumed(record) for record in logs["events", 0].read()] == consumed["records"]
+        require_same([as_consumed(record) for record in logs["events", 0].read()], consumed["records"], "killed")
 
 
 def test_what_kafka_compacts_is_read_on(kafka_broker: BrokerFactory, kafka_tools: KafkaTools) -> None:

@@ -72,6 +72,10 @@ def _listens(port: int) -> bool:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
+class ServerEndedError(RuntimeError):
+    """A server ended by itself. Such a test has no second chance."""
+
+
 class Server(ABC):
     """One server program. A context manager: starts on entry, ends in order on exit.
 
@@ -150,7 +154,8 @@ class Server(ABC):
         """Ends the server in order (SIGTERM) and waits for it; killed and an error if it does not obey.
 
         Raises:
-            RuntimeError: it did not end in time, or had ended before.
+            RuntimeError: it did not end in time.
+            ServerEndedError: it had ended before.
         """
         if self._process is None:
             return
@@ -166,7 +171,7 @@ class Server(ABC):
                 ) from error
         self._forget()
         if ended_before is not None:
-            raise RuntimeError(f"{self.name} had ended by itself ({ended_before})\n{self.tail()}")
+            raise ServerEndedError(f"{self.name} had ended by itself ({ended_before})\n{self.tail()}")
 
     def kill(self) -> None:
         """Ends the server at once (SIGKILL)."""

@@ -255,6 +255,7 @@ class _BrokerLog:
                     if chunk is None:
                         return None
                     data = memoryview(bytes(chunk.data[chunk.position : chunk.end_position]))
+                    fetch.check_topic()
                     return chunk._replace(data=data, position=0, end_position=len(data))
             except BrokerUnavailableError as error:
                 if isinstance(error.__cause__, errors.UnknownTopicOrPartitionError):

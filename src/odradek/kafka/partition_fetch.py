@@ -126,7 +126,11 @@ class PartitionFetch:
         self._stalled_since: float | None = None
 
     def chunks(self) -> Generator[Chunk, None, None]:
-        """Yield the batches that hold the range. Use each chunk before asking for the next, which overwrites it."""
+        """Yield the batches that hold the range. Use each chunk before asking for the next, which overwrites it.
+
+        The topic is looked at once more after the last chunk: `lost` may be called when all chunks have been yielded.
+        A caller that takes only some of them calls `check_topic` itself.
+        """
         offset = self._start
         path = f"{self._name} of {self._client.name}"
         try:
@@ -157,7 +161,7 @@ class PartitionFetch:
                 yield Chunk(path, answer.data, answer.position, end_position, offset, aborted)
                 offset = next_offset
             if self._start < self._end:
-                self._check_topic()
+                self.check_topic()
         finally:
             if self._connection is not None:
                 self._client.give_back(self._connection)
@@ -184,15 +188,24 @@ class PartitionFetch:
         self._compare_topic_id()
         return self._client.take_connection(self._client.leader(self._name))
 
-    def _check_topic(self) -> None:
-        """Compare the topic's id again: a broker may be behind its controller when the fetch connects to it."""
+    def check_topic(self) -> None:
+        """Compare the topic's id again: a broker may be behind its controller when the fetch connects to it.
+
+        Raises:
+            BrokerUnavailableError: The brokers did not answer in time.
+        """
         if self._topic_id is not None:
             self._client.attempt(f"the id of {self._name.topic}", self._compare_topic_id)
 
     def _compare_topic_id(self) -> None:
         topic = self._client.topics([self._name.topic]).get(self._name.topic)
         if topic is not None and None not in (self._topic_id, topic.topic_id) and topic.topic_id != self._topic_id:
-            self._lost(Held(self._start, *self._bounds(), topic.topic_id))
+            try:
+                start, end = self._bounds()
+            except BrokerUnavailableError:
+                # The new topic may have fewer partitions.
+                start = end = 0
+            self._lost(Held(self._start, start, end, topic.topic_id))
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -235,7 +248,7 @@ class PartitionFetch:
         if start <= offset <= end:
             self._stall(f"{self._name}: offset {offset} is out of range; the partition has [{start}, {end})")
             return offset
-        self._check_topic()
+        self.check_topic()
         self._lost(Held(offset, start, end))
         return min(start, self._end) if offset < start else self._end
 
@@ -247,7 +260,7 @@ class PartitionFetch:
                 raise ProtocolError(f"{what}: the batch there is larger than 1 GB")
             self._least_bytes = 4 * max(self._least_bytes, answer.end_position - answer.position)
             return offset
-        self._check_topic()
+        self.check_topic()
         committed = self._isolation == "read_committed"
         readable = answer.last_stable_offset if committed else answer.high_watermark
         if readable >= self._end and not answer.throttled and self._is_local(offset):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import odradek
+from odradek.errors import UnknownTopicOrPartitionError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.partition_fetch import Held, PartitionFetch
 from odradek.kafka.settings import BrokerSettings
@@ -18,8 +20,8 @@ class OtherTopicError(Exception):
     """The topic has another id now."""
 
 
-def fill(broker: Broker, records: int) -> None:
-    broker.create_topic(NAME.topic)
+def fill(broker: Broker, records: int, partitions: int = 1) -> None:
+    broker.create_topic(NAME.topic, partitions)
     for number in range(records):
         broker.logs[NAME].append(value=b"%d" % number)
 
@@ -69,3 +71,48 @@ def test_a_topic_that_is_deleted_after_its_last_record_was_read_is_read() -> Non
             assert found == 1
         finally:
             client.close()
+
+
+def test_a_topic_made_again_with_fewer_partitions_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.kafka.client.MISSING_S", 0)
+    name = TopicPartition(NAME.topic, 1)
+    with Broker() as broker:
+        fill(broker, 0, partitions=2)
+        client = BrokerClient(BrokerSettings.parse({"bootstrap.servers": broker.bootstrap_servers}))
+        try:
+            old_id = client.attempt("topics", client.topics)[name.topic].topic_id
+            broker.delete_topic(name.topic)
+            fill(broker, 0)
+
+            def lost(held: Held) -> None:
+                assert held.topic_id not in (None, old_id)
+                raise OtherTopicError
+
+            with pytest.raises(OtherTopicError):
+                list(PartitionFetch(client, name, 0, 1, "read_uncommitted", lost=lost, topic_id=old_id).chunks())
+        finally:
+            client.close()
+
+
+def test_a_consumer_is_told_before_it_is_given_records_of_the_new_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Broker() as broker:
+        fill(broker, RECORDS)
+        address = f"kafka://{broker.bootstrap_servers}"
+        with odradek.consume(address, NAME.topic, auto_offset_reset="earliest", follow=False) as consumer:
+            assert len(consumer.poll()) == RECORDS
+            client = BrokerClient(BrokerSettings.parse({"bootstrap.servers": broker.bootstrap_servers}))
+            before = client.attempt("topics", client.topics)
+            client.close()
+            broker.delete_topic(NAME.topic)
+            fill(broker, 2 * RECORDS)
+            now, stale = BrokerClient.topics, [before] * 2
+            monkeypatch.setattr(
+                BrokerClient, "topics", lambda self, names=None: stale.pop() if stale else now(self, names)
+            )
+
+            def poll_on() -> None:
+                while True:
+                    assert not consumer.poll(timeout_ms=100)
+
+            with pytest.raises(UnknownTopicOrPartitionError):
+                poll_on()
