@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from gate.cases import other_cases
 from odradek.storage import file_lock
 from odradek.storage.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.locks import Rank, check_lock_order, create_lock
+from peers import spark_classes
 from peers.kafka_fixture import KafkaFixture
 
 TESTS = Path(__file__).parent
@@ -31,6 +33,12 @@ check_lock_order(True)
 for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _handler)
+
+# Of Spark's Java, also where programs and examples start it: the optimising compiler (C2) doubles the time where all
+# runs once.
+for _name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+    os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+SPARK_JAVA = os.environ["SPARK_SUBMIT_OPTS"]
 
 # Where the crash laboratory has its files, too.
 IN_MEMORY = Path("/dev/shm")
@@ -56,10 +64,40 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Give `-n auto` half as many workers again as there are cores, but to the quick tests.
+
+    The others wait half of the time: for brokers, for sessions that end, for Spark. A worker more of the quick tests
+    only collects them once more.
+    """
+    return None if deselects(config, "slow") else (3 * len(os.sched_getaffinity(0)) + 1) // 2
+
+
+LONGEST = (
+    "spark/test_forward.py",
+    "unit/cli/test_every_command.py",
+    "interop/test_take_over.py",
+    "unit/test_docs.py",
+    "interop/test_operate_kafka.py",
+    "spark/test_pipeline.py",
+    "spark/test_write.py",
+    "interop/test_faults_kafka.py",
+    "interop/test_offset_store_kafka.py",
+)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool]:
+    """Say when a file has its turn where a worker has whole ones: so that all workers end together, short ones last."""
+    # Thousands of tests are asked: their ids begin with their paths.
+    path = item.nodeid.partition("::")[0].removeprefix("tests/")
+    return path not in LONGEST, path.startswith(("property/", "unit/"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the first case of each `sampled` test among the quick tests, and mark the others slow.
 
-    All but the quick ones have more time.
+    All but the quick ones have more time, and the laboratory has most cases of their tables.
 
     Nor do tests that interrupt the code anywhere hear of what was opened in that moment, and never closed.
     """
@@ -77,6 +115,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ):
             is_outside = item.path.is_relative_to(TESTS / "interop")
             item.add_marker(pytest.mark.timeout(OUTSIDE_TIMEOUT_S if is_outside else SLOW_TIMEOUT_S))
+    for item in list(other_cases(items)):
+        item.add_marker(pytest.mark.laboratory)
+    items.sort(key=_turn)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let each Spark that a test starts have the classes that Java has kept, once they are: half of a start."""
+    if item.get_closest_marker("spark") is not None:
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{SPARK_JAVA} {spark_classes.options()}".strip()
 
 
 def pytest_collection_finish() -> None:

@@ -1,5 +1,6 @@
 """What makes a verdict of the tests, for `.ci/run`.
 
+    cases        which cases of a test it has
     events       a plugin of pytest (`--told=FOLDER`): writes each outcome as it comes, keeps what failed tests left
     outcomes     reads what was written, and decides what may be tried again
     __main__     tries it again, once and alone; says at the end what failed, and how many tests passed

@@ -3,7 +3,7 @@
     FOLDER/events.jsonl    {"collected": 2101}
                            {"id": "tests/...", "started": true}
                            {"id": "tests/...", "when": "call", "outcome": "failed", "message": "...", ...}
-                           {"id": "tests/...", "finished": true}
+                           {"id": "tests/...", "finished": true, "seconds": 1.25}
                            {"exit": 1}
     FOLDER/files/ID/       the temporary folder of a failed test
     FOLDER/files/servers/  what the servers of its process had printed by the last failure
@@ -20,12 +20,14 @@ import json
 import os
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
 
+from gate.outcomes import CRASHED
 from peers.ledger import RecordsError
 from peers.process import ServerEndedError
 
@@ -38,8 +40,6 @@ OUTSIDE = re.compile(r"tests/(interop|spark)/")
 DOCS = "tests/unit/test_docs.py::"
 FINAL = (RecordsError, ServerEndedError)
 """Errors that no second run excuses."""
-CRASHED = "???"
-"""When a test fails whose worker died, in the words of xdist."""
 # What the process that ran a test tells of it.
 IS_FINAL = ("is_final", True)
 OUTSIDE_DOCS = ("is_outside", True)
@@ -68,6 +68,7 @@ class Events:
     def __init__(self, folder: Path) -> None:
         self._file: TextIO = (folder / "events.jsonl").open("w", encoding="utf-8")
         self._collected = -1
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def _write(self, **event: Any) -> None:
         self._file.write(json.dumps(event) + "\n")
@@ -91,6 +92,7 @@ class Events:
         self._write(id=nodeid, started=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
         if report.failed:
             self._write(
                 id=report.nodeid,
@@ -103,7 +105,7 @@ class Events:
         elif report.when == "call" or report.skipped:
             self._write(id=report.nodeid, when=report.when, outcome=report.outcome)
         if report.when == "teardown":
-            self._write(id=report.nodeid, finished=True)
+            self._write(id=report.nodeid, finished=True, seconds=round(self._seconds.pop(report.nodeid), 2))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -123,7 +123,7 @@ def why_not_again(first: Outcomes, used: Iterable[str]) -> str | None:
         return "no test is known to have failed"
     if any(failure.when == CRASHED for failure in first.failures):
         return "a worker died"
-    if first.reported < first.collected:
+    if first.running or first.reported < first.collected:
         return f"only {first.reported} of {first.collected} tests were reported"
     if any(failure.is_final for failure in first.failures):
         return "records are lost, doubled, torn or in another's place, or a server ended by itself"

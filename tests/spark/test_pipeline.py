@@ -30,8 +30,6 @@ from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
 from peers.process import PATIENCE
 
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
 
 def job(path: Path, log_dir: Path, **changes: object) -> Job:
     values: dict[str, object] = {
@@ -552,7 +550,6 @@ def test_a_signal_finishes_the_batch(number: signal.Signals, fixture_4_3_1: Kafk
         max_offsets_per_batch = 100
         [spark]
         master = "local[1]"
-        conf = {{ "spark.driver.extraJavaOptions" = "{QUICK_JAVA}" }}
         [[sink]]
         type = "parquet"
         path = "out"

@@ -12,10 +12,7 @@ import pytest
 from peers.kafka_fixture import KafkaFixture
 from peers.process import PATIENCE
 
-READ = """
-spark = {start}
-print(spark.read.format("odradek").option("subscribe", "v2-none").load({path!r}).count())
-"""
+READ = 'print(spark.read.format("odradek").option("subscribe", "v2-none").load({path!r}).count())'
 PLAIN = "pyspark.sql.SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()"
 OURS = "odradek.spark.session(master='local[1]')"
 
@@ -28,28 +25,30 @@ def environment(tmp_path: Path) -> dict[str, str]:
     other.symlink_to(Path(sys.base_prefix, "bin", "python3"))
     if subprocess.run([other, "-c", "import pyarrow"], capture_output=True, check=False).returncode == 0:
         pytest.skip("Python has pyarrow without any virtual environment")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
+    kept = {"SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"}
+    named = {name for name in os.environ if name.startswith(("PYSPARK_", "SPARK_"))} - kept
+    inherited = {name: value for name, value in os.environ.items() if name not in named}
     return inherited | {"PATH": f"{other.parent}:{os.environ['PATH']}"}
 
 
-def read(start: str, environment: dict[str, str], log_dir: Path, before: str = "") -> subprocess.CompletedProcess[str]:
-    program = "import pyspark.sql, odradek.spark\n" + before + READ.format(start=start, path=str(log_dir))
+def run(environment: dict[str, str], *lines: str) -> subprocess.CompletedProcess[str]:
+    program = "\n".join(["import pyspark.sql, odradek.spark", *lines])
     command = [sys.executable, "-c", program]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400 * PATIENCE, check=False)
 
 
 def test_the_workers_run_the_python_that_starts_spark(environment: dict[str, str], fixture_4_3_1: KafkaFixture) -> None:
-    plain = read(PLAIN, environment, fixture_4_3_1.log_dir)
-    assert "Failed to find the data source: odradek" in plain.stderr
-    ours = read(OURS, environment, fixture_4_3_1.log_dir)
+    ours = run(environment, f"spark = {OURS}", READ.format(path=str(fixture_4_3_1.log_dir)))
     assert ours.stdout.strip() == str(len(fixture_4_3_1.records("v2-none-0")))
 
 
 def test_a_session_that_runs_with_other_workers_is_refused(
     environment: dict[str, str], fixture_4_3_1: KafkaFixture
 ) -> None:
-    refused = read(OURS, environment, fixture_4_3_1.log_dir, before=PLAIN)
-    said = refused.stderr.strip().splitlines()[-1]
+    read = READ.format(path=str(fixture_4_3_1.log_dir))
+    plain = run(environment, f"spark = {PLAIN}", "try:", f"    {read}", "except Exception as why: print(why)", OURS)
+    assert "Failed to find the data source: odradek" in plain.stdout
+    said = plain.stderr.strip().splitlines()[-1]
     assert said.startswith(
         "odradek.spark.spark_session.SparkStartError: Spark's workers run python3, which lacks odradek"
     )

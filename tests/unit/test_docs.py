@@ -128,6 +128,7 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.sampled
+@pytest.mark.every_case
 @pytest.mark.parametrize("page", pages(None), ids=lambda page: page.name)
 def test_examples(page: Path) -> None:
     run_page(page, there={None})

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gate.__main__ import again, end
+from gate.cases import other_cases
 from gate.outcomes import (
     CRASHED,
     MOST_CAUSES,
@@ -27,6 +30,7 @@ from gate.outcomes import (
 )
 from peers.process import wait_for
 
+pytestmark = pytest.mark.every_case
 ROOT = Path(__file__).parents[2]
 ONE = Failure("tests/interop/test_a.py::test_one", "call", "TimeoutError: no broker", is_outside=True)
 
@@ -67,6 +71,7 @@ def test_one_set_up_that_fails_for_many_tests_is_one_cause() -> None:
         (failed_run(exit=5), "pytest ended with 5"),
         (failed_run(exit=None), "pytest was killed"),
         (failed_run(collected=102), "only 101 of 102 tests"),
+        (failed_run(running={ONE.id}), "only 101 of 101 tests"),
         (failed_run(failures=[], collected=100), "no test is known to have failed"),
     ],
 )
@@ -365,3 +370,22 @@ def test_the_script_is_red_if_no_test_was_run(clone: Path, variables: dict[str, 
     ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, env=environment, check=False)
     assert ended.returncode != 0
     assert ended.stdout.splitlines()[-1].startswith("red: 0 passed")
+
+
+def as_test(name: str, *markers: str) -> Any:
+    """Return what `other_cases` asks of a test: its id, its parameters, its markers."""
+    params = dict(enumerate(re.findall(r"[^-\[\]]+", name)[1:]))
+    found = dict.fromkeys(markers, pytest.mark.slow)
+    return SimpleNamespace(nodeid=name, callspec=SimpleNamespace(params=params), get_closest_marker=found.get)
+
+
+def test_the_gate_has_one_case_with_each_kind_of_broker_and_fixture() -> None:
+    names = ["t[kafka-1]", "t[kafka-2]", "t[odradek-1]", "t[odradek-2]", "u[4.3.1-1]", "u[2.8.2-1]", "u[2.8.2-2]", "v"]
+    others = [test.nodeid for test in other_cases(as_test(name, "interop") for name in names)]
+    assert others == ["t[kafka-2]", "t[odradek-2]", "u[2.8.2-2]"]
+
+
+def test_the_gate_has_all_quick_cases_and_every_case_where_that_is_asked_for() -> None:
+    tests = [as_test("t[1]"), as_test("t[2]"), as_test("t[3]", "slow"), as_test("u[1]", "slow", "every_case")]
+    tests += [as_test("u[2]", "slow", "every_case"), as_test("v[1]", "slow", "laboratory"), as_test("v[2]", "slow")]
+    assert [test.nodeid for test in other_cases(tests)] == ["t[3]"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from sysconfig import get_platform
 
 import pytest
 
@@ -42,16 +43,22 @@ def _run(*command: str, folder: Path, path: str | None = None) -> subprocess.Com
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, since pip builds where the sources are."""
+    """Built from a copy, since pip builds where the sources are; what is compiled already is not compiled again."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
     for name in SOURCES:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.so", "*.c", "*.egg-info"))
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.so", "*.egg-info"))
         else:
-            shutil.copy(ROOT / name, source / name)
-    built = _run(sys.executable, *PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source), folder=folder)
+            shutil.copy2(ROOT / name, source / name)
+    compiled = source / f"build/lib.{get_platform()}-{sys.implementation.cache_tag}"
+    for library in (ROOT / "src").rglob("*.so"):
+        copied = compiled / library.relative_to(ROOT / "src")
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(library, copied)
+    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
+    built = _run(sys.executable, *PIP, "wheel", *options, str(source), folder=folder)
     assert built.returncode == 0, built.stderr
     (path,) = folder.glob("*.whl")
     return path
@@ -64,7 +71,7 @@ def test_it_holds_the_modules_the_kernels_and_no_more(wheel: Path) -> None:
     assert {"pyspark_odradek.py", "odradek/py.typed", "odradek/spark/log4j2.properties"} <= names
     modules = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert modules <= names
-    kernels = {path.stem for path in (ROOT / "src/odradek/records/kernels").glob("[!_]*.py")}
+    kernels = {"_shared", *(path.stem for path in (ROOT / "src/odradek/records/kernels").glob("[!_]*.py"))}
     assert {Path(name).name.partition(".")[0] for name in names if name.endswith(".so")} == kernels
     kinds = {Path(name).suffix for name in names if ".dist-info/" not in name and not name.endswith("/")}
     assert kinds == {".py", ".pyi", ".pxd", ".so", ".typed", ".properties"}

@@ -19,6 +19,9 @@ from odradek.cli.app import COMMANDS, main
 from odradek.cli.options import Existing, NonEmptyPath
 from peers.kafka_fixture import KafkaFixture
 
+# Another case is another command.
+pytestmark = pytest.mark.every_case
+
 ARGUMENTS = {
     "address": "folder:data?group=group-1",
     "address of conformance": "127.0.0.1:1",
