@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tarfile
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from peers.kafka_fixture import KafkaFixture
 
 TESTS = Path(__file__).parent
 
-pytest_plugins = ["peers.fixtures", "crash.options", "gate.events"]
+pytest_plugins = ["peers.fixtures", "peers.missing", "crash.options", "gate.events"]
 
 # A lock that is taken out of order raises, in every test.
 check_lock_order(True)
@@ -37,7 +38,7 @@ for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 # Of Spark's Java, also where programs and examples start it: the optimising compiler (C2) doubles the time where all
 # runs once.
 for _name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
-    os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault(_name, f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={tempfile.gettempdir()}")
 SPARK_JAVA = os.environ["SPARK_SUBMIT_OPTS"]
 
 # Where the crash laboratory has its files, too.

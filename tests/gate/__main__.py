@@ -1,6 +1,7 @@
-"""The second run and the last words of `.ci/run`; needs nothing but Python.
+"""The second run, the end and the last words of `.ci/run`; needs nothing but Python.
 
 python -m gate again FOLDER -- COMMAND...     after a run that failed: runs COMMAND with the tests that may pass now
+python -m gate sweep FOLDER                   ends the processes whose TMPDIR is FOLDER
 python -m gate end FOLDER STAGE CODE [RUN...]
                                               says what failed in the runs below FOLDER; ends with the verdict's code,
                                               never 0 if one of these runs is missing
@@ -8,8 +9,10 @@ python -m gate end FOLDER STAGE CODE [RUN...]
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,6 +26,7 @@ STARTED = "stat"
 """The name of the copy of `/proc/stat` that `.ci/run` makes as it starts."""
 STEAL = 7
 MOST_LINES = 60
+MOST_CHARACTERS = 200
 
 
 def again(folder: Path, command: Sequence[str]) -> int:
@@ -46,6 +50,29 @@ def again(folder: Path, command: Sequence[str]) -> int:
         with (second_folder / "events.jsonl").open("a", encoding="utf-8") as events:
             events.write(json.dumps({"exit": code}) + "\n")
     return 0 if have_passed(read_outcomes(second_folder), asked) else 1
+
+
+def sweep(folder: str) -> None:
+    """End the processes that have this folder for their temporary files, but not those that this one is a child of."""
+    spared, parent = {os.getpid()}, os.getppid()
+    while parent > 1:
+        spared.add(parent)
+        # After the name, which may hold anything: the state, then the parent.
+        parent = int(_of_process(parent, "stat").rpartition(b")")[2].split()[1])
+    for pid in {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()} - spared:
+        if f"TMPDIR={folder}".encode() in _of_process(pid, "environ").split(b"\0"):
+            words = _of_process(pid, "cmdline").split(b"\0")
+            print(f"left running, and ended now: {b' '.join(words)[:MOST_CHARACTERS].decode(errors='replace')}")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _of_process(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        # It has ended, or is another user's.
+        return b") ? 0"
 
 
 def end(folder: Path, stage: str, code: int, runs: Sequence[str] = ()) -> int:
@@ -101,10 +128,13 @@ def _first_line(path: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two commands."""
+    """Run one of the commands."""
     match list(arguments):
         case ["again", folder, "--", *command] if command:
             return again(Path(folder), command)
+        case ["sweep", folder]:
+            sweep(folder)
+            return 0
         case ["end", folder, stage, code, *runs]:
             return end(Path(folder), stage, int(code), runs)
     print(__doc__, file=sys.stderr)

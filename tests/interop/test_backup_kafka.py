@@ -39,6 +39,16 @@ TOPICS = {
 DELETED_AFTER_MS = {"kafka": "5000", "odradek": "0"}
 """Apache Kafka flushes a segment after it has rolled the next one, and ends if compaction has deleted it by then."""
 KEYS = 50
+SKIPPED = "likely deleted already and hence can be skipped"
+"""What Apache Kafka says as it skips the markers of a decided transaction, and appends that it is complete.
+
+It has not yet registered then: no partition has a leader in its metadata. The transaction never ends; the same copy,
+opened again, is settled."""
+MOST_RESTORES = 3
+
+
+class EndlessTransactionError(AssertionError):
+    """A transaction is open for good."""
 
 
 def topics_of(kind: str) -> dict[str, dict[str, str]]:
@@ -158,7 +168,8 @@ def _positions(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
         found = asked[group].result(PATIENCE_S).topic_partitions
         if not any(place.error for place in found):
             return {(place.topic, place.partition): place.offset for place in found}
-        assert time.monotonic() < deadline, f"{group} has a transaction that never ends: {found}"
+        if time.monotonic() >= deadline:
+            raise EndlessTransactionError(f"{group} has a transaction that never ends: {found}")
         time.sleep(0.2)
 
 
@@ -172,7 +183,8 @@ def _settled(servers: dict[str, str], topic: str) -> tuple[set[tuple[int, int]],
             numbers = [message.value().split(b"-")[:2] for message in found.values()]
             assert len(numbers) == len({tuple(number) for number in numbers})
             return {(int(number), int(count)) for number, count in numbers}, min(everything, default=0)
-        assert time.monotonic() < deadline, f"{topic} has a transaction that never ends"
+        if time.monotonic() >= deadline:
+            raise EndlessTransactionError(f"{topic} has a transaction that never ends")
         time.sleep(0.2)
 
 
@@ -200,6 +212,24 @@ def check_restored(bootstrap_servers: str, topics: dict[str, dict[str, str]]) ->
         assert {name: config[name].value for name in topics[resource.name]} == topics[resource.name]
 
 
+def check_copy(copy: Path, kind: str, tools: KafkaTools, topics: dict[str, dict[str, str]]) -> None:
+    """Restore a copy and open it with a broker; once more, if that was Apache Kafka and skipped markers."""
+    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": TIMED_OUT_EACH_MS[kind]}
+    for number in range(1, MOST_RESTORES + 1):
+        folder = copy.with_name(f"restored-{copy.name}-{kind}-{number}")
+        restore(copy, folder)
+        assert list(verify(folder)) == []
+        broker = broker_of(kind, tools, folder, config)
+        try:
+            with broker:
+                check_restored(broker.bootstrap_servers, topics)
+            break
+        except EndlessTransactionError:
+            has_skipped = kind == "kafka" and SKIPPED in broker.output.read_text(encoding="utf-8", errors="replace")
+            if number == MOST_RESTORES or not has_skipped:
+                raise
+
+
 @pytest.mark.laboratory
 @pytest.mark.parametrize("backups", [2, 12])
 def test_a_backup_beside_a_broker_opens_in_brokers(
@@ -223,9 +253,4 @@ def test_a_backup_beside_a_broker_opens_in_brokers(
     for number in range(backups):
         copy = tmp_path / f"copy-{number}"
         for kind in ("kafka", "odradek") if number + 1 == backups else ("kafka",):
-            folder = tmp_path / f"restored-{number}-{kind}"
-            restore(copy, folder)
-            assert list(verify(folder)) == []
-            config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": TIMED_OUT_EACH_MS[kind]}
-            with broker_of(kind, kafka_tools, folder, config) as opened:
-                check_restored(opened.bootstrap_servers, topics)
+            check_copy(copy, kind, kafka_tools, topics)

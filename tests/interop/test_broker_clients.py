@@ -9,7 +9,6 @@ import pytest
 
 from odradek.broker.running import BrokerThread
 from peers.clients import CODECS, Client, consumed, go_client, kafkajs
-from peers.jars import PeerMissingError
 from peers.ledger import require_same
 
 COUNT = 100
@@ -23,10 +22,7 @@ CLIENTS: dict[str, Callable[[], Client]] = {
 
 @pytest.fixture(scope="module", params=CLIENTS)
 def client(request: pytest.FixtureRequest) -> Client:
-    try:
-        return CLIENTS[request.param]()
-    except PeerMissingError as error:
-        pytest.skip(str(error))
+    return CLIENTS[request.param]()
 
 
 @pytest.fixture(scope="module")

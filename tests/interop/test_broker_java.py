@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.running import BrokerThread
-from peers.jars import PeerMissingError, classpath
+from peers.jars import classpath
 from peers.java_programs import events, java
 from peers.java_properties import write_properties
 from peers.kafka_tools import KafkaTools
@@ -40,10 +40,7 @@ def servers(running: BrokerThread) -> str:
 
 @pytest.fixture(scope="module")
 def jars() -> str:
-    try:
-        return classpath("streams")
-    except PeerMissingError as error:
-        pytest.skip(str(error))
+    return classpath("streams")
 
 
 def properties(path: Path, **settings: str | int) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from odradek.broker.running import BrokerThread
 from peers.java_properties import write_properties
 from peers.kafka_tools import KafkaTools
 
-pytestmark = pytest.mark.skipif(shutil.which("keytool") is None, reason="there is no keytool")
+pytestmark = pytest.mark.needs("keytool")
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 PASSWORD = "changeit"
 COUNT = 200

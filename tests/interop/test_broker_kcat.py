@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from peers.certificates import make_certificate
 from peers.clients import CODECS
 from peers.process import PATIENCE
 
-pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="there is no kcat")
+pytestmark = pytest.mark.needs("kcat")
 TIMEOUT_S = 60 * PATIENCE
 LINES = [f"v{number}" for number in range(100)]
 PASSWORDS = "org.apache.kafka.common.security.plain.PlainLoginModule"

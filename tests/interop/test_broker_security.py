@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.interop,
     # kafka-python does not close the socket of a connection that is refused, so that the collector warns of it.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates need openssl, and there is none"),
+    pytest.mark.needs("openssl"),
 ]
 PASSWORD = 's3cret"with\\marks'
 QUOTED = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')

@@ -18,7 +18,6 @@ from odradek.offsets.redis_ranges import is_list_of_ranges, read_ranges
 from odradek.offsets.store import Position, open_store
 from odradek.storage.names import TopicPartition
 from odradek.testing.offset_store_suite import EVENTS_0, OffsetStoreSuite
-from peers.jars import PeerMissingError
 from peers.process import PATIENCE, free_port
 from peers.redis import RedisServer
 
@@ -28,11 +27,7 @@ pytestmark = pytest.mark.interop
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One for all: the tests use groups of their own, and what a kill leaves behind is to be seen by the next."""
-    try:
-        server = RedisServer(tmp_path_factory.mktemp("redis"))
-    except PeerMissingError as error:
-        pytest.skip(str(error))
-    with server:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 

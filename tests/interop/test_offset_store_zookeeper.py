@@ -11,7 +11,6 @@ from kazoo.client import KazooClient
 from odradek.errors import OffsetStoreError
 from odradek.offsets.store import Position, open_store
 from odradek.testing.offset_store_suite import EVENTS_0, EVENTS_1, OTHER_0, OffsetStoreSuite
-from peers.jars import PeerMissingError
 from peers.process import PATIENCE, free_port
 from peers.zookeeper import ZooKeeperServer
 
@@ -21,11 +20,7 @@ pytestmark = pytest.mark.interop
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """One for all: the tests use groups of their own."""
-    try:
-        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
-    except PeerMissingError as error:
-        pytest.skip(str(error))
-    with server:
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
 
 

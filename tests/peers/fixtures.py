@@ -1,4 +1,4 @@
-"""The peers as pytest fixtures. A test that asks for one that is not on the machine is skipped, and told why."""
+"""The peers as pytest fixtures. A test that asks for one that is not on the machine is skipped (`peers.missing`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from peers.jars import PeerMissingError
 from peers.kafka import NEVER_KILLED, KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
@@ -24,20 +23,10 @@ BrokerFactory = Callable[..., KafkaBroker]
 S = TypeVar("S", bound=Server)
 
 
-@contextmanager
-def _skipping() -> Iterator[None]:
-    try:
-        yield
-    except PeerMissingError as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture(scope="session")
 def kafka_tools() -> Iterator[KafkaTools]:
     """Kafka's command-line tools and its consumer."""
-    with _skipping():
-        tools = KafkaTools()
-    with tools:
+    with KafkaTools() as tools:
         yield tools
 
 
@@ -111,17 +100,13 @@ def quick_failures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
     """An empty Redis server."""
-    with _skipping():
-        server = RedisServer(tmp_path / "redis")
-    yield from _served(server)
+    yield from _served(RedisServer(tmp_path / "redis"))
 
 
 @pytest.fixture
 def zookeeper_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
     """An empty ZooKeeper server."""
-    with _skipping():
-        server = ZooKeeperServer(tmp_path / "zookeeper")
-    yield from _served(server)
+    yield from _served(ZooKeeperServer(tmp_path / "zookeeper"))
 
 
 def _served(server: S) -> Iterator[S]:

@@ -25,6 +25,10 @@ RESOLVE_TIMEOUT_S = 280
 COMPILE_TIMEOUT_S = 120
 
 
+JAVA = ["java", f"-Djava.io.tmpdir={tempfile.gettempdir()}"]
+"""Begins a command that runs Java. What it unpacks and never removes goes where Python's temporary files go."""
+
+
 class PeerMissingError(Exception):
     """A program that the tests need is not on this machine; the text says which."""
 

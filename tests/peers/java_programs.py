@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from peers.jars import JAVA
 from peers.process import PATIENCE
 
 TIMEOUT_S = 90 * PATIENCE
@@ -17,7 +18,7 @@ TIMEOUT_S = 90 * PATIENCE
 @contextmanager
 def java(jars: str, output: Path, main: str, *arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a program of Java until the block ends."""
-    command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars, "Attached", main]
+    command = [*JAVA, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars, "Attached", main]
     with output.open("wb") as out:
         process = subprocess.Popen(
             [*command, *map(str, arguments)], stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from peers.jars import JAVA
 from peers.java_properties import read_properties, write_properties
 from peers.kafka_tools import KafkaTools
 from peers.process import Server, free_port
@@ -122,7 +123,7 @@ class KafkaBroker(Server):
         logging = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
         jvm = [f"-Xmx{self.heap}", *self.jvm_options, *logging]
         main = ["Attached", "kafka.Kafka", str(self.side / "server.properties")]
-        return ["java", *jvm, "-cp", self.tools.classpath, *main]
+        return [*JAVA, *jvm, "-cp", self.tools.classpath, *main]
 
     def ready(self) -> bool:
         """Asks for the metadata of all topics; a listener that is not PLAINTEXT only has to accept."""

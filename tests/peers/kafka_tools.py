@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from peers.jars import classpath
+from peers.jars import JAVA, classpath
 from peers.process import PATIENCE
 
 TOOL_TIMEOUT_S = 120 * PATIENCE
@@ -100,7 +100,7 @@ class KafkaTools:
     def _start_host(self) -> subprocess.Popen[bytes]:
         self._end_host()
         self._host = subprocess.Popen(
-            ["java", *JVM, "-cp", self.classpath, "ToolHost"],
+            [*JAVA, *JVM, "-cp", self.classpath, "ToolHost"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

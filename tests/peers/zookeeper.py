@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from peers.jars import classpath
+from peers.jars import JAVA, classpath
 from peers.java_properties import write_properties
 from peers.process import Server, free_port
 
@@ -46,7 +46,7 @@ class ZooKeeperServer(Server):
         """Returns the command line."""
         jvm = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.jmx.log4j.disable=true"]
         main = ["Attached", "org.apache.zookeeper.server.ZooKeeperServerMain", str(self.folder / "zoo.cfg")]
-        return ["java", *jvm, "-cp", self._classpath, *main]
+        return [*JAVA, *jvm, "-cp", self._classpath, *main]
 
     def ready(self) -> bool:
         """Asks `srvr`, which names a mode only once clients are served."""

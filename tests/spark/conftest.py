@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,12 +22,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
-    missing = pytest.mark.skip(reason="Spark needs Java, and there is none")
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.spark)
-            if shutil.which("java") is None:
-                item.add_marker(missing)
+            item.add_marker(pytest.mark.needs("java"))
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,6 @@ from chaos.records import (
     shortened,
 )
 from peers.fixtures import BROKERS, broker_of
-from peers.jars import PeerMissingError
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 from peers.odradek_broker import OdradekBroker
@@ -280,10 +279,7 @@ def laboratory(
     has_parquet: bool = False,
 ) -> Iterator[Laboratory]:
     names = STORES if kind == TOGETHER else [kind]
-    try:
-        stores = {name: SERVERS[name](folder / name) for name in names if name in SERVERS}
-    except PeerMissingError as error:
-        pytest.skip(str(error))
+    stores = {name: SERVERS[name](folder / name) for name in names if name in SERVERS}
     brokers: list[Broker] = [
         broker_of(one, tools, folder / f"broker-{number}", BROKER_CONFIG) for number, one in enumerate(BROKER_KINDS)
     ]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import odradek
-from peers.jars import PeerMissingError, classpath
+from peers.jars import classpath
 from peers.process import PATIENCE
 
 JOB = """
@@ -46,10 +46,7 @@ def rows_of(table: Path) -> list[int]:
 @pytest.mark.laboratory
 @pytest.mark.interop
 def test_rows_are_appended_to_a_table_of_delta(tmp_path: Path) -> None:
-    try:
-        jars = classpath("delta").split(os.pathsep)[1:]
-    except PeerMissingError as error:
-        pytest.skip(str(error))
+    jars = classpath("delta").split(os.pathsep)[1:]
     (tmp_path / "job.toml").write_text(JOB.format(jars=",".join(jars)))
     command = [sys.executable, "-m", "odradek.cli", "pipeline", "run", "job.toml"]
     with odradek.open(tmp_path / "data") as logs:

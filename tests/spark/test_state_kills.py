@@ -33,7 +33,6 @@ from odradek.spark.pipeline import Pipeline
 from odradek.spark.pipeline.claimed_store import ClaimedStore
 from odradek.storage.names import TopicPartition
 from peers.fixtures import BROKERS, broker_of
-from peers.jars import PeerMissingError
 from peers.kafka_tools import KafkaTools
 from peers.process import Server
 from peers.redis import RedisServer
@@ -206,11 +205,8 @@ def word(minute: int) -> str:
 @contextmanager
 def servers_of(folder: Path, tools: KafkaTools, kind: str, stores: Sequence[str]) -> Iterator[dict[str, Server]]:
     """Start a broker, and the servers of offset stores, by the stores' names."""
-    try:
-        servers: dict[str, Server] = {"broker": broker_of(kind, tools, folder / "broker")}
-        servers.update({name: SERVERS[name](folder / name) for name in stores if name in SERVERS})
-    except PeerMissingError as error:
-        pytest.skip(str(error))
+    servers: dict[str, Server] = {"broker": broker_of(kind, tools, folder / "broker")}
+    servers.update({name: SERVERS[name](folder / name) for name in stores if name in SERVERS})
     try:
         for server in servers.values():
             server.start_timeout_s = START_S

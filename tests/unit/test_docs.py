@@ -135,12 +135,11 @@ def test_examples(page: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.needs("java")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", pages("spark"), ids=lambda page: page.name)
 def test_examples_with_spark(page: Path) -> None:
     """In a process of its own: Spark keeps its Java, and with it the directory that it was started in."""
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java, and there is none")
     paths = [str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     # The examples set it themselves.

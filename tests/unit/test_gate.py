@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -340,8 +341,16 @@ def test_the_script_says_last_which_stage_failed(clone: Path) -> None:
     assert "RED make lint: ended with 2" in lines
 
 
+def is_running(pid: int) -> bool:
+    """Say whether there is a process that has not been ended; nobody may have asked how it ended."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_the_script_is_never_green_if_it_is_ended(clone: Path) -> None:
-    (clone / "Makefile").write_text("lint:\n\t@touch begun; sleep 600\n")
+    (clone / "Makefile").write_text("lint:\n\t@echo $$$$ > told; mv told begun; sleep 600\n")
     with (clone / "printed").open("w") as printed:
         process = subprocess.Popen(["bash", ".ci/run"], cwd=clone, stdout=printed, start_new_session=True)
     try:
@@ -351,8 +360,10 @@ def test_the_script_is_never_green_if_it_is_ended(clone: Path) -> None:
         lines = (clone / "printed").read_text().splitlines()
         assert "RED make lint: ended with 143" in lines
         assert lines[-1] == "red: 0 passed, 1 failed, 0 skipped"
+        wait_for(lambda: not is_running(int((clone / "begun").read_text())), 60, "the end of what it had started")
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_the_script_is_green_if_every_stage_is(clone: Path) -> None:
@@ -389,3 +400,22 @@ def test_the_gate_has_all_quick_cases_and_every_case_where_that_is_asked_for() -
     tests = [as_test("t[1]"), as_test("t[2]"), as_test("t[3]", "slow"), as_test("u[1]", "slow", "every_case")]
     tests += [as_test("u[2]", "slow", "every_case"), as_test("v[1]", "slow", "laboratory"), as_test("v[2]", "slow")]
     assert [test.nodeid for test in other_cases(tests)] == ["t[3]"]
+
+
+@pytest.mark.parametrize(("variables", "outcome"), [({}, "1 skipped"), ({"ODRADEK_GATE": "1"}, "1 error")])
+def test_a_program_that_is_missing_is_a_skip_but_red_in_the_gate(
+    tmp_path: Path, variables: dict[str, str], outcome: str
+) -> None:
+    (tmp_path / "test_it.py").write_text("""
+import pytest
+
+@pytest.mark.needs("no-such-program")
+def test_it(): pass
+""")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = needs\n")
+    environment = {name: value for name, value in os.environ.items() if name != "ODRADEK_GATE"} | variables
+    environment["PYTHONPATH"] = str(ROOT / "tests")
+    command = [sys.executable, "-m", "pytest", "-p", "peers.missing", "-p", "no:cacheprovider", "-rA"]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert outcome in ended.stdout.splitlines()[-1]
+    assert "not on this machine: no-such-program" in ended.stdout

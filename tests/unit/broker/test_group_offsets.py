@@ -75,11 +75,17 @@ def stored(running: BrokerThread, group: str) -> Iterator[CoordinatorRecord]:
         yield decode_group_record(record.key, record.value)
 
 
-@pytest.mark.parametrize("version", range(2, 11))
-@pytest.mark.parametrize("fetch_version", range(1, 11))
+# Between the versions that differ, each with the first and the last of the other API says enough.
+@pytest.mark.parametrize(
+    ("fetch_version", "version"),
+    [
+        (fetch_version, version)
+        for fetch_version in range(1, 11)
+        for version in range(2, 11)
+        if version in (2, 9, 10) or fetch_version in (1, 2, 9, 10)
+    ],
+)
 def test_what_is_committed_is_fetched(client: WireClient, topic_id: UUID, version: int, fetch_version: int) -> None:
-    if 2 < version < 9 and 2 < fetch_version < 9:
-        pytest.skip("the others say enough")
     answer = client.call(COMMIT, version, commit_message("g", {0: 5}, topic_id=topic_id, metadata="here"))
     assert [int(one.error_code) for one in answer.topics[0].partitions] == [0]
     topics = [{"name": "events", "topic_id": topic_id, "partition_indexes": [0, 1]}]

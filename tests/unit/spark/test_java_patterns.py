@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -75,9 +74,8 @@ public class Judge {
 
 
 @pytest.mark.slow
+@pytest.mark.needs("java")
 def test_java_finds_the_same(tmp_path: Path) -> None:
-    if shutil.which("java") is None:
-        pytest.skip("there is no Java")
     (tmp_path / "Judge.java").write_text(JUDGE)
     command = ["java", str(tmp_path / "Judge.java"), str(len(PATTERNS)), *PATTERNS, *NAMES]
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split()
