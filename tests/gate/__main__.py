@@ -2,6 +2,7 @@
 
 python -m gate again FOLDER -- COMMAND...     after a run that failed: runs COMMAND with the tests that may pass now
 python -m gate sweep FOLDER                   ends the processes whose TMPDIR is FOLDER
+python -m gate seconds FOLDER                 says which files took longest in the runs below FOLDER
 python -m gate end FOLDER STAGE CODE [RUN...]
                                               says what failed in the runs below FOLDER; ends with the verdict's code,
                                               never 0 if one of these runs is missing
@@ -15,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +28,7 @@ STARTED = "stat"
 """The name of the copy of `/proc/stat` that `.ci/run` makes as it starts."""
 STEAL = 7
 MOST_LINES = 60
+MOST_FILES = 12
 MOST_CHARACTERS = 200
 
 
@@ -73,6 +76,17 @@ def _of_process(pid: int, name: str) -> bytes:
     except OSError:
         # It has ended, or is another user's.
         return b") ? 0"
+
+
+def seconds(folder: Path) -> None:
+    """Print which files have taken most of each run's time: they are to be split, or begun first."""
+    for told in sorted(path for path in folder.glob("*") if path.is_dir()):
+        files: defaultdict[str, float] = defaultdict(float)
+        for name, took in read_outcomes(told).seconds.items():
+            files[name.partition("::")[0]] += took
+        print(f"{told.name}: {sum(files.values()):.0f} s of all workers together")
+        for name, took in sorted(files.items(), key=lambda file: -file[1])[:MOST_FILES]:
+            print(f"{took:8.1f} {name}")
 
 
 def end(folder: Path, stage: str, code: int, runs: Sequence[str] = ()) -> int:
@@ -134,6 +148,9 @@ def main(arguments: Sequence[str]) -> int:
             return again(Path(folder), command)
         case ["sweep", folder]:
             sweep(folder)
+            return 0
+        case ["seconds", folder]:
+            seconds(Path(folder))
             return 0
         case ["end", folder, stage, code, *runs]:
             return end(Path(folder), stage, int(code), runs)

@@ -52,6 +52,7 @@ class Outcomes:
         skipped: Those that were skipped.
         failures: Those that failed; one may fail twice.
         running: Those that were never finished.
+        seconds: How long each took that was.
     """
 
     collected: int = -1
@@ -60,6 +61,7 @@ class Outcomes:
     skipped: set[str] = field(default_factory=set)
     failures: list[Failure] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def reported(self) -> int:
@@ -96,6 +98,7 @@ def read_outcomes(folder: Path) -> Outcomes:
             found.running.add(event["id"])
         elif "finished" in event:
             found.running.discard(event["id"])
+            found.seconds[event["id"]] = event.get("seconds", 0.0)
         elif event["outcome"] == "failed":
             named = ("id", "when", "message", "is_final", "is_outside")
             found.failures.append(Failure(**{name: event[name] for name in named if name in event}))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gate.__main__ import again, end
+from gate.__main__ import again, end, seconds
 from gate.cases import other_cases
 from gate.outcomes import (
     CRASHED,
@@ -419,3 +419,17 @@ def test_it(): pass
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert outcome in ended.stdout.splitlines()[-1]
     assert "not on this machine: no-such-program" in ended.stdout
+
+
+def test_the_files_that_took_longest_are_named_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "quick").mkdir()
+    took = {"tests/a.py::test_1": 1.25, "tests/b.py::test_1": 0.5, "tests/b.py::test_2": 1}
+    lines = [json.dumps({"id": name, "finished": True, "seconds": of_one}) for name, of_one in took.items()]
+    (tmp_path / "quick/events.jsonl").write_text("\n".join(lines) + "\n")
+    seconds(tmp_path)
+    assert capsys.readouterr().out.split("\n") == [
+        "quick: 3 s of all workers together",
+        "     1.5 tests/b.py",
+        "     1.2 tests/a.py",
+        "",
+    ]
