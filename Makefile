@@ -55,8 +55,9 @@ test: install
 test-interop: install
 	$(PYTEST) --dist loadfile --no-loadscope-reorder -m '(interop or spark or slow) and not laboratory'
 
+# SEED=4711 does again what was done with that seed.
 laboratory: install
-	$(PYTEST) --dist loadfile -m laboratory
+	$(if $(SEED),ODRADEK_SEED=$(SEED) )$(PYTEST) --dist loadfile --no-loadscope-reorder -m laboratory
 
 test-all: test test-interop
 

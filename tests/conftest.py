@@ -24,7 +24,7 @@ from peers.kafka_fixture import KafkaFixture
 
 TESTS = Path(__file__).parent
 
-pytest_plugins = ["peers.fixtures", "peers.missing", "crash.options", "gate.events"]
+pytest_plugins = ["peers.fixtures", "peers.missing", "peers.seeds", "crash.options", "gate.events"]
 
 # A lock that is taken out of order raises, in every test.
 check_lock_order(True)

@@ -3,6 +3,7 @@
 python -m gate again FOLDER -- COMMAND...     after a run that failed: runs COMMAND with the tests that may pass now
 python -m gate sweep FOLDER                   ends the processes whose TMPDIR is FOLDER
 python -m gate seconds FOLDER                 says which files took longest in the runs below FOLDER
+python -m gate found FOLDER                   says what a run of the laboratory has found
 python -m gate end FOLDER STAGE CODE [RUN...]
                                               says what failed in the runs below FOLDER; ends with the verdict's code,
                                               never 0 if one of these runs is missing
@@ -89,6 +90,14 @@ def seconds(folder: Path) -> None:
             print(f"{took:8.1f} {name}")
 
 
+def found(folder: Path) -> None:
+    """Print what failed in a run that may have been ended before it was over, and how many tests passed."""
+    outcomes = read_outcomes(folder)
+    for failure in outcomes.failures:
+        print(f"FOUND {failure.id}: {failure.message}")
+    print(f"laboratory: {len(outcomes.passed)} passed, {len(outcomes.failed)} failed")
+
+
 def end(folder: Path, stage: str, code: int, runs: Sequence[str] = ()) -> int:
     """Print what failed, one line a test, then one line of counts; return the code of the verdict.
 
@@ -151,6 +160,9 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         case ["seconds", folder]:
             seconds(Path(folder))
+            return 0
+        case ["found", folder]:
+            found(Path(folder))
             return 0
         case ["end", folder, stage, code, *runs]:
             return end(Path(folder), stage, int(code), runs)

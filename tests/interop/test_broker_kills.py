@@ -247,17 +247,19 @@ def _is_reused(mover: Mover, value: bytes | None, found: bytes | None) -> bool:
 @pytest.mark.laboratory
 @pytest.mark.parametrize("kills", [5, 200])
 @pytest.mark.timeout(3600)
-def test_nothing_acknowledged_is_lost_or_doubled_by_kills(tmp_path: Path, kills: int) -> None:
+def test_nothing_acknowledged_is_lost_or_doubled_by_kills(tmp_path: Path, kills: int, seed: int) -> None:
     def kill(broker: OdradekBroker, _: random.Random) -> None:
         broker.kill()
         broker.start()
 
-    _check_under_load(tmp_path, kills, kill)
+    _check_under_load(tmp_path, seed, kills, kill)
 
 
 @pytest.mark.laboratory
 @pytest.mark.timeout(3600)
-def test_nothing_acknowledged_is_lost_or_doubled_by_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_acknowledged_is_lost_or_doubled_by_pauses(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Requests time out on the way, and transactions: they are sent again, and aborted.
     monkeypatch.setitem(SETTINGS, "socket.timeout.ms", 1000)
     monkeypatch.setitem(SETTINGS, TIMEOUT, 3000)
@@ -270,17 +272,16 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_pauses(tmp_path: Path, monke
         finally:
             os.kill(broker.pid, signal.SIGCONT)
 
-    _check_under_load(tmp_path, 40, pause, config)
+    _check_under_load(tmp_path, seed, 40, pause, config)
 
 
 def _check_under_load(
     tmp_path: Path,
+    seed: int,
     times: int,
     disturb: Callable[[OdradekBroker, random.Random], None],
     config: dict[str, str] | None = None,
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
     rng = random.Random(seed)
     with OdradekBroker(tmp_path / "data", config) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **SETTINGS})

@@ -81,10 +81,10 @@ def _has_loaded(client: WireClient) -> bool:
 
 
 @pytest.mark.laboratory
-def test_clients_of_java_lose_nothing_when_anything_is_stopped(tmp_path: Path, kafka_tools: KafkaTools) -> None:
-    seed = int(os.environ.get("ODRADEK_CHAOS_SEED", random.randrange(1 << 32)))
+def test_clients_of_java_lose_nothing_when_anything_is_stopped(
+    tmp_path: Path, kafka_tools: KafkaTools, seed: int
+) -> None:
     pauses = int(os.environ.get("ODRADEK_PAUSES", "12"))
-    print(f"ODRADEK_CHAOS_SEED={seed} ODRADEK_PAUSES={pauses}")
     chance = random.Random(seed)
     config = {"group.min.session.timeout.ms": "500", "auto.create.topics.enable": "true", "num.partitions": "3"}
     with OdradekBroker(tmp_path / "data", config) as broker, ExitStack() as opened:

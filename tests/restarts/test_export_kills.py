@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -57,8 +56,7 @@ def _run_to_the_end(
         kills += 1
 
 
-def test_nothing_is_missing_and_nothing_is_twice(tmp_path: Path) -> None:
-    seed = int.from_bytes(os.urandom(4), "big")
+def test_nothing_is_missing_and_nothing_is_twice(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("events", 3)
@@ -74,8 +72,7 @@ def test_nothing_is_missing_and_nothing_is_twice(tmp_path: Path) -> None:
     assert found.equals(wanted), seed
 
 
-def test_an_import_into_a_broker(tmp_path: Path) -> None:
-    seed = int.from_bytes(os.urandom(4), "big")
+def test_an_import_into_a_broker(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     names = [TopicPartition("events", partition) for partition in range(2)]
     wanted = [b"%08d" % number * 60 for number in range(50_000)]

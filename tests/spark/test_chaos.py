@@ -49,7 +49,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.laboratory]
 Broker = KafkaBroker | OdradekBroker
 
 KILLS = int(os.environ.get("ODRADEK_CHAOS_KILLS", "50"))
-SEED = os.environ.get("ODRADEK_CHAOS_SEED")
 CLASSES = os.environ.get("ODRADEK_CHAOS_CLASSES")
 SECONDS = float(os.environ.get("ODRADEK_CHAOS_SECONDS", "inf"))
 BROKER_KINDS = os.environ.get("ODRADEK_CHAOS_BROKERS", BROKERS[0]).split(",")
@@ -312,13 +311,6 @@ def laboratory(
             one.kill()
 
 
-def seeded(kind: str, *, is_small: bool) -> tuple[str, random.Random]:
-    """Return a seed, and what is drawn from it: the same one for the small case, unless it is given."""
-    seed = SEED or ("1" if is_small else str(random.randrange(1 << 32)))
-    print(f"ODRADEK_CHAOS_SEED={seed}")
-    return seed, random.Random(f"{seed} {kind}")
-
-
 def cases() -> list[Any]:
     """Return a store and whether there are few kills: for each store; and for all of them together, many."""
     small = [pytest.param(kind, True, id=f"{kind}-2") for kind in STORES]
@@ -364,9 +356,9 @@ def wait_for_a_moment(lab: Laboratory, job: Job, before: Mapping[str, int], chan
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize(("kind", "is_small"), cases())
 def test_every_record_arrives_once_whatever_dies(
-    kind: str, is_small: bool, kafka_tools: KafkaTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, is_small: bool, kafka_tools: KafkaTools, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed, chance = seeded(kind, is_small=is_small)
+    chance = random.Random(seed)
     # The small cases have one topic each, and all of them together have all.
     targets = [TARGETS[STORES.index(kind) % len(TARGETS)]] if is_small else TARGETS
     records = RECORDS_A_KILL // 2 if is_small or kind == TOGETHER else RECORDS_A_KILL
@@ -456,10 +448,10 @@ def counts(told: Counter[str]) -> str:
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("kind", [*STORES, TOGETHER])
 def test_a_paused_driver_that_comes_back_writes_nothing(
-    kind: str, kafka_tools: KafkaTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, kafka_tools: KafkaTools, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Stop a driver anywhere, let another one take over, and continue the first: it ends with an error that says so."""
-    seed, chance = seeded(kind, is_small=False)
+    chance = random.Random(seed)
     paused: Counter[str] = Counter()
     # A driver that is stopped keeps the lock of its Parquet folder, so nobody could take over.
     with laboratory(tmp_path, kafka_tools, kind, chance, TARGETS) as lab:

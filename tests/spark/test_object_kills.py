@@ -1,7 +1,7 @@
 """Kill -9 at each request that changes a bucket, right before and right after it is done; count all rows afterwards.
 
 The first laboratory has a driver without Spark, and kills it at every request; the second one is a whole job, killed at
-random ones: `ODRADEK_OBJECT_KILLS` says how often, `ODRADEK_OBJECT_SEED` gives the seed.
+random ones: `ODRADEK_OBJECT_KILLS` says how often.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from peers.process import PATIENCE
 from peers.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 KILLS = int(os.environ.get("ODRADEK_OBJECT_KILLS", "30"))
-SEED = int(os.environ.get("ODRADEK_OBJECT_SEED", "0"))
 END = 40
 RECORDS = 400
 TESTS = Path(__file__).parents[1]
@@ -141,8 +140,8 @@ def test_a_driver_that_is_killed_at_each_request(s3: S3Server, when: str) -> Non
 
 @pytest.mark.laboratory
 @pytest.mark.timeout(7200)
-def test_a_job_that_is_killed_at_requests(s3: S3Server, tmp_path: Path) -> None:
-    chance = random.Random(SEED)
+def test_a_job_that_is_killed_at_requests(s3: S3Server, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("orders", partitions=2)
         for partition in range(2):

@@ -3,7 +3,7 @@
 Jobs with each kind of offset store read the committed records of a broker; `-k all` has the four in one process:
 whatever dies, dies for each of them. A seed repeats which kills there are, not the moments that they meet:
 
-    ODRADEK_CHAOS_KILLS=20 ODRADEK_CHAOS_SEED=1 pytest -n 0 -s -m laboratory tests/spark/test_state_kills.py -k all
+    ODRADEK_CHAOS_KILLS=20 ODRADEK_SEED=1 pytest -n 0 -s -m laboratory tests/spark/test_state_kills.py -k all
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from peers.zookeeper import ZooKeeperServer
 pytestmark = [pytest.mark.interop, pytest.mark.laboratory]
 
 KILLS = int(os.environ.get("ODRADEK_CHAOS_KILLS", "4"))
-SEED = os.environ.get("ODRADEK_CHAOS_SEED")
 STORES = ("file", "redis", "zookeeper", "kafka")
 SERVERS = {"redis": RedisServer, "zookeeper": ZooKeeperServer}
 VICTIMS = ("driver", "group", "group", "executor", "worker")
@@ -221,11 +220,14 @@ def servers_of(folder: Path, tools: KafkaTools, kind: str, stores: Sequence[str]
 @pytest.mark.parametrize("kind", BROKERS)
 @pytest.mark.parametrize("stores", [*[[name] for name in STORES], STORES], ids=[*STORES, "all"])
 def test_counts_are_those_of_the_committed_records_whatever_dies(
-    kind: str, stores: Sequence[str], kafka_tools: KafkaTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    stores: Sequence[str],
+    kafka_tools: KafkaTools,
+    tmp_path: Path,
+    seed: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed = SEED or str(random.randrange(1 << 32))
-    print(f"ODRADEK_CHAOS_SEED={seed}")
-    chance = random.Random(f"{seed} {kind} {stores}")
+    chance = random.Random(seed)
     mode = chance.choice(("append", "update"))
     killed: Counter[str] = Counter()
     at_work: Counter[str] = Counter()
@@ -356,12 +358,11 @@ def test_counts_are_those_of_the_committed_records_after_errors_anywhere(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    seed: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Far more of them than kills can be, for Spark goes on: at any step of a batch, with each store in turn."""
-    seed = SEED or str(random.randrange(1 << 32))
-    print(f"ODRADEK_CHAOS_SEED={seed}")
-    chance = random.Random(f"{seed} {kind} {mode} errors")
+    chance = random.Random(seed)
     crashes: Counter[str] = Counter()
     left = 0
 

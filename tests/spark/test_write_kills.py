@@ -1,7 +1,7 @@
 """`df.write.format("odradek")` whose tasks fail, die and are killed after a part of their rows was sent.
 
 With transactions each row is there once, whatever was tried again; without them at least once. `ODRADEK_CHAOS_KILLS`
-and `ODRADEK_CHAOS_SEED` are those of `tests/chaos/__init__.py`.
+is that of `tests/chaos/__init__.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from peers.process import PATIENCE
 pytestmark = [pytest.mark.interop, pytest.mark.laboratory]
 
 WRITES = int(os.environ.get("ODRADEK_CHAOS_KILLS", "50"))
-SEED = os.environ.get("ODRADEK_CHAOS_SEED")
 FAILURES = ("raise", "die", "writer", "random", "random", "any")
 PARTITIONS = 3
 TASKS = 3
@@ -40,11 +39,9 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.timeout(2 * 3600)
 @pytest.mark.parametrize("kind", [*BROKERS, "folder"])
 def test_what_is_tried_again_is_written_once_with_transactions(
-    kind: str, kafka_tools: KafkaTools, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, kafka_tools: KafkaTools, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seed = SEED or str(random.randrange(1 << 32))
-    print(f"ODRADEK_CHAOS_SEED={seed}")
-    chance = random.Random(f"{seed} {kind}")
+    chance = random.Random(seed)
     log_dir = tmp_path / "data"
     if kind == "folder":
         with odradek.open(log_dir) as logs:
@@ -88,7 +85,7 @@ def planned(target: dict[str, str], chance: random.Random) -> list[dict[str, Any
     ]
 
 
-def run(writes: list[dict[str, Any]], seed: str, folder: Path) -> list[dict[str, Any]]:
+def run(writes: list[dict[str, Any]], seed: int, folder: Path) -> list[dict[str, Any]]:
     work = {"master": "local[2,4]", "seed": seed, "writes": writes}
     paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     with (folder / "output.txt").open("wb") as output:

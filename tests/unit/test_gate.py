@@ -374,6 +374,30 @@ def test_the_script_is_green_if_every_stage_is(clone: Path) -> None:
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "green: 2 passed, 0 failed, 0 skipped")
 
 
+def test_what_the_laboratory_finds_changes_no_verdict(clone: Path) -> None:
+    failed = '{"id": "tests/crash/test_a.py::test_b", "when": "call", "outcome": "failed", "message": "a torn batch"}'
+    told = '{"collected": 1}\\n{"id": "%s", "when": "call", "outcome": "passed"}\\n{"exit": 0}\\n'
+    (clone / "Makefile").write_text(
+        "lint docs:\n\t@true\n"
+        f"test test-interop:\n\t@mkdir -p $(TOLD); printf '{told}' $@ > $(TOLD)/events.jsonl\n"
+        "laboratory:\n\t@mkdir -p $(TOLD); echo ODRADEK_SEED=4711\n"
+        f"\t@echo '{failed}' > $(TOLD)/events.jsonl; false\n"
+    )
+    environment = os.environ | {"CI": "true"}
+    ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, env=environment, check=False)
+    assert ended.returncode == 0
+    verdict = "green: 2 passed, 0 failed, 0 skipped"
+    lines = [line for line in ended.stdout.splitlines() if not line.startswith("load ")]
+    assert lines[-6:] == [
+        verdict,
+        "this verdict stands; ten minutes of the laboratory follow",
+        "ODRADEK_SEED=4711",
+        "FOUND tests/crash/test_a.py::test_b: a torn batch",
+        "laboratory: 0 passed, 1 failed",
+        verdict,
+    ]
+
+
 @pytest.mark.parametrize("variables", [{}, {"GNUMAKEFLAGS": "-n"}, {"GNUMAKEFLAGS": "-i"}])
 def test_the_script_is_red_if_no_test_was_run(clone: Path, variables: dict[str, str]) -> None:
     (clone / "Makefile").write_text(f"lint docs test test-interop:\n\t@{'false' if variables else 'true'}\n")
@@ -398,8 +422,9 @@ def test_the_gate_has_one_case_with_each_kind_of_broker_and_fixture() -> None:
 
 def test_the_gate_has_all_quick_cases_and_every_case_where_that_is_asked_for() -> None:
     tests = [as_test("t[1]"), as_test("t[2]"), as_test("t[3]", "slow"), as_test("u[1]", "slow", "every_case")]
-    tests += [as_test("u[2]", "slow", "every_case"), as_test("v[1]", "slow", "laboratory"), as_test("v[2]", "slow")]
-    assert [test.nodeid for test in other_cases(tests)] == ["t[3]"]
+    tests += [as_test(name, "slow", "every_case") for name in ("u[2]", "u[2.8.2-1]", "u[2.8.2-2]")]
+    tests += [as_test("v[1]", "slow", "laboratory"), as_test("v[2]", "slow")]
+    assert [test.nodeid for test in other_cases(tests)] == ["t[3]", "u[2.8.2-2]"]
 
 
 @pytest.mark.parametrize(("variables", "outcome"), [({}, "1 skipped"), ({"ODRADEK_GATE": "1"}, "1 error")])
@@ -433,3 +458,34 @@ def test_the_files_that_took_longest_are_named_first(tmp_path: Path, capsys: pyt
         "     1.2 tests/a.py",
         "",
     ]
+
+
+SEEDED = """
+import pytest
+
+@pytest.mark.laboratory
+def test_it(seed):
+    print("drawn:", seed)
+"""
+
+
+@pytest.mark.parametrize("marker", ["laboratory", "not slow"])
+def test_a_seed_that_is_printed_first_repeats_a_run_of_the_laboratory(tmp_path: Path, marker: str) -> None:
+    (tmp_path / "test_it.py").write_text(SEEDED)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = laboratory\n")
+    environment = {name: value for name, value in os.environ.items() if name not in ("ODRADEK_SEED", "PYTEST_ADDOPTS")}
+    environment["PYTHONPATH"] = str(ROOT / "tests")
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "peers.seeds", "-p", "no:cacheprovider", "-m", marker]
+
+    def run(**variables: str) -> tuple[str, str]:
+        options: Any = {"cwd": tmp_path, "env": environment | variables, "capture_output": True, "text": True}
+        first, *lines = subprocess.run(command, **options, check=True).stdout.splitlines()
+        return first, next(line for line in lines if line.startswith("drawn:"))
+
+    first, again = run(), run()
+    if marker == "laboratory":
+        name, _, seed = first[0].partition("=")
+        assert (name, first == again) == ("ODRADEK_SEED", False)
+        assert run(ODRADEK_SEED=seed) == first
+    else:
+        assert first == again

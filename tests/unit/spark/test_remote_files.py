@@ -33,7 +33,6 @@ from odradek.spark.pipeline.sink import FencedError
 from peers.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 CASES = int(os.environ.get("ODRADEK_FOLDER_CASES", "10"))
-SEED = int(os.environ.get("ODRADEK_FOLDER_SEED", "0"))
 URIS = {"puts": "s3://bucket/orders", "renames": "hdfs://namenode:8020/orders"}
 
 
@@ -345,7 +344,7 @@ class Turns:
             self._turn.notify_all()
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + CASES))
+@pytest.mark.parametrize("seed", range(CASES))
 def test_several_drivers_at_the_same_time(
     uri: FolderUri, watched: Watched, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
