@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2> /dev/null || { echo "$(PYTHON) lacks its venv module: install it (Debian: python3-venv)." >&2; exit 1; }
 	@echo "Making .venv with $$("$(PYTHON)" --version) ..."
 	@"$(PYTHON)" -m venv .venv
-	@echo "Compiling the kernels, a minute or two ..."
+	@echo "Compiling the kernels, half a minute ..."
 	@# Not isolated, so that what compiles later sees the same Cython, and compiles only what changed.
 	@$(PIP) install 'setuptools>=77' 'cython>=3.3'
 	@$(PIP) install --no-build-isolation --editable .
@@ -80,7 +80,7 @@ docs: install
 # Whatever an earlier build left in build/ would be in the wheel, too.
 wheel: install
 	@rm -rf build/wheel build/lib* build/bdist* dist
-	@echo "Building the wheel: compiling the kernels, a minute or two ..."
+	@echo "Building the wheel: compiling the kernels, half a minute ..."
 	@$(PIP) wheel --no-deps --wheel-dir build/wheel .
 	@echo "Checking which systems it runs on ..."
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl

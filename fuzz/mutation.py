@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from odradek.errors import FormatError
 from odradek.records import scan_batches
-from odradek.records.batch import records_section
 from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.crc import crc32c
+from odradek.records.payload import records_section
 
 MAX_INPUT = 64 << 10
 V2_HEADER = 61

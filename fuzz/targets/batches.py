@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from decoders import Row, by_columns, by_objects, difference, row_of
 from guard import GuardedMemory
 from mutation import MAX_INPUT, mutate_batches
+from odradek.columnar import decode
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, Record, scan_batches
 from odradek.records.control import parse_end_transaction_marker
@@ -31,7 +32,7 @@ def _check(data: bytes) -> Hashable:
         assert columns[0] == rows, f"views={views}: {difference(columns[0], rows)}"
     rng = dice(data)
     unchecked: str | None = None
-    match rng.randrange(6):
+    match rng.randrange(7):
         case 0:  # Which columns are asked for must not change what they say.
             narrow, found = by_columns(view, columns=["offset", "value"])
             assert error is not None or (narrow, found) == ([(row[0], row[4]) for row in rows], None), "projection"
@@ -51,17 +52,30 @@ def _check(data: bytes) -> Hashable:
             _filtered(view, rows, error, headers, rng)
         case 5:
             _looked_up(view, rows, error, headers, rng)
+        case 6:
+            _in_parts(view, rows, error, rng)
     for row in rows[:2]:
         with contextlib.suppress(FormatError):
             parse_end_transaction_marker(row[3], row[4])
     return _NUMBER.sub("#", error or ""), len(headers), unchecked
 
 
+def _in_parts(view: memoryview, rows: list[Row], error: str | None, rng: random.Random) -> None:
+    whole = decode.PART_ROWS, decode.PART_BYTES
+    decode.PART_ROWS, decode.PART_BYTES = rng.choice(((1, 1 << 30), (3, 1 << 30), (1 << 30, 1), (1 << 30, 40)))
+    try:
+        parts = by_columns(view, views=rng.random() < 0.5, rows=rng.choice((1, 3, 100)))
+    finally:
+        decode.PART_ROWS, decode.PART_BYTES = whole
+    assert parts == (rows, error), f"in parts: {difference(parts[0], rows)}, {parts[1]!r}"
+
+
 def _looked_up(
     view: memoryview, rows: list[Row], error: str | None, headers: list[BatchHeader], rng: random.Random
 ) -> None:
     positions = [0, len(view), *(header.position for header in headers)]
-    offsets = [0, *(row[0] for row in rows), *(header.next_offset for header in headers)]
+    # No offset comes after the greatest there is.
+    offsets = sorted({0, *(row[0] for row in rows), *(header.next_offset for header in headers)} - {1 << 63})
     for _ in range(8):
         position, offset = rng.choice(positions), rng.choice(offsets)
         found = lookup.find_batch(view, 0, position, len(view), 0, offset, True, rng.random() < 0.5)

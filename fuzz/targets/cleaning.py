@@ -9,12 +9,12 @@ from guard import GuardedMemory
 from mutation import MAX_INPUT, mutate_batches
 from odradek.errors import FormatError
 from odradek.records import BatchHeader
-from odradek.records.batch import records_section
 from odradek.records.compression import Decompressor, compress
 from odradek.records.header import V2_HEADER_BYTES
 from odradek.records.kernels.batch_filter import BatchFilter
 from odradek.records.kernels.encode import seal
 from odradek.records.kernels.offset_map import SLOT_BYTES, OffsetMap
+from odradek.records.payload import records_section
 from odradek.records.scan import Status
 from seeds import v2_batches
 from targets import Target, dice

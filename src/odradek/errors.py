@@ -98,6 +98,10 @@ class CompressionError(CorruptRecordError):
     """A compressed block that its codec rejects, or that decompresses to more than the limit."""
 
 
+class DecompressedSizeError(CompressionError):
+    """A compressed block that decompresses to more than the limit."""
+
+
 class CorruptIndexError(FormatError):
     """An index file whose entries contradict each other or their segment."""
 

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from kio.serial import entity_writer
 
 from odradek.broker.data_responses import encode_fetch, encode_produce
-from odradek.broker.protocol import (
-    Encoded,
-    Message,
-    RequestHeader,
-    decode_response,
-    encode_response,
-    response_class,
-)
+from odradek.broker.protocol import Encoded, Message, RequestHeader, decode_response, encode_response, response_class
 
 PRODUCE, FETCH = 0, 1
 SIZE_AND_CORRELATION_ID = 8
@@ -72,7 +65,7 @@ def check(header: RequestHeader, message: Message, encoded: Encoded) -> None:
     assert encoded[SIZE_AND_CORRELATION_ID + bool(kind.__flexible__) :] == written.getvalue()
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(3, 14))
 @given(responses=topics("partition_responses", produced, "name"), correlation_id=int32s)
 def test_produce(version: int, responses: list[Any], correlation_id: int) -> None:

@@ -31,6 +31,7 @@ def _parsed(data: bytes | str) -> str | None:
         return None
 
 
+@pytest.mark.slow
 @given(VALUES, st.sampled_from([None, 1]), st.booleans())
 def test_json_is_written(value: object, indent: int | None, ensure_ascii: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)
@@ -49,6 +50,7 @@ def test_json_is_written(value: object, indent: int | None, ensure_ascii: bool) 
     assert not set(line) & {"\n", "\r", "\x7f", "\x85", "\u2028", "\u2029", "\ufeff", "\u202e"}
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=8).map(b"".join))
 @example(b"[1,]")
 @example(b'{"a":1,}')

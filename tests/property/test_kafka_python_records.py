@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.records import Record, read_records, scan_batches
+from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.testing.message_builder import build_message_set
+from peers.batches import records_of
 
 record_module = pytest.importorskip("kafka.record")
 pytest.importorskip("snappy")
@@ -37,16 +38,10 @@ def _theirs(data: bytes) -> list[tuple[object, ...]]:
 
 
 def _ours(data: bytes) -> list[tuple[object, ...]]:
-    scan = scan_batches(data)
-    found: list[tuple[object, ...]] = [
-        (record.offset, record.timestamp, record.key, record.value, record.headers)
-        for header in scan
-        for record in read_records(data, header)
-    ]
-    assert scan.damage is None
-    return found
+    return [(one.offset, one.timestamp, one.key, one.value, one.headers) for one in records_of(data)]
 
 
+@pytest.mark.slow
 @given(tables, codecs, st.integers(0, 1 << 40))
 def test_they_read_our_batches(table: list[Record], codec: Codec, base_offset: int) -> None:
     data = build_batch(table, codec=codec, base_offset=base_offset)
@@ -65,6 +60,7 @@ def test_they_read_our_messages(table: list[Record], codec: Codec, magic: int, b
     ]
 
 
+@pytest.mark.slow
 @given(tables, codecs)
 def test_we_read_their_batches(table: list[Record], codec: Codec) -> None:
     builder = record_module.MemoryRecordsBuilder(2, int(codec), 1 << 24)

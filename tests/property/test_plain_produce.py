@@ -107,7 +107,7 @@ def check(frame: bytearray, answered: tuple[int, int, int] = (1, -1, 0)) -> bool
     return True
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(
     topics=topics,
@@ -131,32 +131,25 @@ ID = UUID(int=5)
 PARTITION: Message = {"index": 0, "records": batch()}
 THREE = message([("t", ID, [PARTITION, {**PARTITION, "index": 1}]), ("u", UUID(int=6), [PARTITION])])
 TRANSACTIONAL = batch(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+
+def of(records: bytes | None) -> Message:
+    return message([("t", ID, [{"index": 0, "records": records}])])
+
+
 UNUSUAL = {
     "no topic": message([]),
     "no partition": message([("t", ID, [])]),
     "a topic twice": message([("t", ID, [PARTITION])] * 2),
     "a partition twice": message([("t", ID, [PARTITION] * 2)]),
-    "no records": message([("t", ID, [{"index": 0, "records": None}])]),
-    "no batch": message([("t", ID, [{"index": 0, "records": b""}])]),
-    "half a batch": message([("t", ID, [{"index": 0, "records": batch()[:-1]}])]),
-    "a header alone": message([("t", ID, [{"index": 0, "records": batch()[:61]}])]),
-    "two batches": message([("t", ID, [{"index": 0, "records": batch() * 2}])]),
-    "an old message": message([("t", ID, [{"index": 0, "records": batch()[:16] + b"\1" + batch()[17:]}])]),
-    "a compressed batch": message([("t", ID, [{"index": 0, "records": batch(codec=Codec.ZSTD)}])]),
-    "a transaction": message(
-        [
-            (
-                "t",
-                ID,
-                [
-                    {
-                        "index": 0,
-                        "records": TRANSACTIONAL,
-                    }
-                ],
-            )
-        ]
-    ),
+    "no records": of(None),
+    "no batch": of(b""),
+    "half a batch": of(batch()[:-1]),
+    "a header alone": of(batch()[:61]),
+    "two batches": of(batch() * 2),
+    "an old message": of(batch()[:16] + b"\1" + batch()[17:]),
+    "a compressed batch": of(batch(codec=Codec.ZSTD)),
+    "a transaction": of(TRANSACTIONAL),
     "a transactional id": message([("t", ID, [PARTITION])], transactional_id="x"),
     "an empty transactional id": message([("t", ID, [PARTITION])], transactional_id=""),
     "no answer": message([("t", ID, [PARTITION])], acks=0),
@@ -174,6 +167,7 @@ NAMED = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("what", UNUSUAL)
 def test_what_is_unusual_is_left_to_others(version: int, what: str) -> None:
@@ -210,7 +204,7 @@ def test_as_many_results_as_batches_are_wanted() -> None:
         plain.answer([(0, -1, 0)] * 2)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=50)
 @given(topics=topics, changes=st.lists(st.tuples(st.integers(0, 400), st.binary(min_size=1, max_size=8)), max_size=3))

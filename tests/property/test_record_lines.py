@@ -17,6 +17,7 @@ from odradek.inspection.selection import DumpSelection
 from odradek.records import BatchHeader, Record, read_records, scan_batches
 from odradek.records.builder import build_batch
 from odradek.records.kernels.lines import LineFormatter
+from odradek.records.large_section import open_section
 from odradek.storage.names import TopicPartition
 from odradek.testing.message_builder import build_message_set
 
@@ -44,7 +45,9 @@ BROKEN = st.sampled_from(
 )
 PLAIN = st.sampled_from([b"plain", b"01234567", b"a longer piece of text, without anything"])
 TEXTS = st.lists(CHARACTERS | PLAIN, max_size=12).map(b"".join)
-BYTES = TEXTS | st.lists(CHARACTERS | PLAIN | BROKEN, max_size=12).map(b"".join) | st.binary(max_size=20)
+JSON = st.sampled_from([b"{}", b'{"a": [1, "b\\n"]}', b"[1 ,\n2]", b"[1", b'{"a":1}x', b'["\xff"]', b" {}", b"17"])
+
+BYTES = TEXTS | JSON | st.lists(CHARACTERS | PLAIN | BROKEN, max_size=12).map(b"".join) | st.binary(max_size=20)
 TIMES = st.none() | st.integers(0, 12) | st.just((1 << 62) - 1)
 RECORD = st.builds(
     lambda key, value, headers, timestamp: Record(key, value, headers, timestamp),
@@ -87,7 +90,8 @@ def logs(draw: st.DrawFn) -> bytes:
 
 
 def lines_of(lines: RecordLines, data: bytes) -> bytes:
-    blocks = [bytes(memoryview(block)) for block in lines.slice(data, 0, len(data))]
+    tables = scan_batches(data).tables()
+    blocks = [bytes(memoryview(block)) for table in tables for block in lines.table(table, data)]
     return b"".join([*blocks, bytes(memoryview(lines.rest()))])
 
 
@@ -143,11 +147,12 @@ def test_lines_of_some_records(data: bytes, seed: Random) -> None:
     assert written + bytes(memoryview(lines.rest())) == expected
 
 
+@pytest.mark.slow
 @given(data=BYTES)
 def test_text_as_java_decodes_it(data: bytes) -> None:
     batch = build_batch([Record(data, None)])
     (table,) = scan_batches(batch).tables()
-    formatter = LineFormatter("kafka", b"", skips_metadata=True)
+    formatter = LineFormatter(open_section, "kafka", b"", skips_metadata=True)
     formatter.format(table, 0, batch)
     lines = bytes(memoryview(formatter.take())).split(b"\n", 1)[1]
     assert lines.decode() == f"| key: {java_text(data)}\n"

@@ -23,6 +23,7 @@ from odradek.records.compression import Codec, compress
 from odradek.records.kernels.encode import seal
 from odradek.testing.message_builder import build_message_set
 from peers.arrow_records import MemorySlice, decode
+from peers.batches import records_of
 
 MAX_OFFSET = (1 << 62) - 1
 
@@ -51,14 +52,6 @@ def _contents(table: list[Record]) -> list[tuple[object, ...]]:
     return [(r.key, r.value, r.headers, r.timestamp, r.offset) for r in table]
 
 
-def _read(data: bytes) -> list[Record]:
-    scan = scan_batches(data)
-    found = [record for header in scan for record in read_records(data, header)]
-    if scan.damage is not None:
-        raise scan.damage
-    return found
-
-
 def _decode(data: bytes, views: bool) -> list[Record]:
     return list(decode([MemorySlice(data)], views=views))
 
@@ -70,20 +63,22 @@ def numbered(draw: st.DrawFn, content: st.SearchStrategy[Record] = records) -> l
     return _numbered(table, draw(base_offsets), gaps)
 
 
+@pytest.mark.slow
 @given(numbered(), codecs)
 def test_v2(table: list[Record], codec: Codec) -> None:
     data = build_batch(table, codec=codec, keep_offsets=True)
-    found = _read(data)
+    found = records_of(data)
     assert _contents(found) == _contents(table)
     assert _decode(data, False) == found
     assert _decode(data, True) == found
     assert {record.timestamp_type for record in found} == {"CreateTime"}
 
 
+@pytest.mark.slow
 @given(numbered(bare_records), old_codecs, st.sampled_from([0, 1]), st.booleans())
 def test_v0_and_v1(table: list[Record], codec: Codec, magic: int, bare_snappy: bool) -> None:
     data = build_message_set(table, magic=magic, codec=codec, keep_offsets=True, bare_snappy=bare_snappy)
-    found = _read(data)
+    found = records_of(data)
     if not magic:
         table = [Record(r.key, r.value, (), None, r.offset) for r in table]
     assert _contents(found) == _contents(table)
@@ -108,12 +103,13 @@ def test_columns_are_encoded_as_objects_are(table: list[Record], codec: Codec, c
         table, codec=codec, keep_offsets=True
     )
     data = b"".join(encode_batches(rows, options, keep_offsets=True, max_batch_records=count, max_batch_bytes=size))
-    assert _contents(_read(data)) == _contents(table)
+    assert _contents(records_of(data)) == _contents(table)
     for header in scan_batches(data):
         assert header.records_count <= count
         assert codec or header.size_bytes <= size or header.records_count == 1
 
 
+@pytest.mark.slow
 @given(st.lists(records, min_size=1, max_size=6), codecs, st.none() | codecs, base_offsets, st.booleans())
 def test_a_leader_takes_what_producers_build(
     table: list[Record], source: Codec, target: Codec | None, base_offset: int, stamps: bool
@@ -185,7 +181,7 @@ def test_decoders_agree_about_damaged_records(data: st.DataObject, codec: Codec)
     batch = build_batch(table, codec=codec)
     section = data.draw(damaged(build_batch(table)[61:]))
     sealed = seal(batch[:61], compress(codec, section))
-    objects = _verdict(_read, sealed)
+    objects = _verdict(records_of, sealed)
     columns = _verdict(lambda piece: _decode(piece, False), sealed)
     views = _verdict(lambda piece: _decode(piece, True), sealed)
     assert columns == views
@@ -209,6 +205,7 @@ def test_decoders_agree_about_damaged_records(data: st.DataObject, codec: Codec)
     assert refusal is not None or not isinstance(objects, str)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings().max_examples * 2)
 @given(st.data(), codecs)
 def test_damaged_bytes_never_do_more_than_raise(data: st.DataObject, codec: Codec) -> None:

@@ -7,6 +7,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from odradek.inspection.selection import DumpSelection
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.builder import build_batch
 from odradek.testing.message_builder import build_message_set
+from peers.batches import transactional
 
 TIMES = st.integers(0, 9)
 BATCH = st.tuples(st.integers(0, 2), st.booleans(), st.lists(TIMES, min_size=1, max_size=3), st.none() | TIMES)
@@ -60,6 +62,7 @@ def test_dump_and_scan_select_by_the_timestamps_of_records(
     assert dumped == scanned
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_read_and_scan_leave_out_the_same_transactions(seed: int) -> None:
@@ -73,14 +76,7 @@ def test_read_and_scan_leave_out_the_same_transactions(seed: int) -> None:
                 log.end_transaction(producer, 0, commit=source.random() < 0.5)
                 open_producers.discard(producer)
                 continue
-            batch = build_batch(
-                [Record(None, b"value")],
-                producer_id=producer,
-                producer_epoch=0,
-                base_sequence=sequences[producer],
-                is_transactional=True,
-            )
-            log.append_batches(bytearray(batch))
+            log.append_batches(transactional([Record(None, b"value")], producer, sequences[producer]))
             sequences[producer] += 1
             open_producers.add(producer)
         read = [record.offset for record in log.read(isolation="read_committed")]

@@ -33,10 +33,11 @@ from odradek.messages.coordinators.transaction_records import transaction_record
 from odradek.messages.metadata.control_records import control_record_json
 from odradek.messages.metadata.metadata_records import metadata_record_json
 from odradek.records import BatchHeader, Record, read_records, scan_batches
-from odradek.records.batch import records_section
 from odradek.records.compression import Codec, Decompressor
 from odradek.records.control import ControlRecordType, parse_control_key, parse_end_transaction_marker
 from odradek.records.kernels.lines import LineFormatter
+from odradek.records.large_section import open_section
+from odradek.records.payload import records_section
 from odradek.records.scan import Status
 from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.formats.time_index import TimeIndex
@@ -103,7 +104,12 @@ class KafkaDumpOptions:
         if self.decoder is not None:
             return None
         return LineFormatter(
-            "kafka", b"", is_deep=self.deep, prints_data=self.print_data, skips_metadata=self.skip_metadata
+            open_section,
+            "kafka",
+            b"",
+            is_deep=self.deep,
+            prints_data=self.print_data,
+            skips_metadata=self.skip_metadata,
         )
 
 

@@ -16,11 +16,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.errors import CorruptRecordError, FormatError, MissingRecordsError
+from odradek.errors import CorruptRecordError, DecompressedSizeError, FormatError, MissingRecordsError
 from odradek.records.arrow_layout import BytesColumn, Columns
-from odradek.records.batch import read_records, records_section
-from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
+from odradek.records.batch import each_record
+from odradek.records.compression import LARGE_BYTES, MAX_DECOMPRESSED_BYTES, Decompressor
 from odradek.records.kernels.columns import ColumnDecoder
+from odradek.records.large_section import LargeSection
+from odradek.records.payload import compressed_part, records_section
 from odradek.records.scan import Status, damage_at, scan_batches
 
 DEFAULT_ROWS = 65_536
@@ -28,6 +30,15 @@ DEFAULT_ROWS = 65_536
 
 DEFAULT_BYTES = 4 << 20
 """About the most bytes of keys, values and headers in an Arrow record batch."""
+
+# About how many rows come at a time at most, so that a topic's name for each of them fits Arrow's int32 ends.
+_MOST_ROWS = 1 << 20
+
+PART_ROWS = DEFAULT_ROWS
+"""A batch of more records is decoded in parts."""
+
+PART_BYTES = 8 << 20
+"""A batch of more bytes is decoded in parts of about as many."""
 
 MIN_TIMESTAMP = -(1 << 63)
 MAX_TIMESTAMP = (1 << 63) - 1
@@ -231,8 +242,10 @@ class Wanted:
             views=self.has_views,
             check_crc=self.check_crc,
             include_control=self.include_control,
-            max_rows=rows,
+            max_rows=min(rows, _MOST_ROWS),
             max_bytes=size_bytes,
+            part_rows=PART_ROWS,
+            part_bytes=PART_BYTES,
             start_offset=self.start_offset,
             end_offset=self.end_offset,
             start_timestamp=self.start_timestamp,
@@ -258,7 +271,7 @@ class Decoding:
         self.allows_gaps = wanted.may_have_gaps is None
         self.decoded_bytes = 0
         self._decoder = wanted.decoder(wanted.rows if rows is None else rows, size_bytes)
-        self._decompressor = Decompressor(wanted.limit)
+        self._decompressor = Decompressor(min(wanted.limit, LARGE_BYTES))
         self._columns = [(_COLUMNS[field.name], field.type) for field in wanted.schema]
         self._path = wanted.path
 
@@ -320,9 +333,7 @@ class Decoding:
         position, end = part.position - part.origin, part.end_position - part.origin
         while True:
             try:
-                status, position = decoder.decode(data, position, end, self._decompressor.decompress)
-                if status == Status.COMPRESSED:
-                    status, position = self._wrapper(data)
+                status, position = self._decode(data, position, end)
             except FormatError as error:
                 yield from self.flush(mapped)
                 error.position = None
@@ -349,9 +360,20 @@ class Decoding:
         if end_offset != MAX_OFFSET and next_offset < end_offset and not self.may_have_gaps():
             raise MissingRecordsError(next_offset, end_offset, path=self._path)
 
-    def _wrapper(self, data: memoryview) -> tuple[int, int]:
-        """Decode the wrapper message (v0, v1) that the decoder stopped at."""
-        return self._decoder.decode_payload(records_section(data, self._decoder.batch, self._decompressor))
+    def _decode(self, data: memoryview, position: int, end: int) -> tuple[int, int]:
+        """Decode on, and what the decoder stopped at: a wrapper (v0, v1), or a batch that decompresses to much."""
+        decoder = self._decoder
+        try:
+            status, position = decoder.decode(data, position, end, self._decompressor.decompress)
+            if status == Status.COMPRESSED:
+                return decoder.decode_payload(records_section(data, decoder.batch, self._decompressor))
+            return status, position
+        except DecompressedSizeError:
+            if self.wanted.limit <= LARGE_BYTES:
+                raise
+        section = LargeSection(compressed_part(data, decoder.batch), decoder.batch, self.wanted.limit)
+        section.check(check_crc=self.wanted.check_crc)
+        return decoder.decode_windows(section.windows(), section.inner_base)
 
     def _refusal(self, status: int, part: Slice, position: int) -> FormatError:
         if status != Status.BAD_RECORD:
@@ -364,16 +386,11 @@ class Decoding:
                 origin=part.origin,
                 next_offset=self._decoder.expected_offset,
             )
-        # `read_records` refuses the same bytes, and its error has the numbers.
+        # `each_record` refuses the same bytes, and its error has the numbers.
+        check_crc, limit = self.wanted.check_crc, self.wanted.limit
         for header in scan_batches(part.data, position, part.end_position, check_crc=False, origin=part.origin):
             try:
-                read_records(
-                    part.data,
-                    header,
-                    check_crc=self.wanted.check_crc,
-                    limit=self._decompressor.limit,
-                    origin=part.origin,
-                )
+                each_record(part.data, header, check_crc=check_crc, limit=limit, origin=part.origin)
             except FormatError as error:
                 return error.at(part.path)
             break

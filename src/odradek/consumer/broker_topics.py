@@ -32,7 +32,8 @@ from odradek.kafka.client import MISSING_S
 from odradek.kafka.partition_fetch import Chunk, Held, PartitionFetch
 from odradek.offsets.kafka import KafkaOffsetStore
 from odradek.offsets.store import is_same_topic
-from odradek.records import Record, read_records, scan_batches
+from odradek.records import Record, scan_batches
+from odradek.records.batch import each_record
 from odradek.records.isolation import Isolation
 from odradek.sources.broker import BrokerSource
 from odradek.sources.source import Bounds
@@ -215,7 +216,7 @@ class _BrokerLog:
             aborted = AbortedRanges(AbortedTransaction(*span, last_stable_offset=span[2]) for span in chunk.aborted)
             batches = scan_batches(chunk.data, path=chunk.path)
             for header in batches:
-                records = [] if header.is_control or header in aborted else read_records(chunk.data, header)
+                records = [] if header.is_control or header in aborted else each_record(chunk.data, header)
                 first = max(start_offset, header.base_offset)
                 self.epochs = self.epochs.extended(header.partition_leader_epoch, first, header.next_offset)
                 for record in records:

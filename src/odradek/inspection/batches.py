@@ -11,14 +11,13 @@ from typing_extensions import Buffer
 from odradek.errors import FormatError
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import LogFile
-from odradek.records import BatchHeader, read_records
-from odradek.records.batch import records_section
+from odradek.records import BatchHeader
+from odradek.records.batch import check_section, each_record
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Decompressor
-from odradek.records.kernels.check import BrokenRecords, check_records
+from odradek.records.large_section import open_section
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 _CHUNK_BYTES = 1 << 20
-_ANY_TIME = (-(1 << 63), (1 << 63) - 1)
 
 
 def batches_and_damage(path: Path, data: mmap.mmap | bytes) -> Iterator[BatchHeader | Damage]:
@@ -74,15 +73,9 @@ class RecordCheck:
             CorruptRecordError: As `read_records` raises it.
         """
         if header.magic == 2:
-            section = records_section(data, header, self._decompressor)
-            size_bytes = memoryview(section).nbytes
-            found = check_records(
-                section, 0, size_bytes, header.records_count, header.base_timestamp, None, True, *_ANY_TIME, False
-            )
-            if not isinstance(found, BrokenRecords):
-                return
-        # Old formats, and broken records: reading them as objects raises the error that says what is wrong.
-        read_records(data, header)
+            check_section(open_section(data, header, self._decompressor), header)
+        else:
+            each_record(data, header)
 
 
 class LooseBatches:

@@ -27,6 +27,7 @@ from odradek.errors import CorruptRecordError
 from odradek.records import BatchHeader, Record
 from odradek.records.compression import Codec
 from odradek.records.control import parse_control_key
+from odradek.records.kernels.lines import json_line
 from odradek.storage.names import TopicPartition
 
 Decode = Callable[[Record], tuple[bytes | str | None, bytes | str | None]]
@@ -89,9 +90,11 @@ def json_base64(data: bytes | None) -> str:
 
 
 def text_bytes(data: bytes | None) -> str:
-    """Return a byte string for people."""
+    """Return a byte string for people: an object or an array of JSON as it is, not in quotes once more."""
     if data is None:
         return "null"
+    if data.startswith((b"{", b"[")) and (line := json_line(data)) is not None:
+        return line
     try:
         return quote(data.decode())
     except UnicodeDecodeError:

@@ -19,9 +19,11 @@ from typing_extensions import Buffer
 from odradek.errors import FormatError
 from odradek.inspection.record_json import Decode, LineWriter, head
 from odradek.inspection.selection import NO_END, DumpSelection
-from odradek.records import BatchHeader, read_records
+from odradek.records import BatchHeader
+from odradek.records.batch import each_record
 from odradek.records.kernels.batches import BatchTable
 from odradek.records.kernels.lines import LineFormatter
+from odradek.records.large_section import open_section
 from odradek.records.scan import Status, scan_batches
 from odradek.storage.names import TopicPartition
 
@@ -76,6 +78,7 @@ class RecordLines:
         self._control = control
         self._report = report
         self._formatter = LineFormatter(
+            open_section,
             form,
             head(form, owner).encode(),
             base64,
@@ -141,7 +144,7 @@ class RecordLines:
         if header.is_control and not self._control:
             return
         try:
-            for record in read_records(data, header, origin=origin):
+            for record in each_record(data, header, origin=origin):
                 if record.offset is not None and formatter.takes(record.offset, record.timestamp, record.key):
                     formatter.add(self._line(record, control=header.is_control))
         except FormatError as error:

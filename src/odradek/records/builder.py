@@ -13,17 +13,20 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 from odradek.records.compression import Codec, compress
 from odradek.records.control import EndTransactionMarker
 from odradek.records.header import (
     CONTROL_FLAG,
     DELETE_HORIZON_FLAG,
+    LAST_OFFSET_DELTA_POSITION,
     LOG_APPEND_TIME_FLAG,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
+    V2_FIELDS,
     V2_HEADER_BYTES,
 )
 from odradek.records.kernels.encode import BatchEncoder, seal
@@ -34,9 +37,7 @@ MAX_INT32 = (1 << 31) - 1
 OUTPUT_BYTES = 1 << 20
 """The number of bytes after which `encode_rows` yields the batches that it has so far."""
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _LAST_OFFSET_DELTA = struct.Struct(">i")
-_LAST_OFFSET_DELTA_POSITION = 23
 
 
 class _Ended(IntEnum):
@@ -121,7 +122,7 @@ class BatchOptions:
         return attributes
 
     def encoder(self) -> BatchEncoder:
-        """Return a kernel that writes batches with these fields; base_sequence goes on from batch to batch."""
+        """Return a kernel that writes batches with these fields; base_sequence continues from batch to batch."""
         return BatchEncoder(*self._encoder_fields)
 
 
@@ -172,17 +173,7 @@ def build_batch(
     base_offset: int | None = None,
     last_offset: int | None = None,
     keep_offsets: bool = False,
-    codec: int = Codec.NONE,
-    level: int | None = None,
-    timestamp_type: str = "CreateTime",
-    append_time_ms: int | None = None,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = -1,
-    base_sequence: int = NO_SEQUENCE,
-    is_transactional: bool = False,
-    is_control: bool = False,
-    partition_leader_epoch: int = -1,
-    delete_horizon_ms: int | None = None,
+    **options: Any,
 ) -> bytes:
     """Build one batch.
 
@@ -192,26 +183,14 @@ def build_batch(
         last_offset: The batch's last offset, if compaction removed the record that had it.
         keep_offsets: Whether the records keep their own offsets, which increase but may have gaps. Otherwise they are
             numbered from `base_offset` on.
-        codec: As in `BatchOptions`, like all that follow.
+        options: Those of `BatchOptions`.
 
     Raises:
         ValueError: The fields contradict each other, or a record does not fit: an offset delta of more than 32 bits,
             offsets that do not increase, a negative timestamp, more than 2^31 - 1 bytes.
         TypeError: A record, key, value or header has the wrong type.
     """
-    options = BatchOptions(
-        codec=codec,
-        level=level,
-        timestamp_type=timestamp_type,
-        append_time_ms=append_time_ms,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        is_transactional=is_transactional,
-        is_control=is_control,
-        partition_leader_epoch=partition_leader_epoch,
-        delete_horizon_ms=delete_horizon_ms,
-    )
+    shared = BatchOptions(**options)
     if base_offset is None and not keep_offsets:
         base_offset = 0
     if base_offset is not None and base_offset < 0:
@@ -219,7 +198,7 @@ def build_batch(
     rows = ObjectRows(records, keep_offsets)
     if not rows.count:
         raise ValueError("a batch without records is built by build_empty_batch")
-    encoder = options.encoder()
+    encoder = shared.encoder()
     batch, row, next_offset = encoder.encode(rows, 0, base_offset, base_offset or 0, 1, MAX_INT32, MAX_INT32, MAX_INT32)
     if row < rows.count:
         reason = "its offset delta takes more than 32 bits"
@@ -228,7 +207,7 @@ def build_batch(
         raise ValueError(f"record {row} does not fit into the batch: {reason}")
     if last_offset is not None and last_offset != next_offset - 1:
         batch = _with_last_offset(batch, last_offset, next_offset)
-    return _finish(batch, options)
+    return _finish(batch, shared)
 
 
 def _with_last_offset(batch: bytes, last_offset: int, next_offset: int) -> bytes:
@@ -236,22 +215,12 @@ def _with_last_offset(batch: bytes, last_offset: int, next_offset: int) -> bytes
     if last_offset < next_offset or delta > MAX_INT32:
         raise ValueError(f"last_offset {last_offset} does not fit a batch whose records end at {next_offset - 1}")
     header = bytearray(batch[:V2_HEADER_BYTES])
-    _LAST_OFFSET_DELTA.pack_into(header, _LAST_OFFSET_DELTA_POSITION, delta)
+    _LAST_OFFSET_DELTA.pack_into(header, LAST_OFFSET_DELTA_POSITION, delta)
     return seal(bytes(header), memoryview(batch)[V2_HEADER_BYTES:])
 
 
 def build_empty_batch(
-    base_offset: int,
-    last_offset: int,
-    *,
-    max_timestamp: int = NO_TIMESTAMP,
-    timestamp_type: str = "CreateTime",
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = -1,
-    base_sequence: int = NO_SEQUENCE,
-    is_transactional: bool = False,
-    is_control: bool = False,
-    partition_leader_epoch: int = -1,
+    base_offset: int, last_offset: int, *, max_timestamp: int = NO_TIMESTAMP, **options: Any
 ) -> bytes:
     """Build the batch that compaction leaves when a producer's last batch has lost all of its records.
 
@@ -261,39 +230,17 @@ def build_empty_batch(
         base_offset: Its first offset.
         last_offset: Its last offset.
         max_timestamp: The largest timestamp that its records had.
-        timestamp_type: As in `BatchOptions`, like all that follow.
+        options: Those of `BatchOptions`, but for the codec and the time of the append.
 
     Raises:
         ValueError: The offsets are not in order, or too far apart.
     """
     if not 0 <= base_offset <= last_offset <= base_offset + MAX_INT32:
         raise ValueError(f"a batch cannot go from offset {base_offset} to {last_offset}")
-    options = BatchOptions(
-        timestamp_type=timestamp_type,
-        append_time_ms=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        is_transactional=is_transactional,
-        is_control=is_control,
-        partition_leader_epoch=partition_leader_epoch,
-    )
-    header = _HEADER.pack(
-        base_offset,
-        0,
-        partition_leader_epoch,
-        2,
-        0,
-        options.attributes,
-        last_offset - base_offset,
-        NO_TIMESTAMP,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        0,
-    )
-    return seal(header, b"")
+    shared = BatchOptions(append_time_ms=max_timestamp, **options)
+    numbering = (base_offset, 0, shared.partition_leader_epoch, 2, 0, shared.attributes, last_offset - base_offset)
+    producer = (shared.producer_id, shared.producer_epoch, shared.base_sequence)
+    return seal(V2_FIELDS.pack(*numbering, NO_TIMESTAMP, max_timestamp, *producer, 0), b"")
 
 
 def build_control_batch(

@@ -11,45 +11,17 @@ Source in Kafka: `LegacyRecord`, `AbstractLegacyRecordBatch`.
 
 from __future__ import annotations
 
-import struct
+from typing import NoReturn
 
 from typing_extensions import Buffer
 
-from odradek.errors import CorruptRecordError
-from odradek.records.header import LOG_APPEND_TIME_FLAG, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader
+from odradek.errors import CorruptRecordError, TruncatedBatchError
+from odradek.records.header import LOG_APPEND_TIME_FLAG, NO_TIMESTAMP, BatchHeader
 from odradek.records.kernels.objects import Record, unchecked_record
-from odradek.records.scan import scan_batches
+from odradek.records.payload import message_payload
+from odradek.records.scan import Status, damage_at, scan_batches
 
-_LENGTH = struct.Struct(">i")
 MAX_OFFSET = (1 << 63) - 1
-
-
-def _field(view: memoryview, position: int, end: int, what: str) -> tuple[bytes | None, int]:
-    if end - position < _LENGTH.size:
-        raise CorruptRecordError(f"the length of the {what} is cut off")
-    (size,) = _LENGTH.unpack_from(view, position)
-    position += _LENGTH.size
-    if size < 0:
-        return None, position
-    if size > end - position:
-        raise CorruptRecordError(f"the {what} claims {size} bytes, {end - position} are left")
-    return bytes(view[position : position + size]), position + size
-
-
-def message_payload(data: Buffer, header: BatchHeader) -> tuple[bytes | None, bytes | None]:
-    """Return key and value of the message at `header.position`.
-
-    Raises:
-        CorruptRecordError: A length contradicts the message's size. The error has no position: `data` may be a
-            decompressed set, whose positions are not those of the file.
-    """
-    view = memoryview(data).cast("B")
-    start = header.position + LOG_OVERHEAD + (14 if header.magic == 1 else 6)
-    key, position = _field(view, start, header.end_position, "key")
-    value, position = _field(view, position, header.end_position, "value")
-    if position != header.end_position:
-        raise CorruptRecordError(f"{header.end_position - position} bytes too many in a message")
-    return key, value
 
 
 def _timestamp(header: BatchHeader) -> int | None:
@@ -69,6 +41,106 @@ def read_message(data: Buffer, header: BatchHeader) -> Record:
     return unchecked_record(key, value, (), _timestamp(header), header.last_offset, header.timestamp_type)
 
 
+class MessageSet:
+    """The messages of a wrapper, whose content may come in parts of whole messages.
+
+    Args:
+        wrapper: The wrapper's header.
+        check_crc: Whether the inner checksums are verified.
+
+    Attributes:
+        count: How many messages were scanned.
+    """
+
+    def __init__(self, wrapper: BatchHeader, *, check_crc: bool) -> None:
+        self.count = 0
+        self._wrapper = wrapper
+        self._check_crc = check_crc
+        self._last = self._greatest = -1
+        self._is_foreign = False
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise CorruptRecordError(reason, position=self._wrapper.position)
+
+    def scan(self, payload: Buffer, beyond: int = 0) -> list[BatchHeader]:
+        """Return the headers of the next messages.
+
+        Args:
+            payload: The decompressed bytes.
+            beyond: How many more bytes the last message could have had.
+
+        Raises:
+            CorruptRecordError: A message is incomplete, or its checksum is wrong.
+        """
+        scan = scan_batches(payload, check_crc=self._check_crc)
+        inner = list(scan)
+        damage = scan.damage
+        if isinstance(damage, TruncatedBatchError) and beyond:
+            end = memoryview(payload).nbytes + beyond
+            damage = damage_at(Status.TRUNCATED, payload, scan.position, end)
+        self.count += len(inner)
+        if damage is not None:
+            self._refuse(f"inner message {self.count}: {damage.reason}")
+        if inner:
+            wrapper = self._wrapper
+            self._is_foreign |= any(header.magic != wrapper.magic or header.codec for header in inner)
+            self._last = inner[-1].last_offset
+            self._greatest = max(self._greatest, max(header.last_offset for header in inner))
+        return inner
+
+    def pass_over(self, count: int, last: int, greatest: int) -> None:
+        """Take the next messages as scanned: what `check_messages` returned for them."""
+        self.count += count
+        self._last = last
+        self._greatest = max(self._greatest, greatest)
+
+    def base(self) -> int:
+        """Return what is added to the inner offsets, when all messages were scanned.
+
+        Raises:
+            CorruptRecordError: The set is empty, of another format, or compressed itself, or its offsets do not fit the
+                wrapper's.
+        """
+        if not self.count:
+            self._refuse("a wrapper message with nothing in it")
+        if self._is_foreign:
+            self._refuse("an inner message of another format than its wrapper")
+        base = 0
+        # Old clients wrote 0 into wrappers whose inner offsets start at 0.
+        if self._wrapper.magic == 1 and self._wrapper.last_offset != 0:
+            base = self._wrapper.last_offset - self._last
+            if base < 0:
+                self._refuse("inner offsets past the offset of their wrapper")
+        if base + self._greatest > MAX_OFFSET:
+            self._refuse("inner offsets past the greatest there is")
+        return base
+
+    def records(self, payload: Buffer, inner: list[BatchHeader], base: int, first: int = 0) -> list[Record]:
+        """Read messages.
+
+        Args:
+            payload: What `scan` was given.
+            inner: What it returned.
+            base: What is added to their offsets.
+            first: The number of the first of them.
+
+        Raises:
+            CorruptRecordError: A length contradicts a message's size.
+        """
+        wrapper = self._wrapper
+        append_time = wrapper.attributes & LOG_APPEND_TIME_FLAG and wrapper.magic == 1
+        records = []
+        for number, header in enumerate(inner, first):
+            try:
+                key, value = message_payload(payload, header)
+            except CorruptRecordError as error:
+                self._refuse(f"inner message {number}: {error.reason}")
+            timestamp = _timestamp(wrapper if append_time else header)
+            offset = base + header.last_offset
+            records.append(unchecked_record(key, value, (), timestamp, offset, wrapper.timestamp_type))
+        return records
+
+
 def read_inner_messages(payload: Buffer, wrapper: BatchHeader, *, check_crc: bool) -> list[Record]:
     """Read the messages of a wrapper.
 
@@ -78,32 +150,8 @@ def read_inner_messages(payload: Buffer, wrapper: BatchHeader, *, check_crc: boo
         check_crc: Whether the inner checksums are verified.
 
     Raises:
-        CorruptRecordError: The set is empty, incomplete, of another format, or compressed itself, or its offsets do not
-            fit the wrapper's.
+        CorruptRecordError: As `MessageSet` raises it.
     """
-    scan = scan_batches(payload, check_crc=check_crc)
-    inner = list(scan)
-    if scan.damage is not None:
-        raise CorruptRecordError(f"inner message {len(inner)}: {scan.damage.reason}", position=wrapper.position)
-    if not inner:
-        raise CorruptRecordError("a wrapper message with nothing in it", position=wrapper.position)
-    if any(header.magic != wrapper.magic or header.codec for header in inner):
-        raise CorruptRecordError("an inner message of another format than its wrapper", position=wrapper.position)
-    base = 0
-    # Old clients wrote 0 into wrappers whose inner offsets start at 0.
-    if wrapper.magic == 1 and wrapper.last_offset != 0:
-        base = wrapper.last_offset - inner[-1].last_offset
-        if base < 0:
-            raise CorruptRecordError("inner offsets past the offset of their wrapper", position=wrapper.position)
-    if base + max(header.last_offset for header in inner) > MAX_OFFSET:
-        raise CorruptRecordError("inner offsets past the greatest there is", position=wrapper.position)
-    append_time = wrapper.attributes & LOG_APPEND_TIME_FLAG and wrapper.magic == 1
-    records = []
-    for number, header in enumerate(inner):
-        try:
-            key, value = message_payload(payload, header)
-        except CorruptRecordError as error:
-            raise CorruptRecordError(f"inner message {number}: {error.reason}", position=wrapper.position) from None
-        timestamp = _timestamp(wrapper if append_time else header)
-        records.append(unchecked_record(key, value, (), timestamp, base + header.last_offset, wrapper.timestamp_type))
-    return records
+    messages = MessageSet(wrapper, check_crc=check_crc)
+    inner = messages.scan(payload)
+    return messages.records(payload, inner, messages.base())

@@ -9,7 +9,6 @@ Bytes that are not a batch raise nothing: the batches before them are good, and 
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator
 from enum import IntEnum
 
@@ -22,17 +21,24 @@ from odradek.errors import (
     TruncatedBatchError,
     UnsupportedMagicError,
 )
-from odradek.records.header import CODEC_MASK, LOG_OVERHEAD, V2_HEADER_BYTES, BatchHeader
+from odradek.records.header import (
+    CODEC_MASK,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    SIZE_POSITION,
+    V2_FIELDS,
+    V2_HEADER_BYTES,
+    BatchHeader,
+)
 from odradek.records.kernels.batches import BatchTable, walk_batches
 
-_V2_FIELDS = struct.Struct(">Ihiqqqhii")
 MAX_CODEC = 4
 
 CHUNK_BATCHES = 4096
 """How many headers are walked over at a time; this bounds the memory of a scan."""
 
 _CHUNK_GROWTH = 8
-"""Whoever stops at the first batch has had one looked at, not thousands."""
+"""A caller that stops at the first batch has had one looked at, not thousands."""
 
 
 class Status(IntEnum):
@@ -79,7 +85,11 @@ def damage_at(
     """
     view, start = memoryview(data), position - origin
     left = end - position
-    size = int.from_bytes(view[start + 8 : start + 12], "big", signed=True) if left >= LOG_OVERHEAD else 0
+    size = (
+        int.from_bytes(view[start + SIZE_POSITION : start + LOG_OVERHEAD], "big", signed=True)
+        if left >= LOG_OVERHEAD
+        else 0
+    )
     if status == Status.NO_MEMORY:
         raise MemoryError(f"no memory left to decode the batch at position {position}")
     if status in (Status.BAD_ORDER, Status.GAP):
@@ -93,7 +103,8 @@ def damage_at(
         reason = f"the batch claims {size + LOG_OVERHEAD} bytes, {left} are left"
         return TruncatedBatchError(reason, path=path, position=position)
     if status == Status.BAD_MAGIC:
-        reason = f"unknown message format: magic {int.from_bytes(view[start + 16 : start + 17], signed=True)}"
+        magic = int.from_bytes(view[start + MAGIC_POSITION : start + MAGIC_POSITION + 1], signed=True)
+        reason = f"unknown message format: magic {magic}"
         return UnsupportedMagicError(reason, path=path, position=position)
     if status == Status.BAD_SIZE:
         reason = f"size field {size} is below the smallest batch"
@@ -108,13 +119,13 @@ def damage_at(
 
 def _contradiction(view: memoryview) -> str:
     """Return which field of a header cannot be right."""
-    size = int.from_bytes(view[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+    size = int.from_bytes(view[SIZE_POSITION:LOG_OVERHEAD], "big") + LOG_OVERHEAD
     base_offset = int.from_bytes(view[:8], "big", signed=True)
     if base_offset < 0:
         return f"offset {base_offset}"
-    if view[16] < 2:
-        return f"codec {view[17] & CODEC_MASK} in a message of magic {view[16]}"
-    _, attributes, last_offset_delta, *_, records_count = _V2_FIELDS.unpack_from(view, 17)
+    if view[MAGIC_POSITION] < 2:
+        return f"codec {view[MAGIC_POSITION + 1] & CODEC_MASK} in a message of magic {view[MAGIC_POSITION]}"
+    *_, attributes, last_offset_delta, _, _, _, _, _, records_count = V2_FIELDS.unpack_from(view)
     if last_offset_delta < 0 or base_offset + last_offset_delta >= 1 << 63:
         return f"last offset delta {last_offset_delta} after offset {base_offset}"
     if attributes & CODEC_MASK > MAX_CODEC:
@@ -125,6 +136,17 @@ def _contradiction(view: memoryview) -> str:
 class BatchScan:
     """An iterator over the headers of consecutive batches.
 
+    Args:
+        data: A segment, or part of one: contiguous bytes.
+        position: Where the first batch starts.
+        end: Where to stop; the end of `data` if None.
+        check_crc: Whether each batch's checksum is verified.
+        path: The file, for the error in `damage`.
+        origin: The position in the file at which `data` starts; all other positions count from the start of the file.
+        next_offset: The least offset that the first batch may have; from then on offsets must increase. -1: not
+            checked.
+        transactional: Whether to yield only the batches of transactions, including their markers.
+
     Attributes:
         position: The first byte that was not understood (or not yet reached).
         next_offset: The offset after the last batch, if offsets are checked; else -1.
@@ -134,14 +156,14 @@ class BatchScan:
     def __init__(
         self,
         data: Buffer,
-        position: int,
-        end: int | None,
+        position: int = 0,
+        end: int | None = None,
         *,
-        check_crc: bool,
-        path: str | os.PathLike[str] | None,
-        origin: int,
-        next_offset: int,
-        transactional: bool,
+        check_crc: bool = True,
+        path: str | os.PathLike[str] | None = None,
+        origin: int = 0,
+        next_offset: int = -1,
+        transactional: bool = False,
     ) -> None:
         self._data = data
         self._origin = origin
@@ -189,40 +211,5 @@ class BatchScan:
                 )
 
 
-def scan_batches(
-    data: Buffer,
-    position: int = 0,
-    end: int | None = None,
-    *,
-    check_crc: bool = True,
-    path: str | os.PathLike[str] | None = None,
-    origin: int = 0,
-    next_offset: int = -1,
-    transactional: bool = False,
-) -> BatchScan:
-    """Walk over the batches of `data`.
-
-    Args:
-        data: A segment, or part of one: contiguous bytes.
-        position: Where the first batch starts.
-        end: Where to stop; the end of `data` if None.
-        check_crc: Whether each batch's checksum is verified.
-        path: The file, for the error in `damage`.
-        origin: The position in the file at which `data` starts; all other positions count from the start of the file.
-        next_offset: The least offset that the first batch may have; from then on offsets must increase. -1: not
-            checked.
-        transactional: Whether to yield only the batches of transactions, including their markers.
-
-    Returns:
-        An iterator over headers with `position` and `damage`.
-    """
-    return BatchScan(
-        data,
-        position,
-        end,
-        check_crc=check_crc,
-        path=path,
-        origin=origin,
-        next_offset=next_offset,
-        transactional=transactional,
-    )
+scan_batches = BatchScan
+"""Walk over the batches of some bytes: an iterator over their headers, with `position` and `damage`."""

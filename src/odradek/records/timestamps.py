@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from time import time_ns
 from typing import NamedTuple, TypeAlias
@@ -48,6 +50,34 @@ def bound_ms(time: Time) -> int:
         TypeError: As `timestamp_ms`.
     """
     return _converted(time, _ceil_ms)
+
+
+def typed_bound_ms(text: str) -> int:
+    """Return what `bound_ms` does for a time that a person types: milliseconds, or ISO 8601, UTC without a time zone.
+
+    Raises:
+        OptionError: It is neither, or eight digits that may be a date or milliseconds.
+    """
+    if re.fullmatch("[0-9]{8}", text):
+        day = _day(text)
+        if day is not None:
+            # Python takes it for a date, Kafka's tools take it for milliseconds.
+            raise OptionError(f"{text!r} may be {day} or {iso_text(int(text))}: write the one that is meant")
+    with suppress(ValueError):
+        return bound_ms(int(text))
+    try:
+        # As in Kafka's tools, a time without a zone is UTC.
+        time = datetime.fromisoformat(text)
+        return bound_ms(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
+    except ValueError:
+        raise OptionError(f"{text!r} is neither milliseconds nor a time such as 2026-11-01T12:00:00") from None
+
+
+def _day(digits: str) -> date | None:
+    try:
+        return date.fromisoformat(digits)
+    except ValueError:
+        return None
 
 
 def _converted(time: Time, rounded: Callable[[datetime], int]) -> int:

@@ -22,12 +22,11 @@ from odradek.records.scan import scan_batches
 _MOST_RECORDS = 10_000
 
 
-def to_v2(data: bytes, *, leader_epoch: int = -1) -> bytes:
+def to_v2(data: bytes) -> bytes:
     """Return batches in format v2; a batch at the end that is cut short is left out.
 
     Args:
         data: The batches.
-        leader_epoch: What the new batches have as their leader epoch.
 
     Raises:
         CorruptRecordError: A batch is damaged.
@@ -36,7 +35,7 @@ def to_v2(data: bytes, *, leader_epoch: int = -1) -> bytes:
     headers = list(scan)
     if scan.damage is not None and not isinstance(scan.damage, TruncatedBatchError):
         raise scan.damage
-    return b"".join(_converted(data, headers, leader_epoch))
+    return b"".join(_converted(data, headers))
 
 
 def _kind(header: BatchHeader) -> tuple[int, ...]:
@@ -48,7 +47,7 @@ def _kind(header: BatchHeader) -> tuple[int, ...]:
     return (-1, stamped, header.max_timestamp if stamped else -1)
 
 
-def _converted(data: bytes, headers: list[BatchHeader], leader_epoch: int) -> Iterator[bytes]:
+def _converted(data: bytes, headers: list[BatchHeader]) -> Iterator[bytes]:
     for _, group in groupby(headers, key=_kind):
         batches = list(group)
         if batches[0].magic == 2:
@@ -56,10 +55,10 @@ def _converted(data: bytes, headers: list[BatchHeader], leader_epoch: int) -> It
             continue
         records = [record for header in batches for record in read_records(data, header)]
         for at in range(0, len(records), _MOST_RECORDS):
-            yield _built(records[at : at + _MOST_RECORDS], batches[0], leader_epoch)
+            yield _built(records[at : at + _MOST_RECORDS], batches[0])
 
 
-def _built(records: list[Record], header: BatchHeader, leader_epoch: int) -> bytes:
+def _built(records: list[Record], header: BatchHeader) -> bytes:
     stamped = header.timestamp_type == "LogAppendTime"
     times = [record.timestamp for record in records if record.timestamp is not None]
     return build_batch(
@@ -68,5 +67,4 @@ def _built(records: list[Record], header: BatchHeader, leader_epoch: int) -> byt
         codec=header.codec,
         timestamp_type="LogAppendTime" if stamped else "CreateTime",
         append_time_ms=max(times, default=-1) if stamped else None,
-        partition_leader_epoch=leader_epoch,
     )

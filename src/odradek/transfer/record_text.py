@@ -24,6 +24,7 @@ from odradek.columnar.record_schema import COLUMNS, SCHEMA
 from odradek.errors import FormatError
 from odradek.inspection.record_json import head
 from odradek.records.kernels.lines import LineFormatter
+from odradek.records.large_section import open_section
 from odradek.storage.names import TopicPartition
 
 _BASE64 = "base64:"
@@ -58,7 +59,7 @@ class RowLines:
         owner = TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
         if self._formatter is None or owner != self._owner:
             start = head(self._form, owner).encode()
-            self._owner, self._formatter = owner, LineFormatter(self._form, start, max_bytes=_BLOCK_BYTES)
+            self._owner, self._formatter = owner, LineFormatter(open_section, self._form, start, max_bytes=_BLOCK_BYTES)
         kinds = pc.index_in(batch.column("timestamp_type"), _KINDS).cast(pa.uint8())
         rows, kinds_bytes, position = column_rows(batch, keep_offsets=True), kinds.buffers()[1], 0
         while position < batch.num_rows:

@@ -25,11 +25,11 @@ from odradek.errors import (
 )
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.append.validator import AppendOrigin, AppendRules, validate_append
-from odradek.records.batch import records_section
 from odradek.records.builder import build_batch, build_control_batch, build_empty_batch
 from odradek.records.compression import Codec, Decompressor, compress
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.encode import seal
+from odradek.records.payload import records_section
 from odradek.testing.message_builder import build_message_set
 from peers.arrow_records import MemorySlice, decode
 
@@ -178,16 +178,19 @@ def _agreed(data: bytes) -> tuple[list[Record], FormatError | None]:
     return records, error
 
 
+@pytest.mark.sampled(4)
 @both_ways
 def test_read(case: Case) -> None:
     assert _agreed(case.data) == (case.records, None)
 
 
+@pytest.mark.sampled(4)
 @both_ways
 def test_built(case: Case) -> None:
     assert case.build() == case.data
 
 
+@pytest.mark.sampled(4)
 @both_ways
 def test_one_behind_the_other(case: Case) -> None:
     assert _agreed(case.data + case.data) == (case.records * 2, None)
@@ -210,6 +213,7 @@ def test_cut_at_every_byte(case: Case) -> None:
         assert str(len(data) - position) in error.reason
 
 
+@pytest.mark.sampled(4)
 @both_ways
 @pytest.mark.parametrize("trailing", [b"\0", b"\0" * 11, b"\0" * 100, b"\xff" * 40, bytes(range(200))], ids=len)
 def test_bytes_behind_it(case: Case, trailing: bytes) -> None:
@@ -219,6 +223,7 @@ def test_bytes_behind_it(case: Case, trailing: bytes) -> None:
     assert error.position == len(case.data)
 
 
+@pytest.mark.sampled
 @both_ways
 def test_every_byte_changed(case: Case) -> None:
     """A changed byte is found by the checksum, save where it does not cover: offset, size, magic, leader epoch."""
@@ -258,6 +263,7 @@ def _sealed(section: bytes, *, count: int = 4, codec: Codec = Codec.NONE) -> byt
     return seal(bytes(header), compress(codec, section))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", Codec)
 def test_records_cut_at_every_byte(codec: Codec) -> None:
     section = V2[61:]
@@ -322,6 +328,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 @pytest.mark.parametrize(("section", "reason"), BROKEN.values(), ids=BROKEN)
 def test_broken_records(section: bytes, reason: str, codec: Codec) -> None:

@@ -44,6 +44,7 @@ FLEXIBLE: list[tuple[bytes, Read, object]] = [
 CASES = [(False, *case) for case in OLD] + [(True, *case) for case in FLEXIBLE]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("is_flexible", "data", "read", "value"), CASES)
 def test_a_field_is_read_whole_and_refused_if_it_is_cut(
     is_flexible: bool, data: bytes, read: Read, value: object

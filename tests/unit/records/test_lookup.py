@@ -100,6 +100,7 @@ def test_a_flipped_bit_is_never_a_record() -> None:
             assert not isinstance(found(bytes(damaged), FIRST + 1), Record | BatchHeader), (at, bit)
 
 
+@pytest.mark.slow
 def test_records_that_contradict_their_header_are_left_to_those_who_say_why() -> None:
     """The checksum is right each time."""
     data = build_batch(rows(3), base_offset=FIRST)

@@ -130,6 +130,7 @@ def test_damage_is_seen() -> None:
     assert map_of(100).add_records(b"", 1, 0, 0) == Status.BAD_RECORD
 
 
+@pytest.mark.slow
 def test_counting(fixture_2_8_2: KafkaFixture) -> None:
     data = batch(0, b"a", None, b"b") + batch(3, b"a")
     assert count_records(data, 100) == 4

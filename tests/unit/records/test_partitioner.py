@@ -40,6 +40,7 @@ def test_the_partition_is_without_the_sign() -> None:
     assert {partition_for_key(b"%d" % number, 3) for number in range(100)} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_records_without_a_key_stay_together_and_those_with_one_find_theirs() -> None:
     records = [Record(None if number % 2 else b"%d" % (number % 10), b"%d" % number) for number in range(100)]
     chosen: set[int] = set()

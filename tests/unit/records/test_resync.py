@@ -62,6 +62,7 @@ def damaged(data: bytes, source: random.Random) -> bytes:
     return bytes(broken)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_found_is_what_the_model_finds(seed: int) -> None:
     source = random.Random(seed)

@@ -24,6 +24,7 @@ def segments(fixture: KafkaFixture) -> list[bytes]:
     return [path.read_bytes() for path in sorted(fixture.log_dir.glob("*/*.log")) if path.stat().st_size]
 
 
+@pytest.mark.slow
 def test_records_of_every_segment_of_an_old_broker_stay_the_same(fixture_2_8_2: KafkaFixture) -> None:
     magics = set()
     for data in segments(fixture_2_8_2):

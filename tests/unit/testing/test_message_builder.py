@@ -8,7 +8,7 @@ import pytest
 
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.compression import Codec, decompress
-from odradek.records.message_set import message_payload
+from odradek.records.payload import message_payload
 from odradek.testing.message_builder import build_message_set
 
 # As Kafka wrote them.

@@ -35,7 +35,8 @@ from odradek.inspection.live_segments import LiveSegment, find_end, live_segment
 from odradek.inspection.log_files import LogDirectoryFolder, LogFile, PartitionFolder, UnknownPathError, locate
 from odradek.inspection.selection import DumpSelection, start_position
 from odradek.inspection.surroundings import Surroundings
-from odradek.records import BatchHeader, Record, read_records
+from odradek.records import BatchHeader, Record
+from odradek.records.batch import each_record
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from odradek.storage.names import TopicPartition
 from odradek.storage.segment.batch_reader import BatchReader, damage_of, mapped
@@ -274,19 +275,20 @@ class _Explainer:
 
     def _find_record(self, segment: LiveSegment, data: mmap.mmap | bytes, batch: BatchHeader) -> None:
         found = self.found
+        following: list[int] = []
         try:
-            records = read_records(data, batch)
+            for number, record in enumerate(each_record(data, batch)):
+                if record.offset == found.offset:
+                    found.record = record
+                    found.record_number = number if batch.magic == 2 or batch.codec else None
+                elif record.offset is not None and record.offset > found.offset:
+                    following = [min([record.offset, *following])]
         except FormatError as error:
             if not self._is_damaged:
                 found.findings.append(damage_finding(damage_of(segment.path, batch, error)))
             self._is_damaged = True
             return
-        for number, record in enumerate(records):
-            if record.offset == found.offset:
-                found.record = record
-                found.record_number = number if batch.magic == 2 or batch.codec else None
-        later = [record.offset for record in records if record.offset is not None and record.offset > found.offset]
-        self._next_offset = min(later, default=batch.next_offset)
+        self._next_offset = following[0] if following else batch.next_offset
 
     def _find_entries(self, segment: LiveSegment) -> None:
         found = self.found

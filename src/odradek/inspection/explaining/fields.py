@@ -13,6 +13,7 @@ Source in Kafka: `DefaultRecordBatch`, `DefaultRecord`, `LegacyRecord`.
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -21,7 +22,6 @@ from typing_extensions import Buffer
 
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, scan_batches
-from odradek.records.batch import records_section
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Codec, Decompressor
 from odradek.records.crc import crc32c
 from odradek.records.header import (
@@ -32,6 +32,7 @@ from odradek.records.header import (
     TRANSACTIONAL_FLAG,
     V2_HEADER_BYTES,
 )
+from odradek.records.large_section import LargeSection, open_section
 from odradek.records.timestamps import iso_text
 
 
@@ -63,26 +64,42 @@ class _UnreadableError(Exception):
 
 
 class _Cursor:
-    """Goes over bytes, field by field."""
+    """Goes over bytes, field by field.
 
-    def __init__(self, data: Buffer, position: int, end: int, *, is_decompressed: bool = False) -> None:
-        self._view = memoryview(data).cast("B")
+    Args:
+        data: The bytes.
+        position: Where to start in them.
+        end: Where to end.
+        origin: The position of their start, if they are decompressed; otherwise None.
+        beyond: How many bytes follow after them.
+    """
+
+    def __init__(self, data: Buffer, position: int, end: int, *, origin: int | None = None, beyond: int = 0) -> None:
+        self.view = memoryview(data).cast("B")
         self.position = position
         self.end = end
-        self._is_decompressed = is_decompressed
+        self.limit = end
+        self._origin = origin
+        self._beyond = beyond
         self.prefix = ""
         self.record: int | None = None
 
     def _take(self, size: int, name: str, value: int | bytes | None, note: str = "") -> Field:
         start, self.position = self.position, self.position + size
-        data = bytes(self._view[start : self.position])
-        return Field(start, data, self.prefix + name, value, note, self.record, self._is_decompressed)
+        data = bytes(self.view[start : self.position])
+        is_decompressed = self._origin is not None
+        return Field(start + (self._origin or 0), data, self.prefix + name, value, note, self.record, is_decompressed)
+
+    @property
+    def left(self) -> int:
+        """How many bytes are left up to the limit; at the end of this part, also those of the parts after it."""
+        return self.limit - self.position + (self._beyond if self.limit == self.end else 0)
 
     def peek(self, size: int, *, signed: bool = True) -> int:
         """Return the number that comes next."""
-        if size > self.end - self.position:
-            raise _UnreadableError(f"{size} bytes are needed, {self.end - self.position} are left")
-        return int.from_bytes(self._view[self.position : self.position + size], "big", signed=signed)
+        if size > self.limit - self.position:
+            raise _UnreadableError(f"{size} bytes are needed, {self.left} are left")
+        return int.from_bytes(self.view[self.position : self.position + size], "big", signed=signed)
 
     def number(self, size: int, name: str, note: str = "", *, signed: bool = True) -> Field:
         """Take a number of a fixed size."""
@@ -92,9 +109,9 @@ class _Cursor:
         """Take a zig-zag varint or varlong."""
         raw = 0
         for size in range(1, 11):
-            if self.position + size > self.end:
+            if self.position + size > self.limit:
                 raise _UnreadableError("a number that does not end")
-            byte = self._view[self.position + size - 1]
+            byte = self.view[self.position + size - 1]
             raw |= (byte & 0x7F) << 7 * (size - 1)
             if not byte & 0x80:
                 return self._take(size, name, raw >> 1 ^ -(raw & 1))
@@ -102,16 +119,19 @@ class _Cursor:
 
     def content(self, size: int, name: str) -> Field:
         """Take a byte string."""
-        if size > self.end - self.position:
-            raise _UnreadableError(f"{size} bytes are claimed, {self.end - self.position} are left")
-        return self._take(size, name, bytes(self._view[self.position : self.position + size]))
+        if size > self.limit - self.position:
+            raise _UnreadableError(f"{size} bytes are claimed, {self.left} are left")
+        taken = self._take(size, name, None)
+        return taken._replace(value=taken.data)
 
     def rest(self, name: str, note: str, end: int | None = None) -> Field:
-        """Take all that is left."""
+        """Take the remaining bytes of this part."""
+        if end is None and self._beyond:
+            note = f"{note}; {self._beyond} bytes more follow"
         return self._take((self.end if end is None else end) - self.position, name, None, note)
 
 
-def fields_of_batch(data: Buffer, header: BatchHeader) -> Iterator[Field]:
+def fields_of_batch(data: Buffer, header: BatchHeader, record: int | None = None) -> Iterator[Field]:
     """Yield the fields of a batch (v2) or of a message (v0, v1), in the order of their bytes.
 
     The records of a compressed batch are one field, and their own fields follow, with positions in the decompressed
@@ -120,14 +140,15 @@ def fields_of_batch(data: Buffer, header: BatchHeader) -> Iterator[Field]:
     Args:
         data: The bytes of the file, from its start.
         header: The header of the batch; its checksum need not be right.
+        record: The number of the only record whose fields are yielded, -1 for none; all if None.
     """
     if header.magic == 2:
         yield from _v2_header(data, header)
-        yield from _v2_records(data, header)
+        yield from _v2_records(data, header, record)
     else:
         yield from _message(_Cursor(data, header.position, header.end_position), header)
         if header.codec:
-            yield from _inner_messages(data, header)
+            yield from _inner_messages(data, header, record)
 
 
 def _time_note(timestamp: int) -> str:
@@ -175,45 +196,76 @@ def _v2_header(data: Buffer, header: BatchHeader) -> Iterator[Field]:
     yield cursor.number(4, "records_count")
 
 
-def _v2_records(data: Buffer, header: BatchHeader) -> Iterator[Field]:
+def _v2_records(data: Buffer, header: BatchHeader, wanted: int | None) -> Iterator[Field]:
     start = header.position + V2_HEADER_BYTES
     if not header.codec:
-        yield from _records(_Cursor(data, start, header.end_position), header)
+        yield from _records(iter([(_Cursor(data, start, header.end_position), 0)]), header, wanted)
         return
     if start == header.end_position:
         return
     whole = _Cursor(data, start, header.end_position)
     try:
-        section = records_section(data, header, Decompressor(MAX_DECOMPRESSED_BYTES))
+        section = _Section(data, header)
     except FormatError as error:
         yield whole.rest("records", f"cannot be decompressed: {error.reason}")
         return
-    size = memoryview(section).nbytes
-    yield whole.rest("records", f"compressed: {header.end_position - start} bytes for {size}")
-    yield from _records(_Cursor(section, 0, size, is_decompressed=True), header)
+    yield whole.rest("records", f"compressed: {header.end_position - start} bytes for {section.size}")
+    yield from _records(section.cursors(wanted), header, wanted)
 
 
-def _records(cursor: _Cursor, header: BatchHeader) -> Iterator[Field]:
-    # As many as the header says, and no more than there are bytes for.
-    for number in range(min(header.records_count, cursor.end - cursor.position)):
-        cursor.record, cursor.prefix = number, f"record {number} "
-        try:
-            yield from _record(cursor, header)
-        except _UnreadableError as error:
-            yield cursor.rest("unreadable", str(error))
+class _Section:
+    """The decompressed records of a batch; a large section is read window by window, and never held as a whole.
+
+    Raises:
+        FormatError: It cannot be decompressed.
+    """
+
+    def __init__(self, data: Buffer, header: BatchHeader) -> None:
+        self._section = section = open_section(data, header, Decompressor(MAX_DECOMPRESSED_BYTES))
+        self.size = section.measure() if isinstance(section, LargeSection) else memoryview(section).nbytes
+
+    def cursors(self, wanted: int | None) -> Iterator[tuple[_Cursor, int]]:
+        """Yield the parts that may hold the wanted record, each with the number of its first record."""
+        if not isinstance(self._section, LargeSection):
+            yield _Cursor(self._section, 0, self.size, origin=0), 0
             return
-    cursor.record, cursor.prefix = None, ""
-    if cursor.position < cursor.end:
-        yield cursor.rest("unreadable", f"bytes after the last of {header.records_count} records")
+        for window in self._section.unchecked_windows():
+            if wanted is None or not window.is_whole or window.first <= wanted < window.first + window.records:
+                size, beyond = len(window.data), self.size - window.end
+                yield _Cursor(window.data, 0, size, origin=window.end - size, beyond=beyond), window.first
+
+
+def _records(parts: Iterator[tuple[_Cursor, int]], header: BatchHeader, wanted: int | None) -> Iterator[Field]:
+    for cursor, first in parts:
+        for number in itertools.count(first):
+            if cursor.position == cursor.end or number >= header.records_count:
+                break
+            cursor.record, cursor.prefix, cursor.limit = number, f"record {number} ", cursor.end
+            try:
+                if wanted in (None, number):
+                    yield from _record(cursor, header)
+                else:
+                    cursor.position = _end_of_record(cursor, cursor.varint("length"))
+            except _UnreadableError as error:
+                yield cursor.rest("unreadable", str(error))
+                return
+        cursor.record, cursor.prefix = None, ""
+        if cursor.position < cursor.end:
+            yield cursor.rest("unreadable", f"bytes after the last of {header.records_count} records")
+
+
+def _end_of_record(cursor: _Cursor, length: Field) -> int:
+    assert isinstance(length.value, int)
+    end = cursor.position + length.value
+    if not cursor.position < end <= cursor.end:
+        raise _UnreadableError(f"the record claims {length.value} bytes, {cursor.left} are left")
+    return end
 
 
 def _record(cursor: _Cursor, header: BatchHeader) -> Iterator[Field]:
     length = cursor.varint("length")
     yield length
-    assert isinstance(length.value, int)
-    end = cursor.position + length.value
-    if not cursor.position < end <= cursor.end:
-        raise _UnreadableError(f"the record claims {length.value} bytes, {cursor.end - cursor.position} are left")
+    end = cursor.limit = _end_of_record(cursor, length)
     yield cursor.number(1, "attributes")
     delta = cursor.varint("timestamp_delta")
     assert isinstance(delta.value, int)
@@ -248,10 +300,11 @@ def _sized(cursor: _Cursor, name: str) -> Iterator[Field]:
 
 def _message(cursor: _Cursor, header: BatchHeader) -> Iterator[Field]:
     start = cursor.position
+    cursor.limit = start + header.size_bytes
     try:
         yield cursor.number(8, "offset")
         yield cursor.number(4, "message_size", f"{header.size_bytes} bytes with those up to here")
-        covered = memoryview(cursor._view)[start + 16 : start + header.size_bytes]
+        covered = memoryview(cursor.view)[start + 16 : cursor.limit]
         yield cursor.number(4, "crc", _crc_note(header.crc, zlib.crc32(covered)), signed=False)
         yield cursor.number(1, "magic")
         yield cursor.number(1, "attributes", _attributes_note(header))
@@ -265,21 +318,25 @@ def _message(cursor: _Cursor, header: BatchHeader) -> Iterator[Field]:
                 yield cursor.content(length.value, name)._replace(note="compressed messages")
             elif length.value > 0:
                 yield cursor.content(length.value, name)
-        if cursor.position != start + header.size_bytes:
+        if cursor.position != cursor.limit:
             raise _UnreadableError("bytes after the value")
     except _UnreadableError as error:
-        yield cursor.rest("unreadable", str(error), start + header.size_bytes)
+        yield cursor.rest("unreadable", str(error), cursor.limit)
 
 
-def _inner_messages(data: Buffer, wrapper: BatchHeader) -> Iterator[Field]:
+def _inner_messages(data: Buffer, wrapper: BatchHeader, wanted: int | None) -> Iterator[Field]:
     try:
-        section = bytes(records_section(data, wrapper, Decompressor(MAX_DECOMPRESSED_BYTES)))
+        section = _Section(data, wrapper)
     except FormatError:
         return
-    cursor = _Cursor(section, 0, len(section), is_decompressed=True)
-    for number, header in enumerate(scan_batches(section, check_crc=False)):
-        cursor.record, cursor.prefix = number, f"message {number} "
-        yield from _message(cursor, header)
-    cursor.record, cursor.prefix = None, ""
-    if cursor.position < cursor.end:
-        yield cursor.rest("unreadable", "these bytes are not a message")
+    for cursor, first in section.cursors(wanted):
+        for number, header in enumerate(scan_batches(cursor.view, check_crc=False), first):
+            if wanted in (None, number):
+                cursor.record, cursor.prefix = number, f"message {number} "
+                yield from _message(cursor, header)
+            else:
+                cursor.position = header.end_position
+        cursor.record, cursor.prefix = None, ""
+        if cursor.position < cursor.end:
+            yield cursor.rest("unreadable", "these bytes are not a message")
+            return

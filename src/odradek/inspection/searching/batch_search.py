@@ -11,7 +11,7 @@ from typing_extensions import Buffer
 from odradek.errors import FormatError
 from odradek.inspection.searching.pattern import RecordPattern
 from odradek.inspection.selection import DumpSelection
-from odradek.records.batch import read_records
+from odradek.records.batch import each_record, read_records
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.batches import BatchTable
 from odradek.records.kernels.objects import Record
@@ -125,7 +125,7 @@ class BatchSearch:
             if status == Status.BAD_RECORD:
                 header = table.header(index)
                 try:
-                    read_records(data, header)
+                    each_record(data, header)
                 except FormatError as error:
                     self._damaged(damage_of(path, header, error))
                 index += 1

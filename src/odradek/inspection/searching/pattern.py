@@ -14,6 +14,7 @@ from odradek.inspection.searching.re2_pattern import re2_pattern
 from odradek.inspection.searching.required_literals import is_literal, required_literals
 from odradek.inspection.selection import DumpSelection
 from odradek.records.kernels.search import RecordSearch, Texts, chosen
+from odradek.records.large_section import open_section
 
 Field = Word["key", "value", "headers"]
 FIELDS: tuple[Field, ...] = ("key", "value", "headers")
@@ -81,6 +82,7 @@ class RecordPattern:
             aborted: Transactions that are left out: producer id, first offset, offset of the marker.
         """
         return RecordSearch(
+            open_section,
             self._literals,
             self._in_key,
             self._in_value,

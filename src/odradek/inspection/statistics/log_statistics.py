@@ -17,12 +17,13 @@ from odradek.errors import FormatError
 from odradek.inspection.finding import Finding
 from odradek.inspection.statistics.distinct_keys import estimate, united
 from odradek.inspection.statistics.timeline import Timeline
-from odradek.records import BatchHeader, read_records
-from odradek.records.batch import records_section
+from odradek.records import BatchHeader
+from odradek.records.batch import each_record
 from odradek.records.compression import MAX_DECOMPRESSED_BYTES, Codec, Decompressor
 from odradek.records.header import LOG_APPEND_TIME_FLAG, V2_HEADER_BYTES
 from odradek.records.kernels.batches import BatchTable
 from odradek.records.kernels.tally import BatchTally, RecordTally
+from odradek.records.payload import records_section
 from odradek.storage.names import TopicPartition
 
 _LARGEST = 10
@@ -280,7 +281,7 @@ class LogTally:
                 raise FormatError(reason)
         else:
             record_bytes = 0
-            for record in read_records(data, header):
+            for record in each_record(data, header):
                 # The size of the message if it were not inside a wrapper.
                 size = (26 if header.magic == 0 else 34) + len(record.key or b"") + len(record.value or b"")
                 record_bytes += size

@@ -18,7 +18,7 @@ from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.log_files import LogFile
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.messages.metadata.metadata_records import decode_metadata_record
-from odradek.records import read_records
+from odradek.records.batch import each_record
 from odradek.storage.formats.metadata_snapshot import SNAPSHOT_EPOCH, read_snapshot
 from odradek.storage.names import parse_raft_snapshot_file
 from odradek.storage.segment.batch_reader import Damage, damage_of, mapped
@@ -79,6 +79,6 @@ class MetadataSnapshotCheck:
                         yield Finding(path, item.position, FindingKind.EPOCH, reason)
                     if self._decode:
                         try:
-                            read_records(data, item)
+                            each_record(data, item)
                         except FormatError as error:
                             yield damage_finding(damage_of(path, item, error))

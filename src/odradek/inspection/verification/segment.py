@@ -21,7 +21,8 @@ from odradek.inspection.verification.producer_ledger import ProducerLedger
 from odradek.inspection.verification.producer_snapshots import ProducerSnapshotCheck
 from odradek.inspection.verification.time_index import TimeIndexCheck
 from odradek.inspection.verification.transaction_index import StableOffsetDoubts, TransactionIndexCheck
-from odradek.records import BatchHeader, read_records
+from odradek.records import BatchHeader
+from odradek.records.batch import each_record
 from odradek.records.header import NO_PRODUCER_ID
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.segment.batch_reader import damage_of, mapped
@@ -177,10 +178,10 @@ class SegmentCheck:
 
 def _wrapper_length(data: Buffer, header: BatchHeader) -> int | None:
     """Return how many offsets a wrapper spans; None if it cannot be read, or does not say."""
+    first = last = None
     try:
-        records = read_records(data, header)
+        for number, record in enumerate(each_record(data, header)):
+            first, last = record.offset if number == 0 else first, record.offset
     except FormatError:
         return None
-    first = records[0].offset if records else None
-    last = records[-1].offset if records else None
     return None if first is None or last is None or last < first else last - first + 1

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from threading import Lock
+from traceback import clear_frames
 from typing import NamedTuple
 
 from typing_extensions import Buffer
@@ -23,31 +25,40 @@ from typing_extensions import Buffer
 from odradek.errors import (
     BrokerError,
     CorruptMessageError,
+    DecompressedSizeError,
     FormatError,
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
 )
-from odradek.records.batch import read_records, records_section
+from odradek.records.batch import read_records, read_section
 from odradek.records.builder import build_batch
-from odradek.records.compression import Decompressor, compress
+from odradek.records.compression import KEPT_BYTES, Decompressor, compress
 from odradek.records.header import CODEC_MASK, LOG_APPEND_TIME_FLAG, V2_HEADER_BYTES, BatchHeader
 from odradek.records.kernels.batches import BatchTable, walk_batches
 from odradek.records.kernels.check import BrokenRecords, RefusedRecord, accept_batch, check_records, judge_records
 from odradek.records.kernels.encode import assign, seal
 from odradek.records.kernels.objects import Record
+from odradek.records.payload import records_section
 from odradek.records.scan import Status, damage_at, scan_batches
 
 MAX_INT64 = (1 << 63) - 1
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 
+_MOST_REBUILT = 1_000_000
+"""How many records of a batch may become objects, of about 200 bytes each; no Java producer puts as many into one."""
+_MOST_REBUILT_BYTES = 32 << 20
+"""To how many bytes a wrapper's messages may decompress, which always become objects."""
+_expanding = Lock()
+"""Held for a batch that decompresses to more than `KEPT_BYTES`: so threads never have several of them in memory."""
+
 _NO_KEY = 1
 _TIMESTAMP_OUT_OF_RANGE = 2
 
 
 class AppendOrigin(Enum):
-    """Who appends, which decides how much is checked."""
+    """The origin of an append, which decides how much is checked."""
 
     CLIENT = "client"
     """A producer: sequences, epochs and markers are checked."""
@@ -208,31 +219,50 @@ def _refusal(
     return InvalidRecordError(text, words)
 
 
+@dataclass(slots=True)
 class _Append:
     """One batch on its way into the log."""
 
-    def __init__(
-        self,
-        data: Buffer,
-        rules: AppendRules,
-        decompressor: Decompressor,
-        base_offset: int,
-        partition_leader_epoch: int,
-        now_ms: int,
-    ) -> None:
-        self._data = data
-        self._decompressor = decompressor
-        self._rules = rules
-        self._base_offset = base_offset
-        self._partition_leader_epoch = partition_leader_epoch
-        self._now_ms = now_ms
-        self._bounds = rules.timestamp_bounds(now_ms)
+    _data: Buffer
+    _rules: AppendRules
+    _decompressor: Decompressor
+    _base_offset: int
+    _partition_leader_epoch: int
+    _now_ms: int
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        return self._rules.timestamp_bounds(self._now_ms)
 
     @property
     def _append_time_ms(self) -> int | None:
         return self._now_ms if self._rules.stamps else None
 
-    def v2(self, header: BatchHeader) -> ValidatedAppend:
+    def batch(self, headers: Sequence[BatchHeader]) -> ValidatedAppend:
+        """Check what is appended; if it decompresses to much, then only when no other thread does so."""
+        decompressor, limit = self._decompressor, self._decompressor.limit
+        decompressor.limit = min(limit, KEPT_BYTES)
+        try:
+            return self._batch(headers)
+        except InvalidRecordError as error:
+            if limit <= KEPT_BYTES or not isinstance(error.__cause__, DecompressedSizeError):
+                raise
+        finally:
+            decompressor.limit = limit
+        with _expanding:
+            try:
+                return self._batch(headers)
+            except BrokerError as error:
+                # Their variables are the decompressed bytes.
+                clear_frames(error.__traceback__)
+                if error.__cause__ is not None:
+                    clear_frames(error.__cause__.__traceback__)
+                raise
+
+    def _batch(self, headers: Sequence[BatchHeader]) -> ValidatedAppend:
+        return self._v2(headers[0]) if headers[0].magic == 2 else self._messages(headers)
+
+    def _v2(self, header: BatchHeader) -> ValidatedAppend:
         """Check a v2 batch; change it in place, or compress it again."""
         rules = self._rules
         try:
@@ -252,7 +282,7 @@ class _Append:
             rules.compacted and not header.is_control,
         )
         if isinstance(found, BrokenRecords):
-            raise self._broken(header, found)
+            raise self._broken(header, section, found)
         if found.refused_count:
             raise _refusal(found.refused, found.refused_count, found.is_timestamp_refused, self._bounds)
         target = header.codec if rules.codec is None else rules.codec
@@ -260,11 +290,11 @@ class _Append:
             target = header.codec
         # Old clients write deltas other than 0, 1, 2 ...; stored unchanged, they would be wrong offsets.
         if not found.is_sequential:
-            return self._rebuild(read_records(self._data, header, limit=self._decompressor.limit), header, target)
+            return self._rebuild_v2(header, section, target)
         if target == header.codec:
             return self._in_place(header, found.max_timestamp)
         if stamped or not found.is_plain:
-            return self._rebuild(read_records(self._data, header, limit=self._decompressor.limit), header, target)
+            return self._rebuild_v2(header, section, target)
         # The records do not change, only their compression.
         fields = bytearray(memoryview(self._data)[header.position : header.position + V2_HEADER_BYTES])
         attributes = (header.attributes & ~CODEC_MASK) | target
@@ -272,13 +302,21 @@ class _Append:
         batch = seal(bytes(fields), compress(target, _bytes_like(section), level=rules.level))
         return self._rebuilt(batch)
 
-    def _broken(self, header: BatchHeader, found: BrokenRecords) -> InvalidRecordError:
+    def _rebuild_v2(self, header: BatchHeader, section: Buffer, codec: int) -> ValidatedAppend:
+        if header.records_count > _MOST_REBUILT:
+            raise InvalidRecordError(
+                f"a batch of {header.records_count} records that would have to be rebuilt: at most {_MOST_REBUILT} can"
+            )
+        return self._rebuild(read_section(section, header), header, codec)
+
+    def _broken(self, header: BatchHeader, section: Buffer, found: BrokenRecords) -> InvalidRecordError:
         reason = found.reason
         # Reading them as objects fails on the same bytes, and its error has the details.
-        try:
-            read_records(self._data, header, limit=self._decompressor.limit)
-        except FormatError as error:
-            reason = error.reason
+        if found.index <= _MOST_REBUILT:
+            try:
+                read_section(section, header)
+            except FormatError as error:
+                reason = error.reason
         return InvalidRecordError(f"record {found.index} at byte {found.position} of the batch's records: {reason}")
 
     def _assign(self, data: Buffer, header: BatchHeader, attributes: int, max_timestamp: int) -> int:
@@ -298,7 +336,7 @@ class _Append:
         self._assign(view, header, header.attributes, max_timestamp)
         return ValidatedAppend(view, _header(view), self._append_time_ms, False)
 
-    def messages(self, headers: Sequence[BatchHeader]) -> ValidatedAppend:
+    def _messages(self, headers: Sequence[BatchHeader]) -> ValidatedAppend:
         """Turn v0 or v1 messages, or one wrapper, into one v2 batch."""
         records: list[Record] = []
         for header in headers:
@@ -308,7 +346,7 @@ class _Append:
         return self._rebuild(records, headers[0], codec)
 
     def _read_messages(self, header: BatchHeader) -> list[Record]:
-        limit = self._decompressor.limit
+        limit = min(self._decompressor.limit, _MOST_REBUILT_BYTES)
         try:
             return read_records(self._data, header, limit=limit)
         except FormatError as error:
@@ -405,6 +443,4 @@ def validate_append(
     """
     headers = check_headers(data, rules, origin=origin)
     append = _Append(data, rules, decompressor or Decompressor(), base_offset, partition_leader_epoch, now_ms)
-    if headers[0].magic == 2:
-        return append.v2(headers[0])
-    return append.messages(headers)
+    return append.batch(headers)

@@ -15,20 +15,43 @@ can hold at most. So the memory stays bounded by the limit, whatever the block s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from importlib import import_module
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from typing_extensions import Buffer
 
 from odradek.errors import CompressionError
 
-__all__ = ["CODECS", "LEVELS", "MAX_DECOMPRESSED_BYTES", "Codec", "Decompressor", "Levels", "compress", "decompress"]
+__all__ = [
+    "CHUNK_BYTES",
+    "CODECS",
+    "KEPT_BYTES",
+    "LARGE_BYTES",
+    "LEVELS",
+    "MAX_DECOMPRESSED_BYTES",
+    "Codec",
+    "Decompressor",
+    "Levels",
+    "chunks",
+    "compress",
+    "decompress",
+]
 
 Scratch: TypeAlias = Callable[[int], memoryview]
 
 MAX_DECOMPRESSED_BYTES = 256 << 20
 """How many bytes one block may decompress to by default: well above any sensible `max.message.bytes`."""
+
+KEPT_BYTES = 8 << 20
+"""How many bytes are kept for the next block; what larger ones need is given back after each."""
+
+LARGE_BYTES = 16 << 20
+"""What decompresses to more is decompressed a chunk at a time by readers that go record by record."""
+
+CHUNK_BYTES = 1 << 20
+"""About how many bytes such a chunk has."""
 
 
 class Codec(IntEnum):
@@ -68,12 +91,15 @@ LEVELS: Mapping[Codec, Levels] = {
 class _Implementation(Protocol):
     """What each module of this package offers.
 
-    `decompress` raises `CompressionError` if the bytes are damaged, incomplete, or grow past `limit` bytes.
+    `decompress` raises `CompressionError` if the bytes are damaged, incomplete, or grow past `limit` bytes. `chunks`
+    yields the same content in pieces, each valid until the next, and raises the same errors when it meets their cause.
     """
 
     def compress(self, data: memoryview, *, level: int, magic: int) -> bytes: ...
 
     def decompress(self, data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview: ...
+
+    def chunks(self, data: memoryview, *, magic: int, limit: int) -> Iterator[Buffer]: ...
 
 
 _loaded: dict[int, _Implementation] = {}
@@ -81,25 +107,9 @@ _loaded: dict[int, _Implementation] = {}
 
 def _load(codec: int) -> _Implementation:
     """Import the module of a codec when it is first used."""
-    implementation: _Implementation
-    if codec == Codec.GZIP:
-        from odradek.records.compression import gzip
-
-        implementation = gzip
-    elif codec == Codec.SNAPPY:
-        from odradek.records.compression import snappy
-
-        implementation = snappy
-    elif codec == Codec.LZ4:
-        from odradek.records.compression import lz4
-
-        implementation = lz4
-    elif codec == Codec.ZSTD:
-        from odradek.records.compression import zstd
-
-        implementation = zstd
-    else:
+    if codec not in list(Codec):
         raise CompressionError(f"codec {codec} is unknown: Kafka has 0 to 4")
+    implementation = cast("_Implementation", import_module(f"{__name__}.{Codec(codec).name.lower()}"))
     _loaded[codec] = implementation
     return implementation
 
@@ -110,7 +120,7 @@ def _bytes_view(data: Buffer) -> memoryview:
 
 
 class Decompressor:
-    """Decompresses block after block into one buffer that it keeps.
+    """Decompresses block after block into one buffer that it keeps, up to `KEPT_BYTES`.
 
     What `decompress` returns is valid until the next call on the same object: copy what you need for longer. Reading a
     log batch by batch in this way saves allocating a new buffer for every batch, and its page faults. Only one thread
@@ -127,7 +137,9 @@ class Decompressor:
         self._scratch = memoryview(bytearray())
 
     def _take(self, size: int) -> memoryview:
-        """Return the scratch buffer, enlarged to at least `size` bytes."""
+        """Return the scratch buffer, enlarged to at least `size` bytes; above `KEPT_BYTES` one that is not kept."""
+        if size > KEPT_BYTES:
+            return memoryview(bytearray(size))
         if len(self._scratch) < size:
             self._scratch = memoryview(bytearray())  # given back before the larger one is asked for
             self._scratch = memoryview(bytearray(size))
@@ -161,6 +173,22 @@ def decompress(codec: int, data: Buffer, *, magic: int = 2, limit: int = MAX_DEC
         CompressionError: As `Decompressor.decompress`.
     """
     return Decompressor(limit).decompress(codec, data, magic=magic)
+
+
+def chunks(codec: int, data: Buffer, *, magic: int, limit: int) -> Iterator[memoryview]:
+    """Yield the decompressed bytes of one block, at most `CHUNK_BYTES` at a time, each valid until the next.
+
+    The memory is that of a chunk, of the codec's own block (snappy's may be the whole content, but at most 22 times its
+    compressed size; lz4's 4 MiB), and of its window (zstd: 128 MiB at most, if the frame asks for it).
+
+    Raises:
+        CompressionError: As `Decompressor.decompress`, but some chunks may have come before.
+    """
+    implementation = _loaded.get(codec) or _load(codec)
+    for content in implementation.chunks(_bytes_view(data), magic=magic, limit=limit):
+        view = memoryview(content)
+        for start in range(0, len(view), CHUNK_BYTES):
+            yield view[start : start + CHUNK_BYTES]
 
 
 def compress(codec: int, data: Buffer, *, level: int | None = None, magic: int = 2) -> bytes:

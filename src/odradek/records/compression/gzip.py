@@ -10,15 +10,17 @@ bytes.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
 from isal import isal_zlib
 
-from odradek.errors import CompressionError
-from odradek.records.compression import LEVELS, Codec, Scratch
+from odradek.errors import CompressionError, DecompressedSizeError
+from odradek.records.compression import CHUNK_BYTES, LEVELS, Codec, Scratch
 
 _WINDOW_BITS_GZIP = 31
 _MEMBER_START = b"\x1f\x8b\x08"
 _STEP_BYTES = 4096
+_FED_BYTES = 1 << 16
 
 # ISA-L has the levels 0 to 3. Its level 3 comes within a few percent of zlib's default at many times the speed
 # (docs/codecs.md). The levels 7 to 9 are for small output, which only zlib gives.
@@ -64,7 +66,7 @@ def _read_member(
         position += len(fed) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
         total += len(part)
         if total > limit:
-            raise CompressionError(f"gzip: {len(data)} bytes grow past the limit of {limit} bytes")
+            raise DecompressedSizeError(f"gzip: {len(data)} bytes grow past the limit of {limit} bytes")
         parts.append(part)
         step *= 2
         expected = max(expected, total)
@@ -84,3 +86,25 @@ def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) ->
         parts.append(content)
         total += len(content)
     return memoryview(content if len(parts) == 1 else b"".join(parts))
+
+
+def chunks(data: memoryview, *, magic: int, limit: int) -> Iterator[bytes]:
+    """Yield the content of all members, a part at a time."""
+    if not data:
+        raise CompressionError("gzip: the block is empty")
+    position = total = 0
+    while position == 0 or data[position : position + 3] == _MEMBER_START:
+        inflater = isal_zlib.decompressobj(_WINDOW_BITS_GZIP)
+        while not inflater.eof:
+            fed = data[position : position + _FED_BYTES]
+            try:
+                part = inflater.decompress(fed, CHUNK_BYTES)
+            except isal_zlib.error as error:  # type: ignore[misc]  # its stub forgets the base class
+                raise CompressionError(f"gzip: the member that holds byte {position} is damaged: {error}") from error
+            if not (fed or part or inflater.eof):
+                raise CompressionError(f"gzip: the block ends within a member, at byte {len(data)}")
+            position += len(fed) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
+            total += len(part)
+            if total > limit:
+                raise DecompressedSizeError(f"gzip: {len(data)} bytes grow past the limit of {limit} bytes")
+            yield part

@@ -15,10 +15,11 @@ verifies block checksums, skips the content size and the content checksum, and i
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import cramjam
 
-from odradek.errors import CompressionError
+from odradek.errors import CompressionError, DecompressedSizeError
 from odradek.records.compression import LEVELS, Codec, Scratch
 
 _MAGIC = b"\x04\x22\x4d\x18"
@@ -149,19 +150,17 @@ def _verify_block_checksums(data: memoryview, start: int, end: int, descriptor: 
     try:
         size: int = cramjam.lz4.decompress_into(frame, content)
     except cramjam.DecompressionError as error:
-        raise CompressionError(f"lz4: the frame is damaged, or grows past {len(content)} bytes: {error}") from error
+        raise DecompressedSizeError(
+            f"lz4: the frame is damaged, or grows past {len(content)} bytes: {error}"
+        ) from error
     return size
 
 
-def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview:
-    """Return the content of the first frame."""
-    flags, descriptor, block_bytes, position = _read_header(data, magic)
-    blocks, end_mark, bound = _blocks(data, position, flags, block_bytes, limit + block_bytes)
-    content = scratch(bound)
+def _decode(
+    data: memoryview, blocks: list[tuple[int, int, bool]], block_bytes: int, content: memoryview, limit: int
+) -> int:
+    """Decode blocks into memory, up to one that goes past the limit; return the size of their content."""
     end = 0
-    if flags & 0x10:
-        end = _verify_block_checksums(data, position, end_mark, descriptor, content[:bound])
-        blocks = []
     for start, stop, stored in blocks:
         if stored:
             size = stop - start
@@ -175,6 +174,35 @@ def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) ->
         end += size
         if end > limit:
             break
+    return end
+
+
+def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview:
+    """Return the content of the first frame."""
+    flags, descriptor, block_bytes, position = _read_header(data, magic)
+    blocks, end_mark, bound = _blocks(data, position, flags, block_bytes, limit + block_bytes)
+    content = scratch(bound)
+    if flags & 0x10:
+        end = _verify_block_checksums(data, position, end_mark, descriptor, content[:bound])
+    else:
+        end = _decode(data, blocks, block_bytes, content, limit)
     if end > limit:
-        raise CompressionError(f"lz4: {len(data)} bytes grow past the limit of {limit} bytes")
+        raise DecompressedSizeError(f"lz4: {len(data)} bytes grow past the limit of {limit} bytes")
     return content[:end]
+
+
+def chunks(data: memoryview, *, magic: int, limit: int) -> Iterator[memoryview]:
+    """Yield the content of the first frame, block by block."""
+    flags, descriptor, block_bytes, position = _read_header(data, magic)
+    blocks, _, _ = _blocks(data, position, flags, block_bytes, limit + block_bytes)
+    content = memoryview(bytearray(block_bytes))
+    end = 0
+    for block in blocks:
+        if flags & 0x10:
+            size = _verify_block_checksums(data, block[0] - 4, block[1] + 4, descriptor, content)
+        else:
+            size = _decode(data, [block], block_bytes, content, limit)
+        end += size
+        if end > limit:
+            raise DecompressedSizeError(f"lz4: {len(data)} bytes grow past the limit of {limit} bytes")
+        yield content[:size]

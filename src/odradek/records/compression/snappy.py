@@ -14,11 +14,12 @@ length.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import cramjam
 from typing_extensions import Buffer
 
-from odradek.errors import CompressionError
+from odradek.errors import CompressionError, DecompressedSizeError
 from odradek.records.compression import Scratch
 
 _MAGIC = b"\x82SNAPPY\x00"
@@ -101,18 +102,38 @@ def _blocks(data: memoryview, limit: int) -> tuple[list[tuple[int, int]], int]:
     return blocks, total
 
 
-def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview:
-    """Return the content of all blocks."""
+def _checked_blocks(data: memoryview, limit: int) -> tuple[list[tuple[int, int]], int]:
     blocks, total = _blocks(data, limit)
     if total > limit:
-        raise CompressionError(
+        raise DecompressedSizeError(
             f"snappy: {len(data)} bytes claim at least {total} bytes, past the limit of {limit} bytes"
         )
-    content = scratch(total)
+    return blocks, total
+
+
+def _decode(data: memoryview, blocks: list[tuple[int, int]], content: memoryview) -> memoryview:
+    """Decode blocks into memory that has their size; return their content."""
     end = 0
     for start, stop in blocks:
         try:
-            end += cramjam.snappy.decompress_raw_into(data[start:stop], content[end:total])
+            end += cramjam.snappy.decompress_raw_into(data[start:stop], content[end:])
         except cramjam.DecompressionError as error:
             raise CompressionError(f"snappy: the block at byte {start} is damaged: {error}") from error
     return content[:end]
+
+
+def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview:
+    """Return the content of all blocks."""
+    blocks, total = _checked_blocks(data, limit)
+    return _decode(data, blocks, scratch(total)[:total])
+
+
+def chunks(data: memoryview, *, magic: int, limit: int) -> Iterator[memoryview]:
+    """Yield the content block by block."""
+    blocks, _ = _checked_blocks(data, limit)
+    content = memoryview(bytearray())
+    for start, stop in blocks:
+        size = _content_bytes(data[start:stop], start)
+        if size > len(content):
+            content = memoryview(bytearray(size))
+        yield _decode(data, [(start, stop)], content[:size])

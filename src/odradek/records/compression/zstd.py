@@ -11,11 +11,12 @@ return the beginning, and it bounds the content, since no block holds more than 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import zstandard
 
-from odradek.errors import CompressionError
-from odradek.records.compression import Scratch
+from odradek.errors import CompressionError, DecompressedSizeError
+from odradek.records.compression import CHUNK_BYTES, KEPT_BYTES, Scratch
 
 _MAGIC = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50
@@ -83,24 +84,52 @@ def _skip_frame(data: memoryview, position: int) -> tuple[int, int]:
     return position, bound
 
 
-def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview:
-    """Return the content of all frames; for no bytes at all, no bytes, as Kafka does."""
+def _check_frames(data: memoryview, magic: int) -> int:
+    """Walk over the frames; return how large their content can be at most."""
     if magic < 2:
         raise CompressionError(f"zstd needs magic 2, not magic {magic}")
     position = bound = 0
     while position < len(data):
         position, most = _skip_frame(data, position)
         bound += most
+    return bound
+
+
+def decompress(data: memoryview, *, magic: int, limit: int, scratch: Scratch) -> memoryview:
+    """Return the content of all frames; for no bytes at all, no bytes, as Kafka does."""
+    bound = _check_frames(data, magic)
     # One byte more than can be needed: with no room left, the library would stop before it verifies the checksum.
     room = min(bound, limit) + 1
     content = scratch(room)[:room]
     end = 0
+    # A decoder keeps the window of the largest frame, up to 128 MiB.
+    decoder = _contexts.decoder if room <= KEPT_BYTES else zstandard.ZstdDecompressor()
     try:
-        with _contexts.decoder.stream_reader(data, read_across_frames=True) as reader:
+        with decoder.stream_reader(data, read_across_frames=True) as reader:
             while end < room and (size := reader.readinto(content[end:])):
                 end += size
     except zstandard.ZstdError as error:
         raise CompressionError(f"zstd: the block is damaged after {end} bytes of content: {error}") from error
     if end > limit:
-        raise CompressionError(f"zstd: {len(data)} bytes grow past the limit of {limit} bytes")
+        raise DecompressedSizeError(f"zstd: {len(data)} bytes grow past the limit of {limit} bytes")
     return content[:end]
+
+
+def chunks(data: memoryview, *, magic: int, limit: int) -> Iterator[memoryview]:
+    """Yield the content of all frames, a part at a time."""
+    _check_frames(data, magic)
+    content = memoryview(bytearray(CHUNK_BYTES))
+    end = 0
+    # Not the decoder of the thread, which would keep the window of the largest frame.
+    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+        while True:
+            try:
+                size = reader.readinto(content)
+            except zstandard.ZstdError as error:
+                raise CompressionError(f"zstd: the block is damaged after {end} bytes of content: {error}") from error
+            if not size:
+                return
+            end += size
+            if end > limit:
+                raise DecompressedSizeError(f"zstd: {len(data)} bytes grow past the limit of {limit} bytes")
+            yield content[:size]

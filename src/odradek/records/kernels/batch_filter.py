@@ -14,29 +14,10 @@ from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
+from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.offset_map import HashedRecord, OffsetMap, parse_record
 from cython.cimports.odradek.records.kernels.segment_output import GrowingBytes, SegmentOutput, reserve
 from cython.cimports.odradek.records.kernels.siphash import odradek_prefetch, odradek_scale
-from cython.cimports.odradek.records.kernels.wire import (
-    BAD_RECORD,
-    COMPRESSED,
-    END,
-    FULL,
-    NO_MEMORY,
-    OK,
-    V2_HEADER,
-    BatchInfo,
-    Status,
-    crc32_function,
-    crc32c_function,
-    header_fields,
-    read_header,
-    store_i16,
-    store_i32,
-    store_i64,
-    varint_size,
-    write_varint,
-)
 
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 from odradek.records.header import BatchHeader
@@ -50,21 +31,11 @@ Room = cython.typedef(cython.pointer(uint8_t))
 # How many keys are hashed ahead of the look-ups, so that their slots are on the way from memory meanwhile.
 _AHEAD = cython.declare(cython.int, 16)
 
+# What a batch without records keeps of its attributes.
+_KEPT_FLAGS = cython.declare(cython.int, wire.LOG_APPEND_TIME_FLAG | wire.TRANSACTIONAL_FLAG | wire.CONTROL_FLAG)
+
 # What rewriting may add to a record: deltas of up to 10 and 5 bytes, and a longer length.
 _GROWTH = cython.declare(cython.int, 16)
-
-# Attributes
-_LOG_APPEND_TIME = cython.declare(cython.int, 0x08)
-_CONTROL = cython.declare(cython.int, 0x20)
-_DELETE_HORIZON = cython.declare(cython.int, 0x40)
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _checksum(p: Room, size: int64_t) -> cython.void:
-    crc32c: crc32c_function = cython.cast(crc32c_function, _crc32c_address)
-    store_i32(p + 17, cython.cast(int32_t, crc32c(0, p + 21, size - 21)))
 
 
 @cython.final
@@ -89,7 +60,7 @@ class BatchFilter(SegmentOutput):
     _kept: cython.pointer(uint8_t)  # a byte a record of the batch at hand: whether it stays
     _kept_capacity: int64_t
     _rebuilt_max_timestamp: int64_t
-    _info: BatchInfo
+    _info: wire.BatchInfo
     _next: int64_t
     bytes_read = cython.declare(int64_t, visibility="readonly")
     records_read = cython.declare(int64_t, visibility="readonly")
@@ -162,7 +133,7 @@ class BatchFilter(SegmentOutput):
     @cython.exceptval(check=False)
     def _select(
         self, start: Bytes, stop: Bytes, kept: cython.pointer(int64_t), has_tombstone: cython.pointer(cython.bint)
-    ) -> Status:
+    ) -> wire.Status:
         """Parse the records of the batch in `_info` and mark those that stay."""
         count: int64_t = self._info.records_count
         p: Bytes = start
@@ -171,16 +142,16 @@ class BatchFilter(SegmentOutput):
         ahead: HashedRecord[16]
         record: cython.pointer(HashedRecord)
         grown: cython.pointer(uint8_t)
-        all_stay: cython.bint = self._info.attributes & _CONTROL != 0
+        all_stay: cython.bint = self._info.attributes & wire.CONTROL_FLAG != 0
         keeps_tombstones: cython.bint = (
-            self._info.attributes & _DELETE_HORIZON == 0 or self._now_ms < self._info.base_timestamp
+            self._info.attributes & wire.DELETE_HORIZON_FLAG == 0 or self._now_ms < self._info.base_timestamp
         )
         if count * 7 > stop - start:
-            return BAD_RECORD
+            return wire.BAD_RECORD
         if count > self._kept_capacity:
             grown = cython.cast(cython.pointer(uint8_t), realloc(self._kept, count))
             if grown == cython.NULL:
-                return NO_MEMORY
+                return wire.NO_MEMORY
             self._kept = grown
             self._kept_capacity = count
         kept[0] = 0
@@ -198,7 +169,7 @@ class BatchFilter(SegmentOutput):
             if index < count:
                 p = parse_record(p, stop, self._info.base_offset, record)
                 if p == cython.NULL:
-                    return BAD_RECORD
+                    return wire.BAD_RECORD
                 if not all_stay and record.raw.key_size >= 0 and record.offset <= self._map.latest_offset:
                     self._map._hash(
                         record.raw.key,
@@ -208,28 +179,30 @@ class BatchFilter(SegmentOutput):
                     )
                     odradek_prefetch(self._map._slots + odradek_scale(record.first_hash, self._map._capacity) * 3)
         if p != stop:
-            return BAD_RECORD
+            return wire.BAD_RECORD
         self.records_read += count
-        return OK
+        return wire.OK
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _write_header(
-        self, p: Room, attributes: cython.int, base_timestamp: int64_t, max_timestamp: int64_t, count: int32_t
+        self,
+        p: Room,
+        size_bytes: int64_t,
+        attributes: cython.int,
+        base_timestamp: int64_t,
+        max_timestamp: int64_t,
+        count: int32_t,
     ) -> cython.void:
-        """Write the header of the batch in `_info` with other timestamps and attributes; size and CRC come last."""
-        store_i64(p, self._info.base_offset)
-        store_i32(p + 12, self._info.partition_leader_epoch)
-        p[16] = 2
-        store_i16(p + 21, attributes)
-        store_i32(p + 23, self._info.last_offset_delta)
-        store_i64(p + 27, base_timestamp)
-        store_i64(p + 35, max_timestamp)
-        store_i64(p + 43, self._info.producer_id)
-        store_i16(p + 51, self._info.producer_epoch)
-        store_i32(p + 53, self._info.base_sequence)
-        store_i32(p + 57, count)
+        """Write the header of the batch in `_info` with other timestamps and attributes; the checksum comes last."""
+        info: wire.BatchInfo = self._info
+        info.size_bytes = size_bytes
+        info.attributes = attributes
+        info.base_timestamp = base_timestamp
+        info.max_timestamp = max_timestamp
+        info.records_count = count
+        wire.write_header(p, cython.address(info))
 
     @cython.cfunc
     @cython.nogil
@@ -246,7 +219,7 @@ class BatchFilter(SegmentOutput):
             kept: How many stay.
             horizon_ms: The delete horizon, or -1.
         """
-        append_time: cython.bint = self._info.attributes & _LOG_APPEND_TIME != 0
+        append_time: cython.bint = self._info.attributes & wire.LOG_APPEND_TIME_FLAG != 0
         attributes: cython.int = self._info.attributes & 0x3F
         old_base: int64_t = self._info.base_timestamp
         base_timestamp: int64_t = horizon_ms
@@ -258,10 +231,10 @@ class BatchFilter(SegmentOutput):
         p: Room
         record: HashedRecord
         first: cython.bint = True
-        if not reserve(room, V2_HEADER + (stop - records) + kept * _GROWTH):
+        if not reserve(room, wire.V2_HEADER + (stop - records) + kept * _GROWTH):
             return -1
         start = room.data + room.used
-        p = start + V2_HEADER
+        p = start + wire.V2_HEADER
         for index in range(self._info.records_count):
             records = parse_record(records, stop, self._info.base_offset, cython.address(record))
             if not self._kept[index]:
@@ -278,20 +251,19 @@ class BatchFilter(SegmentOutput):
                 continue
             body = (
                 1
-                + varint_size(timestamp - base_timestamp)
-                + varint_size(record.offset - self._info.base_offset)
+                + wire.varint_size(timestamp - base_timestamp)
+                + wire.varint_size(record.offset - self._info.base_offset)
                 + (record.raw.end - record.raw.rest)
             )
-            p = write_varint(p, body)
+            p = wire.write_varint(p, body)
             p[0] = 0
-            p = write_varint(p + 1, timestamp - base_timestamp)
-            p = write_varint(p, record.offset - self._info.base_offset)
+            p = wire.write_varint(p + 1, timestamp - base_timestamp)
+            p = wire.write_varint(p, record.offset - self._info.base_offset)
             memcpy(p, record.raw.rest, record.raw.end - record.raw.rest)
             p += record.raw.end - record.raw.rest
         if horizon_ms >= 0:
-            attributes |= _DELETE_HORIZON
-        self._write_header(start, attributes, base_timestamp, max_timestamp, kept)
-        store_i32(start + 8, cython.cast(int32_t, p - start - 12))
+            attributes |= wire.DELETE_HORIZON_FLAG
+        self._write_header(start, p - start, attributes, base_timestamp, max_timestamp, kept)
         self._rebuilt_max_timestamp = max_timestamp
         return p - start
 
@@ -306,7 +278,7 @@ class BatchFilter(SegmentOutput):
         discard: cython.bint,
         keep_empty: cython.bint,
         ends_empty_transaction: cython.bint,
-    ) -> Status:
+    ) -> wire.Status:
         """Filter the v2 batch in `_info`.
 
         Args:
@@ -325,48 +297,50 @@ class BatchFilter(SegmentOutput):
         horizon_ms: int64_t = -1
         has_tombstone: cython.bint = False
         needs_horizon: cython.bint
-        status: Status = OK
+        status: wire.Status = wire.OK
         max_timestamp: int64_t = self._info.max_timestamp
         at: Room
         self.bytes_read += self._info.size_bytes
         if not discard:
             status = self._select(start, stop, cython.address(kept), cython.address(has_tombstone))
-            if status != OK:
+            if status != wire.OK:
                 return status
         if kept == 0:
             if not keep_empty:
-                return OK
-            if not reserve(cython.address(self._output), V2_HEADER):
-                return NO_MEMORY
+                return wire.OK
+            if not reserve(cython.address(self._output), wire.V2_HEADER):
+                return wire.NO_MEMORY
             at = self._output.data + self._output.used
-            self._write_header(at, self._info.attributes & 0x38, -1, max_timestamp, 0)
-            store_i32(at + 8, V2_HEADER - 12)
-            _checksum(at, V2_HEADER)
-            return self._emitted(V2_HEADER, self._info.last_offset, max_timestamp)
+            attributes = self._info.attributes & _KEPT_FLAGS
+            self._write_header(at, wire.V2_HEADER, attributes, -1, max_timestamp, 0)
+            wire.write_checksum(at, wire.V2_HEADER, cython.cast(wire.crc32c_function, _crc32c_address))
+            return self._emitted(wire.V2_HEADER, self._info.last_offset, max_timestamp)
         self.records_kept += kept
-        needs_horizon = (has_tombstone or ends_empty_transaction) and self._info.attributes & _DELETE_HORIZON == 0
+        needs_horizon = (
+            has_tombstone or ends_empty_transaction
+        ) and self._info.attributes & wire.DELETE_HORIZON_FLAG == 0
         if kept == self._info.records_count and not needs_horizon:
             size = self._info.size_bytes
             if not reserve(cython.address(self._output), size):
-                return NO_MEMORY
+                return wire.NO_MEMORY
             memcpy(self._output.data + self._output.used, batch, size)
             return self._emitted(size, self._info.last_offset, max_timestamp)
         if needs_horizon:
             horizon_ms = self._horizon_ms
-        elif self._info.attributes & _DELETE_HORIZON:
+        elif self._info.attributes & wire.DELETE_HORIZON_FLAG:
             horizon_ms = self._info.base_timestamp
-        if self._info.attributes & 7:
+        if self._info.attributes & wire.CODEC_MASK:
             self._scratch.used = 0
             size = self._rebuild(cython.address(self._scratch), start, stop, kept, horizon_ms)
             if size < 0:
-                return NO_MEMORY
+                return wire.NO_MEMORY
             self._scratch.used = size
-            return COMPRESSED
+            return wire.COMPRESSED
         size = self._rebuild(cython.address(self._output), start, stop, kept, horizon_ms)
         if size < 0:
-            return NO_MEMORY
+            return wire.NO_MEMORY
         at = self._output.data + self._output.used
-        _checksum(at, size)
+        wire.write_checksum(at, size, cython.cast(wire.crc32c_function, _crc32c_address))
         return self._emitted(size, self._info.last_offset, self._rebuilt_max_timestamp)
 
     # -- many --------------------------------------------------------------------------------------------------------
@@ -374,35 +348,35 @@ class BatchFilter(SegmentOutput):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _run(self, base: Bytes, position: int64_t, end: int64_t, max_output: int64_t) -> Status:
-        crc32c: crc32c_function = cython.cast(crc32c_function, _crc32c_address)
-        crc32: crc32_function = cython.cast(crc32_function, _crc32_address)
-        status: Status = OK
-        info: BatchInfo
+    def _run(self, base: Bytes, position: int64_t, end: int64_t, max_output: int64_t) -> wire.Status:
+        crc32c: wire.crc32c_function = cython.cast(wire.crc32c_function, _crc32c_address)
+        crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address)
+        status: wire.Status = wire.OK
+        info: wire.BatchInfo
         while True:
             self._next = position
             if self._output.used >= max_output:
-                return FULL
-            status = read_header(base + position, end - position, cython.address(info), crc32c, crc32)
-            if status == END:
-                return END
+                return wire.FULL
+            status = wire.read_header(base + position, end - position, cython.address(info), crc32c, crc32)
+            if status == wire.END:
+                return wire.END
             info.position = position
             self._info = info
-            if status != OK:
+            if status != wire.OK:
                 return status
             if info.magic < 2 or info.attributes & 0x37 or info.last_offset + 1 == self._end_of_round:
-                return COMPRESSED
+                return wire.COMPRESSED
             if info.producer_id >= 0 and self._is_kept_offset(info.last_offset):
-                return COMPRESSED
+                return wire.COMPRESSED
             status = self._filter(
                 base + position,
-                base + position + V2_HEADER,
+                base + position + wire.V2_HEADER,
                 base + position + info.size_bytes,
                 False,
                 False,
                 False,
             )
-            if status != OK:
+            if status != wire.OK:
                 return status
             position += info.size_bytes
 
@@ -422,9 +396,9 @@ class BatchFilter(SegmentOutput):
         if end > data.shape[0] or position < 0 or position > end:
             raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
         if position == end:
-            return (cython.cast(cython.int, END), position)
+            return (cython.cast(cython.int, wire.END), position)
         base: Bytes = cython.cast(Bytes, cython.address(data[0]))
-        status: Status = OK
+        status: wire.Status = wire.OK
         with cython.nogil:
             status = self._run(base, position, end, max_output)
         return (cython.cast(cython.int, status), self._next)
@@ -432,7 +406,7 @@ class BatchFilter(SegmentOutput):
     @property
     def batch(self):
         """The header of the batch that `run` stopped at."""
-        return tuple.__new__(BatchHeader, header_fields(cython.address(self._info)))
+        return tuple.__new__(BatchHeader, wire.header_fields(cython.address(self._info)))
 
     def filter_batch(
         self,
@@ -459,16 +433,16 @@ class BatchFilter(SegmentOutput):
         if position < 0 or end > data.shape[0] or self._info.magic != 2:
             raise ValueError(f"no v2 batch of {data.shape[0]} bytes stands at position {position}")
         batch: Bytes = cython.cast(Bytes, cython.address(data[position]))
-        start: Bytes = batch + V2_HEADER
+        start: Bytes = batch + wire.V2_HEADER
         stop: Bytes = batch + self._info.size_bytes
-        status: Status = OK
+        status: wire.Status = wire.OK
         if records is not None:
             decompressed: cython.const[cython.uchar][::1] = records
             stop = start
             if decompressed.shape[0] > 0:
                 start = cython.cast(Bytes, cython.address(decompressed[0]))
                 stop = start + decompressed.shape[0]
-        elif self._info.attributes & 7 and not discard:
+        elif self._info.attributes & wire.CODEC_MASK and not discard:
             raise ValueError("the records of a compressed batch are wanted decompressed")
         with cython.nogil:
             status = self._filter(batch, start, stop, discard, keep_empty, ends_empty_transaction)

@@ -10,20 +10,7 @@ import cython
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uintptr_t
 from cython.cimports.libc.stdlib import free, realloc
-from cython.cimports.odradek.records.kernels.wire import (
-    BAD_ORDER,
-    NO_MEMORY,
-    OK,
-    TRANSACTIONAL_FLAG,
-    BatchInfo,
-    Status,
-    crc32_function,
-    crc32c_function,
-    header_fields,
-    read_header,
-    store_i32,
-    store_i64,
-)
+from cython.cimports.odradek.records.kernels import wire
 
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 from odradek.records.header import BatchHeader
@@ -96,7 +83,7 @@ class BatchTable:
         """Return one header."""
         if index < 0 or index >= self._count:
             raise IndexError(index)
-        return tuple.__new__(BatchHeader, header_fields(cython.address(self._rows[index])))
+        return tuple.__new__(BatchHeader, wire.header_fields(cython.address(self._rows[index])))
 
     def headers(self):
         """Return all headers."""
@@ -119,16 +106,15 @@ class BatchTable:
             end = self._rows[index].last_offset + 1
         return (end, trusted)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _add(self, info: cython.pointer(BatchInfo)) -> cython.bint:
+    def _add(self, info: cython.pointer(wire.BatchInfo)) -> cython.bint:
         """Add a batch; False where there is no memory."""
         capacity: cython.Py_ssize_t
-        grown: cython.pointer(BatchInfo)
+        grown: cython.pointer(wire.BatchInfo)
         if self._count == self._capacity:
             capacity = 8 if self._capacity == 0 else self._capacity * 2
-            grown = cython.cast(cython.pointer(BatchInfo), realloc(self._rows, capacity * cython.sizeof(BatchInfo)))
+            grown = cython.cast(
+                cython.pointer(wire.BatchInfo), realloc(self._rows, capacity * cython.sizeof(wire.BatchInfo))
+            )
             if grown == cython.NULL:
                 return False
             self._rows = grown
@@ -137,9 +123,6 @@ class BatchTable:
         self._count += 1
         return True
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _size(self) -> int64_t:
         size: int64_t = 0
         index: cython.Py_ssize_t
@@ -147,9 +130,6 @@ class BatchTable:
             size += self._rows[index].size_bytes
         return size
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _greatest_timestamp(self) -> int64_t:
         timestamp: int64_t = -1
         index: cython.Py_ssize_t
@@ -158,9 +138,6 @@ class BatchTable:
                 timestamp = self._rows[index].max_timestamp
         return timestamp
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _walk(
         self,
         base: cython.pointer(cython.const[uint8_t]),
@@ -168,27 +145,27 @@ class BatchTable:
         position: int64_t,
         end: int64_t,
         limit: cython.Py_ssize_t,
-        crc32c: crc32c_function,
-        crc32: crc32_function,
+        crc32c: wire.crc32c_function,
+        crc32: wire.crc32_function,
         transactional: cython.bint,
     ) -> cython.int:
-        status: Status = OK
-        info: BatchInfo
+        status: wire.Status = wire.OK
+        info: wire.BatchInfo
         while self._count < limit:
-            status = read_header(base + (position - origin), end - position, cython.address(info), crc32c, crc32)
-            if status != OK:
+            status = wire.read_header(base + (position - origin), end - position, cython.address(info), crc32c, crc32)
+            if status != wire.OK:
                 break
             if self.next_offset >= 0:
                 if info.base_offset < self.next_offset:
-                    status = BAD_ORDER
+                    status = wire.BAD_ORDER
                     break
                 self.next_offset = info.last_offset + 1
-            if transactional and (info.magic != 2 or not info.attributes & TRANSACTIONAL_FLAG):
+            if transactional and (info.magic != 2 or not info.attributes & wire.TRANSACTIONAL_FLAG):
                 position += info.size_bytes
                 continue
             info.position = position
             if not self._add(cython.address(info)):
-                status = NO_MEMORY
+                status = wire.NO_MEMORY
                 break
             position += info.size_bytes
         self.next_position = position
@@ -223,11 +200,11 @@ def walk_batches(
     base: cython.pointer(cython.const[uint8_t]) = cython.NULL
     if data.shape[0] > 0:
         base = cython.cast(cython.pointer(cython.const[uint8_t]), cython.address(data[0]))
-    crc32c: crc32c_function = cython.NULL
-    crc32: crc32_function = cython.NULL
+    crc32c: wire.crc32c_function = cython.NULL
+    crc32: wire.crc32_function = cython.NULL
     if check_crc:
-        crc32c = cython.cast(crc32c_function, _crc32c_address)
-        crc32 = cython.cast(crc32_function, _crc32_address)
+        crc32c = cython.cast(wire.crc32c_function, _crc32c_address)
+        crc32 = cython.cast(wire.crc32_function, _crc32_address)
     table.next_offset = next_offset
     with cython.nogil:
         table.status = table._walk(base, origin, position, end, limit, crc32c, crc32, transactional)
@@ -252,10 +229,10 @@ def number_batches(batches: bytearray, base_offset: int64_t, leader_epoch: int32
     base: cython.pointer(uint8_t) = cython.cast(cython.pointer(uint8_t), PyByteArray_AS_STRING(batches))
     end: int64_t = PyByteArray_GET_SIZE(batches)
     position: int64_t = 0
-    info: BatchInfo
+    info: wire.BatchInfo
     while position < end:
         if (
-            read_header(base + position, end - position, cython.address(info), cython.NULL, cython.NULL) != OK
+            wire.read_header(base + position, end - position, cython.address(info), cython.NULL, cython.NULL) != wire.OK
             or info.magic != 2
         ):
             raise ValueError(f"there is no v2 batch at byte {position}")
@@ -263,8 +240,8 @@ def number_batches(batches: bytearray, base_offset: int64_t, leader_epoch: int32
         info.base_offset += base_offset
         info.last_offset += base_offset
         info.partition_leader_epoch = leader_epoch
-        store_i64(base + position, info.base_offset)
-        store_i32(base + position + 12, leader_epoch)
+        wire.store_i64(base + position, info.base_offset)
+        wire.store_i32(base + position + wire.LEADER_EPOCH_AT, leader_epoch)
         if not table._add(cython.address(info)):
             raise MemoryError
         position += info.size_bytes

@@ -74,7 +74,6 @@ class Block:
         PyBuffer_FillInfo(view, self, self.data, self.size, not self.writable, flags)
 
 
-@cython.cfunc
 def make_block(data: cython.pointer(uint8_t), size: int64_t, capacity: int64_t) -> Block:
     """Return memory as a block."""
     block: Block = Block.__new__(Block)

@@ -7,6 +7,7 @@ Source in Kafka: `LogValidator`, `DefaultRecord`.
 
 import cython
 from cython.cimports.libc.stdint import INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
+from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.batches import BatchTable
 from cython.cimports.odradek.records.kernels.objects import Record
 from cython.cimports.odradek.records.kernels.record import (
@@ -16,25 +17,15 @@ from cython.cimports.odradek.records.kernels.record import (
     read_header_count,
     read_header_pair,
     read_key_and_value,
-)
-from cython.cimports.odradek.records.kernels.wire import (
-    CODEC_MASK,
-    CONTROL_FLAG,
-    LOG_APPEND_TIME_FLAG,
-    OK,
-    V2_HEADER,
-    BatchInfo,
-    crc32c_function,
-    read_header,
-    store_i32,
-    store_i64,
+    read_message,
 )
 
-from odradek.records.crc import CRC32C_ADDRESS
+from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 
 _crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
+_crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 # What is wrong with a record; `records.append.validator` has the words.
 _NO_KEY = cython.declare(cython.int, 1)
@@ -307,6 +298,45 @@ def check_records(
     return checked
 
 
+def check_messages(data: cython.const[cython.uchar][::1], magic: cython.int, check_crc: cython.bint):
+    """Check whole messages of a v0 or v1 wrapper.
+
+    Args:
+        data: The messages, decompressed.
+        magic: The wrapper's.
+        check_crc: Whether their checksums are verified.
+
+    Returns:
+        Their number, the offset of the last one and the greatest offset; None if one of them is no such message.
+    """
+    info: wire.BatchInfo
+    record: RawRecord
+    position: int64_t = 0
+    count: int64_t = 0
+    last: int64_t = -1
+    greatest: int64_t = -1
+    good: cython.bint = True
+    size: int64_t = data.shape[0]
+    if size == 0:
+        return (0, -1, -1)
+    start: Bytes = cython.cast(Bytes, cython.address(data[0]))
+    crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address) if check_crc else cython.NULL
+    with cython.nogil:
+        while good and position < size:
+            good = (
+                wire.read_header(start + position, size - position, cython.address(info), cython.NULL, crc32) == wire.OK
+                and info.magic == magic
+                and info.attributes & wire.CODEC_MASK == 0
+                and read_message(start + position, cython.address(info), cython.address(record)) == cython.NULL
+            )
+            if good:
+                last = info.base_offset
+                greatest = max(greatest, last)
+                count += 1
+                position += info.size_bytes
+    return (count, last, greatest) if good else None
+
+
 def accept_batch(
     data: cython.uchar[::1],
     max_bytes: int64_t,
@@ -334,10 +364,11 @@ def accept_batch(
         A `BatchTable` with its header as it is now; None for any other batch, of which nothing was changed.
     """
     size: int64_t = data.shape[0]
-    if size <= V2_HEADER or size > max_bytes:
+    refused: cython.int = wire.CODEC_MASK | wire.LOG_APPEND_TIME_FLAG | wire.CONTROL_FLAG
+    if size > max_bytes or size == 0 or not wire.is_one_v2_batch(cython.address(data[0]), size, refused):
         return None
     table: BatchTable = BatchTable()
-    info: BatchInfo
+    info: wire.BatchInfo
     rules: Rules
     findings: Findings
     errors: RecordError[100]
@@ -353,17 +384,19 @@ def accept_batch(
     findings.sequential = True
     findings.errors = 0
     with cython.nogil:
-        if read_header(p, size, cython.address(info), cython.cast(crc32c_function, _crc32c_address), cython.NULL) == OK:
+        if (
+            wire.read_header(
+                p, size, cython.address(info), cython.cast(wire.crc32c_function, _crc32c_address), cython.NULL
+            )
+            == wire.OK
+        ):
             good = (
-                info.magic == 2
-                and info.size_bytes == size
-                and not info.attributes & (CODEC_MASK | LOG_APPEND_TIME_FLAG | CONTROL_FLAG)
-                and info.base_offset == 0
+                info.base_offset == 0
                 and info.records_count > 0
                 and info.records_count == cython.cast(int64_t, info.last_offset_delta) + 1
                 and (info.producer_id < 0 or info.base_sequence >= 0)
                 and _check(
-                    p + V2_HEADER,
+                    p + wire.V2_HEADER,
                     p + size,
                     info.records_count,
                     info.base_timestamp,
@@ -382,8 +415,8 @@ def accept_batch(
             info.partition_leader_epoch = leader_epoch
             good = table._add(cython.address(info))
         if good:
-            store_i64(p, base_offset)
-            store_i32(p + 12, leader_epoch)
+            wire.store_i64(p, base_offset)
+            wire.store_i32(p + wire.LEADER_EPOCH_AT, leader_epoch)
     return table if good else None
 
 

@@ -33,6 +33,7 @@ def check_records(
     highest: int,
     key_required: bool,
 ) -> CheckedRecords | BrokenRecords: ...
+def check_messages(data: Buffer, magic: int, check_crc: bool) -> tuple[int, int, int] | None: ...
 def accept_batch(
     data: Buffer,
     max_bytes: int,

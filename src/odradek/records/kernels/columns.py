@@ -12,16 +12,8 @@ import cython
 from cython.cimports.cpython import Py_buffer
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t, uint64_t, uintptr_t
+from cython.cimports.odradek.records.kernels import arrow_memory, wire
 from cython.cimports.odradek.records.kernels.arena import Arena
-from cython.cimports.odradek.records.kernels.arrow_memory import (
-    MAPPED,
-    NOWHERE,
-    SLACK,
-    ArrowMemory,
-    VarColumn,
-    append,
-    reserve_rows,
-)
 from cython.cimports.odradek.records.kernels.record import (
     RawHeader,
     RawRecord,
@@ -33,25 +25,6 @@ from cython.cimports.odradek.records.kernels.record import (
     read_message,
 )
 from cython.cimports.odradek.records.kernels.selection import Selection
-from cython.cimports.odradek.records.kernels.wire import (
-    BAD_ORDER,
-    BAD_RECORD,
-    CODEC_MASK,
-    COMPRESSED,
-    END,
-    FULL,
-    GAP,
-    NO_MEMORY,
-    OK,
-    V2_HEADER,
-    BatchInfo,
-    Status,
-    crc32_function,
-    crc32c_function,
-    header_fields,
-    odradek_likely,
-    read_header,
-)
 
 from odradek.records.arrow_layout import RecordDefect
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
@@ -68,7 +41,8 @@ Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 class ColumnDecoder:
     """Turns batches into columns; `take` hands out what was decoded so far and starts again.
 
-    A batch is taken whole or not at all: one that contradicts itself leaves the columns as they were.
+    A batch is taken whole or not at all: one that contradicts itself leaves the columns as they were. What a large one
+    holds is checked whole, and then decoded a part at a time: the rows are handed out in between.
     """
 
     check_crc: cython.bint
@@ -78,12 +52,22 @@ class ColumnDecoder:
     next_offset: int64_t
     max_rows: int64_t
     max_bytes: int64_t
+    part_rows: int64_t
+    part_bytes: int64_t
     timestamp_scale: int64_t
     selection: Selection
-    memory: ArrowMemory
+    memory: arrow_memory.ArrowMemory
     arena: Arena
 
-    info: BatchInfo
+    # The content of a batch that is decoded in part, or a window of it, and how far it is.
+    section: object
+    section_records: int64_t
+    windows: object
+    done_bytes: int64_t
+    done_records: int64_t
+    inner_base: int64_t
+
+    info: wire.BatchInfo
     next: int64_t
     error_at: int64_t
     error_record: int64_t
@@ -99,6 +83,8 @@ class ColumnDecoder:
         include_control=False,
         max_rows=65536,
         max_bytes=1 << 22,
+        part_rows=1 << 16,
+        part_bytes=8 << 20,
         start_offset=0,
         end_offset=(1 << 63) - 1,
         start_timestamp=-(1 << 63),
@@ -108,7 +94,7 @@ class ColumnDecoder:
         ordered=False,
         contiguous=False,
     ):
-        self.memory = ArrowMemory(wants_key, wants_value, wants_headers, views)
+        self.memory = arrow_memory.ArrowMemory(wants_key, wants_value, wants_headers, views)
         self.arena = Arena()
         self.selection = Selection(start_offset, end_offset, start_timestamp, end_timestamp, aborted, include_control)
         self.check_crc = check_crc
@@ -118,6 +104,8 @@ class ColumnDecoder:
         self.next_offset = start_offset
         self.max_rows = max_rows
         self.max_bytes = max_bytes
+        self.part_rows = part_rows
+        self.part_bytes = part_bytes
         self.timestamp_scale = timestamp_scale
 
     def __len__(self):
@@ -126,7 +114,7 @@ class ColumnDecoder:
     @property
     def batch(self):
         """The header of the batch that was met last."""
-        return tuple.__new__(BatchHeader, header_fields(cython.address(self.info)))
+        return tuple.__new__(BatchHeader, wire.header_fields(cython.address(self.info)))
 
     @property
     def expected_offset(self):
@@ -152,24 +140,35 @@ class ColumnDecoder:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _refuse(self, at: int64_t, record: int64_t, text: cython.p_const_char) -> Status:
+    def _refuse(self, at: int64_t, record: int64_t, text: cython.p_const_char) -> wire.Status:
         self.error_at = at
         self.error_record = record
         self.error_text = text
-        return BAD_RECORD
+        return wire.BAD_RECORD
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _decode_v2(self, start: Bytes, stop: Bytes, readable_end: Bytes, block: int64_t, position: int64_t) -> Status:
-        """Decode the uncompressed records of the batch in `info`.
+    def _decode_v2(
+        self,
+        start: Bytes,
+        stop: Bytes,
+        count: int64_t,
+        readable_end: Bytes,
+        block: int64_t,
+        position: int64_t,
+        keeps: cython.bint,
+    ) -> wire.Status:
+        """Decode uncompressed records of the batch in `info`.
 
         Args:
             start: The first byte of the records.
             stop: The byte after the last.
+            count: How many they are.
             readable_end: How far memory may be read, for moves of fixed size.
             block: The buffer that views may point into, or `NOWHERE`.
             position: Where in that buffer `start` stands.
+            keeps: Whether the rows are kept, or the records only checked.
         """
         p: Bytes = start
         record: RawRecord
@@ -177,15 +176,14 @@ class ColumnDecoder:
         reason: cython.p_const_char
         # Copies on the stack, so that a write through a byte pointer does not make the compiler reload them; they
         # are written back only when the whole batch was good.
-        key: VarColumn
-        value: VarColumn
-        name: VarColumn
-        header_value: VarColumn
+        key: arrow_memory.VarColumn
+        value: arrow_memory.VarColumn
+        name: arrow_memory.VarColumn
+        header_value: arrow_memory.VarColumn
         offsets: cython.pointer(int64_t)
         timestamps: cython.pointer(int64_t)
         types: cython.pointer(uint8_t)
         ends: cython.pointer(int32_t)
-        count: int64_t = self.info.records_count
         index: int64_t
         row: int64_t = self.memory.rows
         header_row: int64_t = self.memory.header_count
@@ -195,7 +193,7 @@ class ColumnDecoder:
         base_offset: int64_t = self.info.base_offset
         base_timestamp: int64_t = self.info.base_timestamp
         max_timestamp: int64_t = self.info.max_timestamp
-        append_time: cython.bint = self.info.attributes & 8 != 0
+        append_time: cython.bint = self.info.attributes & wire.LOG_APPEND_TIME_FLAG != 0
         kind: uint8_t = 1 if append_time else 0
         scale: int64_t = self.timestamp_scale
         wants_key: cython.bint = self.memory.wants_key
@@ -206,8 +204,8 @@ class ColumnDecoder:
 
         if count * 7 > stop - start:
             return self._refuse(0, 0, b"more records than its bytes can hold")
-        if not self.memory.make_room(count, 0 if block > MAPPED else stop - start):
-            return NO_MEMORY
+        if not self.memory.make_room(count, 0 if block > arrow_memory.MAPPED else stop - start):
+            return wire.NO_MEMORY
         key = self.memory.key
         value = self.memory.value
         name = self.memory.header_name
@@ -233,7 +231,7 @@ class ColumnDecoder:
                 if reason != cython.NULL:
                     return self._refuse(record.start - start, index, reason)
                 if wants_key:
-                    append(
+                    arrow_memory.append(
                         cython.address(key),
                         row,
                         record.key,
@@ -243,7 +241,7 @@ class ColumnDecoder:
                         position + (record.key - start),
                     )
                 if wants_value:
-                    append(
+                    arrow_memory.append(
                         cython.address(value),
                         row,
                         record.value,
@@ -253,14 +251,14 @@ class ColumnDecoder:
                         position + (record.value - start),
                     )
                 p = record.headers
-                if not odradek_likely(record.header_count == 0):
+                if not wire.odradek_likely(record.header_count == 0):
                     if wants_headers:
-                        if not reserve_rows(
+                        if not arrow_memory.reserve_rows(
                             cython.address(self.memory.header_name), header_row + record.header_count, stop - start
-                        ) or not reserve_rows(
+                        ) or not arrow_memory.reserve_rows(
                             cython.address(self.memory.header_value), header_row + record.header_count, stop - start
                         ):
-                            return NO_MEMORY
+                            return wire.NO_MEMORY
                         # The blocks may have moved; what was appended to them has not.
                         name.data = self.memory.header_name.data
                         name.slots = self.memory.header_name.slots
@@ -273,22 +271,22 @@ class ColumnDecoder:
                         if reason != cython.NULL:
                             return self._refuse(record.start - start, index, reason)
                         if wants_headers:
-                            append(
+                            arrow_memory.append(
                                 cython.address(name),
                                 header_row,
                                 header.name,
                                 header.name_size,
                                 readable_end - header.name,
-                                NOWHERE,
+                                arrow_memory.NOWHERE,
                                 0,
                             )
-                            append(
+                            arrow_memory.append(
                                 cython.address(header_value),
                                 header_row,
                                 header.value,
                                 header.value_size,
                                 readable_end - header.value,
-                                NOWHERE,
+                                arrow_memory.NOWHERE,
                                 0,
                             )
                         header_row += 1
@@ -303,6 +301,8 @@ class ColumnDecoder:
             row += 1
         if p != stop:
             return self._refuse(p - start, count, b"bytes left over after the last record")
+        if not keeps:
+            return wire.OK
         if row > self.memory.rows:
             self.memory.types_met |= 1 << kind
         self.memory.key = key
@@ -314,7 +314,7 @@ class ColumnDecoder:
         self.memory.header_count = header_row
         self.memory.timestamp_nulls = nulls
         self.memory.rows = row
-        return OK
+        return wire.OK
 
     @cython.cfunc
     @cython.nogil
@@ -322,24 +322,24 @@ class ColumnDecoder:
     def _append_message(
         self,
         p: Bytes,
-        info: cython.pointer(BatchInfo),
+        info: cython.pointer(wire.BatchInfo),
         offset: int64_t,
         timestamp: int64_t,
         kind: uint8_t,
         block: int64_t,
         position: int64_t,
-    ) -> Status:
+    ) -> wire.Status:
         """Append one uncompressed v0 or v1 message whose header stands in `info`."""
         record: RawRecord
         reason: cython.p_const_char = read_message(p, info, cython.address(record))
         if reason != cython.NULL:
             return self._refuse(record.rest - p, 0, reason)
         if not self.selection.wants_record(offset, timestamp):
-            return OK
+            return wire.OK
         if not self.memory.make_room(1, info.size_bytes):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         if self.memory.wants_key:
-            append(
+            arrow_memory.append(
                 cython.address(self.memory.key),
                 self.memory.rows,
                 record.key,
@@ -349,7 +349,7 @@ class ColumnDecoder:
                 position + (record.key - p),
             )
         if self.memory.wants_value:
-            append(
+            arrow_memory.append(
                 cython.address(self.memory.value),
                 self.memory.rows,
                 record.value,
@@ -370,58 +370,124 @@ class ColumnDecoder:
         self.memory.timestamp_nulls += timestamp == -1
         self.memory.types_met |= 1 << kind
         self.memory.rows += 1
-        return OK
+        return wire.OK
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _decode_message_set(self, start: Bytes, stop: Bytes) -> Status:
-        """Decode the decompressed content of the wrapper message in `info`."""
-        crc32: crc32_function = cython.cast(crc32_function, _crc32_address) if self.check_crc else cython.NULL
-        inner: BatchInfo
-        status: Status = OK
-        p: Bytes = start
+    def _decode_message_set(self, start: Bytes, stop: Bytes) -> wire.Status:
+        """Decode on what the wrapper message in `info` holds, until there are as many rows as are wanted."""
+        crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address) if self.check_crc else cython.NULL
+        inner: wire.BatchInfo
+        record: RawRecord
+        status: wire.Status = wire.OK
+        p: Bytes = start + self.done_bytes
         at: Bytes = start
         reason: cython.p_const_char
         count: int64_t = 0
-        base: int64_t = 0
         timestamp: int64_t
-        append_time: cython.bint = self.info.magic == 1 and self.info.attributes & 8 != 0
+        append_time: cython.bint = self.info.magic == 1 and self.info.attributes & wire.LOG_APPEND_TIME_FLAG != 0
         kind: uint8_t = 2 if self.info.magic == 0 else (1 if append_time else 0)
-        # Undone as a whole where an inner message is bad.
-        rows: int64_t = self.memory.rows
-        key_used: int64_t = self.memory.key.used
-        key_nulls: int64_t = self.memory.key.nulls
-        value_used: int64_t = self.memory.value.used
-        value_nulls: int64_t = self.memory.value.nulls
-        timestamp_nulls: int64_t = self.memory.timestamp_nulls
-        reason = check_message_set(
-            start,
-            stop,
-            cython.address(self.info),
-            crc32,
-            cython.address(base),
-            cython.address(at),
-            cython.address(count),
-        )
-        if reason != cython.NULL:
-            return self._refuse(at - start, count, reason)
+        if p == start and self.windows is None:
+            reason = check_message_set(
+                start,
+                stop,
+                cython.address(self.info),
+                crc32,
+                cython.address(self.inner_base),
+                cython.address(at),
+                cython.address(count),
+            )
+            if reason != cython.NULL:
+                return self._refuse(at - start, count, reason)
+            while p < stop:
+                wire.read_header(p, stop - p, cython.address(inner), cython.NULL, cython.NULL)
+                reason = read_message(p, cython.address(inner), cython.address(record))
+                if reason != cython.NULL:
+                    return self._refuse(record.rest - start, 0, reason)
+                p += inner.size_bytes
+            p = start
         while p < stop:
-            read_header(p, stop - p, cython.address(inner), cython.NULL, cython.NULL)
+            if self._is_full():
+                self.done_bytes = p - start
+                return wire.FULL
+            # A window is decompressed again after it was checked: its bytes may have changed.
+            if wire.read_header(p, stop - p, cython.address(inner), cython.NULL, cython.NULL) != wire.OK:
+                return self._refuse(p - start, 0, b"an inner message that has changed since it was checked")
             timestamp = self.info.max_timestamp if append_time else inner.max_timestamp
             status = self._append_message(
-                p, cython.address(inner), base + inner.base_offset, timestamp, kind, NOWHERE, 0
+                p, cython.address(inner), self.inner_base + inner.base_offset, timestamp, kind, arrow_memory.NOWHERE, 0
             )
-            if status != OK:
-                self.memory.rows = rows
-                self.memory.key.used = key_used
-                self.memory.key.nulls = key_nulls
-                self.memory.value.used = value_used
-                self.memory.value.nulls = value_nulls
-                self.memory.timestamp_nulls = timestamp_nulls
+            if status != wire.OK:
                 return status
             p += inner.size_bytes
-        return OK
+        return wire.OK
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _decode_part(
+        self, start: Bytes, stop: Bytes, block: int64_t, position: int64_t, keeps: cython.bint
+    ) -> wire.Status:
+        """Decode the next part of a large batch; the arguments are those of `_decode_v2` for the whole of it."""
+        first: Bytes = start + self.done_bytes
+        p: Bytes = first
+        record: RawRecord
+        reason: cython.p_const_char = cython.NULL
+        status: wire.Status = wire.OK
+        left: int64_t = self.section_records - self.done_records
+        count: int64_t = 0
+        while count < left and count < self.part_rows and p - first < self.part_bytes:
+            reason = read_deltas(p, stop, cython.address(record))
+            if reason != cython.NULL:
+                return self._refuse(p - start, self.done_records + count, reason)
+            p = record.end
+            count += 1
+        if count == left:
+            p = stop
+        # Arrow's int32 ends: what is decoded so far goes out before they could overflow.
+        if keeps and self.memory.rows > 0 and p - first > INT32_MAX - arrow_memory.SLACK - self.max_bytes:
+            return wire.FULL
+        status = self._decode_v2(first, p, count, stop, block, position + self.done_bytes, keeps)
+        if status == wire.BAD_RECORD:
+            self.error_at += self.done_bytes
+            self.error_record += self.done_records
+        self.done_bytes = p - start
+        self.done_records += count
+        return status
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _decode_parts(self, start: Bytes, stop: Bytes, block: int64_t, position: int64_t) -> wire.Status:
+        """Check a large batch whole, then decode it, or go on with it, until there are as many rows as are wanted.
+
+        Windows of a batch were checked before.
+        """
+        status: wire.Status = wire.OK
+        if self.done_records == 0 and self.windows is None:
+            while status == wire.OK and self.done_records < self.section_records:
+                status = self._decode_part(start, stop, block, position, False)
+            if status != wire.OK:
+                return status
+            self.done_bytes = 0
+            self.done_records = 0
+        while status == wire.OK and self.done_records < self.section_records:
+            status = wire.FULL if self._is_full() else self._decode_part(start, stop, block, position, True)
+        return status
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _is_full(self) -> cython.bint:
+        return self.memory.rows >= self.max_rows or self.memory.used() + self.arena.used >= self.max_bytes
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _is_large(self, size: int64_t) -> cython.bint:
+        """Whether the batch in `info`, whose records have a size, is decoded in parts."""
+        return self.info.records_count > self.part_rows or (self.info.records_count > 1 and size > self.part_bytes)
 
     @cython.cfunc
     @cython.nogil
@@ -433,101 +499,142 @@ class ColumnDecoder:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _decode(self, base: Bytes, position: int64_t, end: int64_t, readable_end: int64_t) -> Status:
-        status: Status = OK
-        crc32c: crc32c_function = cython.cast(crc32c_function, _crc32c_address) if self.check_crc else cython.NULL
-        crc32: crc32_function = cython.cast(crc32_function, _crc32_address) if self.check_crc else cython.NULL
+    def _decode(self, base: Bytes, position: int64_t, end: int64_t, readable_end: int64_t) -> wire.Status:
+        status: wire.Status = wire.OK
+        crc32c: wire.crc32c_function = (
+            cython.cast(wire.crc32c_function, _crc32c_address) if self.check_crc else cython.NULL
+        )
+        crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address) if self.check_crc else cython.NULL
         kind: uint8_t
         while True:
             self.next = position
-            if self.memory.rows >= self.max_rows or self.memory.used() + self.arena.used >= self.max_bytes:
-                return FULL
+            if self._is_full():
+                return wire.FULL
             if position >= end:
-                return END
+                return wire.END
             self.info.position = position
-            status = read_header(base + position, end - position, cython.address(self.info), crc32c, crc32)
-            if status != OK:
+            status = wire.read_header(base + position, end - position, cython.address(self.info), crc32c, crc32)
+            if status != wire.OK:
                 return status
             # Offsets are not under the checksum. The first batch may begin before the range that is asked for.
             if self.ordered and self.info.base_offset < self.next_offset and not self.is_first:
-                return BAD_ORDER
+                return wire.BAD_ORDER
             if self.contiguous and self.info.base_offset > self.next_offset:
                 # Where a wrapper begins, only its content tells.
-                if self.info.magic == 2 or self.info.attributes & CODEC_MASK == 0:
-                    return GAP
+                if self.info.magic == 2 or self.info.attributes & wire.CODEC_MASK == 0:
+                    return wire.GAP
             if self.selection.wants_batch(cython.address(self.info)):
                 # Arrow's int32 ends: what is decoded so far goes out before they could overflow.
-                if self.memory.rows > 0 and self.info.size_bytes > INT32_MAX - SLACK - self.max_bytes:
-                    return FULL
-                if self.info.attributes & 7:
-                    return COMPRESSED
+                if self.memory.rows > 0 and self.info.size_bytes > INT32_MAX - arrow_memory.SLACK - self.max_bytes:
+                    return wire.FULL
+                if self.info.attributes & wire.CODEC_MASK or (
+                    self.info.magic == 2 and self._is_large(self.info.size_bytes)
+                ):
+                    return wire.COMPRESSED
                 if self.info.magic == 2:
                     status = self._decode_v2(
-                        base + position + V2_HEADER,
+                        base + position + wire.V2_HEADER,
                         base + position + self.info.size_bytes,
+                        self.info.records_count,
                         base + readable_end,
-                        MAPPED,
-                        position + V2_HEADER,
+                        arrow_memory.MAPPED,
+                        position + wire.V2_HEADER,
+                        True,
                     )
                 else:
-                    kind = 2 if self.info.magic == 0 else (1 if self.info.attributes & 8 else 0)
+                    kind = 2 if self.info.magic == 0 else (1 if self.info.attributes & wire.LOG_APPEND_TIME_FLAG else 0)
                     status = self._append_message(
                         base + position,
                         cython.address(self.info),
                         self.info.base_offset,
                         self.info.max_timestamp,
                         kind,
-                        MAPPED,
+                        arrow_memory.MAPPED,
                         position,
                     )
-                if status != OK:
+                if status != wire.OK:
                     return status
             self._pass_batch()
             position += self.info.size_bytes
 
     @cython.cfunc
-    def _decompress(self, batches, decompress) -> Status:
-        """Decompress and decode the v2 batch in `info`."""
-        start: int64_t = self.info.position + V2_HEADER
+    def _decompress(self, batches, decompress) -> wire.Status:
+        """Decompress and decode the v2 batch in `info`; a large one may be there as it is."""
+        start: int64_t = self.info.position + wire.V2_HEADER
         stop: int64_t = self.info.position + self.info.size_bytes
         # Of a batch of which little may be kept, views would hold on to all of it.
         points: cython.bint = (
             self.memory.value.views
             and self.memory.wants_value
+            and self.info.attributes & wire.CODEC_MASK != 0
+            and self.info.records_count <= self.part_rows
             and not self.selection.splits_batch(cython.address(self.info))
         )
         into = self.arena.take if points else None
-        return self._decode_section(decompress(self.info.attributes & 7, batches[start:stop], into=into), points)
+        self.section_records = self.info.records_count
+        return self._decode_section(
+            decompress(self.info.attributes & wire.CODEC_MASK, batches[start:stop], into=into), points
+        )
 
     @cython.cfunc
-    def _decode_section(self, section, points: cython.bint) -> Status:
-        """Decode the decompressed content of the batch in `info`."""
-        status: Status = OK
+    def _decode_section(self, section, points: cython.bint) -> wire.Status:
+        """Decode the content of the batch in `info`, or go on with it."""
+        status: wire.Status = wire.OK
         content: Py_buffer
         start: Bytes
-        block: int64_t = NOWHERE
+        block: int64_t = arrow_memory.NOWHERE
         position: int64_t = 0
         PyObject_GetBuffer(section, cython.address(content), PyBUF_SIMPLE)
         try:
-            if content.len > INT32_MAX - self.max_bytes - SLACK:
+            if self.info.attributes & wire.CODEC_MASK and content.len > INT32_MAX - self.max_bytes - arrow_memory.SLACK:
                 raise ValueError(f"{content.len} decompressed bytes do not fit one column")
             start = cython.cast(Bytes, content.buf)
             if points:
                 self.arena.place(section, start, content.len, cython.address(block), cython.address(position))
+            elif self.info.attributes & wire.CODEC_MASK == 0:
+                block = arrow_memory.MAPPED
+                position = self.info.position + wire.V2_HEADER
+            stop: Bytes = start + content.len
             with cython.nogil:
-                if self.info.magic == 2:
-                    status = self._decode_v2(start, start + content.len, start + content.len, block, position)
+                if self.info.magic < 2:
+                    status = self._decode_message_set(start, stop)
+                elif self.windows is not None or (self._is_large(content.len) and not points):
+                    status = self._decode_parts(start, stop, block, position)
                 else:
-                    status = self._decode_message_set(start, start + content.len)
+                    status = self._decode_v2(start, stop, self.info.records_count, stop, block, position, True)
         finally:
             PyBuffer_Release(cython.address(content))
-        if status == OK:
+        if status == wire.FULL:
+            self.section = section
+            return status
+        self.section = None
+        self.done_bytes = 0
+        self.done_records = 0
+        if status == wire.OK and self.windows is None:
             self._pass_batch()
             self.next = self.info.position + self.info.size_bytes
         return status
 
+    @cython.cfunc
+    def _decode_windows(self) -> wire.Status:
+        """Decode the windows of the batch in `info`, or go on with them."""
+        status: wire.Status = wire.OK
+        while status == wire.OK:
+            if self.section is None:
+                window = next(self.windows, None)
+                if window is None:
+                    self.windows = None
+                    self._pass_batch()
+                    self.next = self.info.position + self.info.size_bytes
+                    return status
+                self.section, self.section_records = window.data, window.records
+            status = self._decode_section(self.section, False)
+        return status
+
     def decode(self, data, position: int64_t, end: int64_t, decompress):
         """Decode batches from `position` on until `end`, a full set of rows, or something to be dealt with.
+
+        After a full set of rows the next call may go on in the middle of the batch at `position`.
 
         Args:
             data: The mapped segment, as a memoryview of bytes.
@@ -544,19 +651,23 @@ class ColumnDecoder:
         if end > view.shape[0] or position < 0 or position > end:
             raise ValueError(f"position {position} and end {end} are not within {view.shape[0]} bytes")
         if position == end:
-            return (END, position)
+            return (wire.END, position)
         base: Bytes = cython.cast(Bytes, cython.address(view[0]))
         readable_end: int64_t = view.shape[0]
-        status: Status = OK
+        status: wire.Status = wire.OK
         while True:
-            with cython.nogil:
-                status = self._decode(base, position, end, readable_end)
-            if status == COMPRESSED and self.info.magic == 2:
-                status = self._decompress(data, decompress)
-                if status == OK:
-                    position = self.next
-                    continue
-            return (cython.cast(cython.int, status), self.next)
+            if self.windows is not None:
+                status = self._decode_windows()
+            elif self.section is not None:
+                status = self._decode_section(self.section, False)
+            else:
+                with cython.nogil:
+                    status = self._decode(base, position, end, readable_end)
+                if status == wire.COMPRESSED and self.info.magic == 2:
+                    status = self._decompress(data, decompress)
+            if status != wire.OK:
+                return (cython.cast(cython.int, status), self.next)
+            position = self.next
 
     def decode_payload(self, payload):
         """Decode the decompressed messages of the wrapper that `decode` stopped at.
@@ -565,6 +676,20 @@ class ColumnDecoder:
             A status, and the position of the batch after it (of the batch itself where it was refused).
         """
         return (cython.cast(cython.int, self._decode_section(payload, False)), self.next)
+
+    def decode_windows(self, windows, inner_base: int64_t):
+        """Decode the batch that `decode` raised `DecompressedSizeError` for, or stopped at.
+
+        Args:
+            windows: The windows of a `LargeSection` that was checked.
+            inner_base: What is added to its inner offsets.
+
+        Returns:
+            As `decode_payload`; `FULL`: `decode` goes on with it.
+        """
+        self.windows = windows
+        self.inner_base = inner_base
+        return (cython.cast(cython.int, self._decode_windows()), self.next)
 
     # -- handing out ---------------------------------------------------------------------------------------------
 

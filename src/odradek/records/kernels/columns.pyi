@@ -1,9 +1,10 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from typing_extensions import Buffer
 
 from odradek.records.arrow_layout import Columns, RecordDefect
 from odradek.records.header import BatchHeader
+from odradek.records.large_section import Window
 
 class ColumnDecoder:
     batch: BatchHeader
@@ -19,6 +20,8 @@ class ColumnDecoder:
         include_control: bool = False,
         max_rows: int = 65536,
         max_bytes: int = 1 << 22,
+        part_rows: int = 65536,
+        part_bytes: int = 8 << 20,
         start_offset: int = 0,
         end_offset: int = ...,
         start_timestamp: int = ...,
@@ -34,5 +37,6 @@ class ColumnDecoder:
     def decode(
         self, data: memoryview, position: int, end: int, decompress: Callable[..., memoryview]
     ) -> tuple[int, int]: ...
+    def decode_windows(self, windows: Iterator[Window], inner_base: int) -> tuple[int, int]: ...
     def decode_payload(self, payload: Buffer) -> tuple[int, int]: ...
     def take(self) -> Columns: ...

@@ -11,18 +11,8 @@ Source in Kafka: `DefaultRecordBatch`, `AbstractLegacyRecordBatch`.
 
 import cython
 from cython.cimports.libc.stdint import int64_t, uint8_t
+from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.selection import Selection
-from cython.cimports.odradek.records.kernels.wire import (
-    BAD_ORDER,
-    CODEC_MASK,
-    COMPRESSED,
-    END,
-    GAP,
-    OK,
-    BatchInfo,
-    Status,
-    read_header,
-)
 
 
 @cython.final
@@ -36,7 +26,7 @@ class RecordCounter:
     next_offset: int64_t
     counted: int64_t
     next: int64_t
-    info: BatchInfo
+    info: wire.BatchInfo
 
     def __init__(self, start_offset, end_offset, aborted=()):
         self.selection = Selection(start_offset, end_offset, -(1 << 63), (1 << 63) - 1, aborted, False)
@@ -63,27 +53,29 @@ class RecordCounter:
     @cython.nogil
     @cython.exceptval(check=False)
     def _count(self, base: cython.pointer(cython.const[uint8_t]), position: int64_t, end: int64_t) -> cython.int:
-        status: Status = OK
+        status: wire.Status = wire.OK
         while True:
             self.next = position
             if position >= end:
-                return END
-            status = read_header(base + position, end - position, cython.address(self.info), cython.NULL, cython.NULL)
-            if status != OK:
+                return wire.END
+            status = wire.read_header(
+                base + position, end - position, cython.address(self.info), cython.NULL, cython.NULL
+            )
+            if status != wire.OK:
                 return status
             # As the decoder holds them against each other: offsets are not under the checksum.
             if self.info.base_offset < self.next_offset and not self.is_first:
-                return BAD_ORDER
+                return wire.BAD_ORDER
             if self.contiguous and self.info.base_offset > self.next_offset:
-                if self.info.magic == 2 or self.info.attributes & CODEC_MASK == 0:
-                    return GAP
+                if self.info.magic == 2 or self.info.attributes & wire.CODEC_MASK == 0:
+                    return wire.GAP
             self.is_first = False
             self.next_offset = self.info.last_offset + 1
             if self.selection.wants_batch(cython.address(self.info)):
-                if (self.info.magic < 2 and self.info.attributes & CODEC_MASK) or self.selection.splits_batch(
+                if (self.info.magic < 2 and self.info.attributes & wire.CODEC_MASK) or self.selection.splits_batch(
                     cython.address(self.info)
                 ):
-                    return COMPRESSED
+                    return wire.COMPRESSED
                 self.counted += self.info.records_count
             position += self.info.size_bytes
 
@@ -103,14 +95,14 @@ class RecordCounter:
         if end > view.shape[0] or position < 0 or position > end:
             raise ValueError(f"position {position} and end {end} are not within {view.shape[0]} bytes")
         if position == end:
-            return (END, position)
+            return (wire.END, position)
         base: cython.pointer(cython.const[uint8_t]) = cython.cast(
             cython.pointer(cython.const[uint8_t]), cython.address(view[0])
         )
-        status: cython.int = OK
+        status: cython.int = wire.OK
         with cython.nogil:
             status = self._count(base, position, end)
-        return (status, self.next + self.info.size_bytes if status == COMPRESSED else self.next)
+        return (status, self.next + self.info.size_bytes if status == wire.COMPRESSED else self.next)
 
     @property
     def batch_position(self):

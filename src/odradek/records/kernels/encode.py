@@ -13,6 +13,7 @@ from cython.cimports.cpython.list import PyList_GET_SIZE
 from cython.cimports.libc.stdint import INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uintptr_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy
+from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.objects import Record
 from cython.cimports.odradek.records.kernels.rows import (
     BAD_OFFSET,
@@ -22,18 +23,6 @@ from cython.cimports.odradek.records.kernels.rows import (
     Bytes,
     Row,
     Rows,
-)
-from cython.cimports.odradek.records.kernels.wire import (
-    V2_HEADER,
-    crc32c_function,
-    load_i16,
-    load_i64,
-    load_u32,
-    store_i16,
-    store_i32,
-    store_i64,
-    varint_size,
-    write_varint,
 )
 
 from odradek.records.crc import CRC32C_ADDRESS
@@ -73,8 +62,10 @@ Batch = cython.struct(
 @cython.exceptval(check=False)
 def _record_size(row: cython.pointer(Row), timestamp_delta: int64_t, offset_delta: int64_t) -> int64_t:
     """Return the bytes of a record after its length."""
-    size: int64_t = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + varint_size(row.header_count)
-    size += varint_size(row.key_size) + varint_size(row.value_size) + row.headers_size
+    size: int64_t = (
+        1 + wire.varint_size(timestamp_delta) + wire.varint_size(offset_delta) + wire.varint_size(row.header_count)
+    )
+    size += wire.varint_size(row.key_size) + wire.varint_size(row.value_size) + row.headers_size
     if row.key_size > 0:
         size += row.key_size
     if row.value_size > 0:
@@ -89,19 +80,19 @@ def _record_size(row: cython.pointer(Row), timestamp_delta: int64_t, offset_delt
 def _write_record(
     p: Room, size: int64_t, row: cython.pointer(Row), timestamp_delta: int64_t, offset_delta: int64_t
 ) -> Room:
-    p = write_varint(p, size)
+    p = wire.write_varint(p, size)
     p[0] = 0
-    p = write_varint(p + 1, timestamp_delta)
-    p = write_varint(p, offset_delta)
-    p = write_varint(p, row.key_size)
+    p = wire.write_varint(p + 1, timestamp_delta)
+    p = wire.write_varint(p, offset_delta)
+    p = wire.write_varint(p, row.key_size)
     if row.key_size > 0:
         memcpy(p, row.key, row.key_size)
         p += row.key_size
-    p = write_varint(p, row.value_size)
+    p = wire.write_varint(p, row.value_size)
     if row.value_size > 0:
         memcpy(p, row.value, row.value_size)
         p += row.value_size
-    p = write_varint(p, row.header_count)
+    p = wire.write_varint(p, row.header_count)
     if row.headers_size > 0:
         memcpy(p, row.headers, row.headers_size)
         p += row.headers_size
@@ -242,7 +233,7 @@ class BatchEncoder:
                     status = END_OFFSET
                 elif batch.rows >= max_records:
                     status = END_RECORDS
-                elif batch.size_bytes + size + varint_size(size) > max_bytes:
+                elif batch.size_bytes + size + wire.varint_size(size) > max_bytes:
                     status = END_BYTES
                 if status != END_ROWS:
                     self._output += batch.size_bytes
@@ -262,7 +253,7 @@ class BatchEncoder:
                     self._plan = grown
                 batch = cython.address(self._plan[self._planned])
                 batch.rows = 0
-                batch.size_bytes = V2_HEADER
+                batch.size_bytes = wire.V2_HEADER
                 batch.base_offset = offset
                 if self._planned == 0 and base_offset >= 0:
                     batch.base_offset = base_offset
@@ -274,8 +265,8 @@ class BatchEncoder:
                 size = _record_size(
                     cython.address(row), row.timestamp - batch.base_timestamp, offset - batch.base_offset
                 )
-            size += varint_size(size)
-            if size > INT32_MAX - V2_HEADER or batch.size_bytes + size > INT32_MAX:
+            size += wire.varint_size(size)
+            if size > INT32_MAX - wire.V2_HEADER or batch.size_bytes + size > INT32_MAX:
                 return BAD_SIZE
             batch.rows += 1
             batch.size_bytes += size
@@ -293,20 +284,22 @@ class BatchEncoder:
     @cython.nogil
     @cython.exceptval(check=False)
     def _header(self, p: Room, batch: cython.pointer(Batch)) -> cython.void:
-        store_i64(p, batch.base_offset)
-        store_i32(p + 8, cython.cast(int32_t, batch.size_bytes - 12))
-        store_i32(p + 12, self._partition_leader_epoch)
-        p[16] = 2
-        store_i16(p + 21, self._attributes)
-        store_i32(p + 23, cython.cast(int32_t, batch.last_offset - batch.base_offset))
-        store_i64(p + 27, batch.base_timestamp)
-        store_i64(p + 35, self._append_timestamp if self._attributes & 8 else batch.max_timestamp)
-        store_i64(p + 43, self._producer_id)
-        store_i16(p + 51, self._producer_epoch)
-        store_i32(p + 53, self._base_sequence)
-        store_i32(p + 57, cython.cast(int32_t, batch.rows))
-        if self._attributes & 7 == 0:
-            _checksum(p, batch.size_bytes)
+        append_time: cython.bint = self._attributes & wire.LOG_APPEND_TIME_FLAG != 0
+        info: wire.BatchInfo
+        info.base_offset = batch.base_offset
+        info.size_bytes = batch.size_bytes
+        info.partition_leader_epoch = self._partition_leader_epoch
+        info.attributes = self._attributes
+        info.last_offset_delta = cython.cast(int32_t, batch.last_offset - batch.base_offset)
+        info.base_timestamp = batch.base_timestamp
+        info.max_timestamp = self._append_timestamp if append_time else batch.max_timestamp
+        info.producer_id = self._producer_id
+        info.producer_epoch = self._producer_epoch
+        info.base_sequence = self._base_sequence
+        info.records_count = cython.cast(int32_t, batch.rows)
+        wire.write_header(p, cython.address(info))
+        if self._attributes & wire.CODEC_MASK == 0:
+            wire.write_checksum(p, batch.size_bytes, cython.cast(wire.crc32c_function, _crc32c_address))
 
     @cython.cfunc
     @cython.nogil
@@ -324,7 +317,7 @@ class BatchEncoder:
         for which in range(self._planned):
             batch = cython.address(self._plan[which])
             start = p
-            p += V2_HEADER
+            p += wire.V2_HEADER
             end = index + batch.rows
             offset = batch.last_offset - batch.rows + 1  # right where offsets are not explicit
             while index < end:
@@ -428,7 +421,7 @@ class BatchEncoder:
         size: int64_t
         p: Room
         batch.rows = PyList_GET_SIZE(records)
-        batch.size_bytes = V2_HEADER
+        batch.size_bytes = wire.V2_HEADER
         batch.base_offset = 0
         batch.last_offset = batch.rows - 1
         batch.base_timestamp = timestamp
@@ -441,11 +434,11 @@ class BatchEncoder:
             if not _plain_row(records[index], cython.address(row)):
                 return None
             size = _record_size(cython.address(row), 0, index)
-            batch.size_bytes += size + varint_size(size)
+            batch.size_bytes += size + wire.varint_size(size)
             if batch.size_bytes > max_bytes:
                 return None
         output = PyByteArray_FromStringAndSize(cython.NULL, batch.size_bytes)
-        p = cython.cast(Room, PyByteArray_AS_STRING(output)) + V2_HEADER
+        p = cython.cast(Room, PyByteArray_AS_STRING(output)) + wire.V2_HEADER
         for index in range(batch.rows):
             _plain_row(records[index], cython.address(row))
             p = _write_record(p, _record_size(cython.address(row), 0, index), cython.address(row), 0, index)
@@ -464,15 +457,6 @@ class BatchEncoder:
             raise ValueError(f"record {self._next_row} cannot be written: its offset delta takes more than 32 bits")
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _checksum(p: Room, size_bytes: int64_t) -> cython.void:
-    crc32c: crc32c_function = cython.cast(crc32c_function, _crc32c_address)
-    store_i32(p + 17, cython.cast(int32_t, crc32c(0, p + 21, size_bytes - 21)))
-
-
 def seal(header: bytes, payload: cython.const[cython.uchar][::1]):
     """Return a batch of a header's fields and the bytes after it, with its length and checksum right.
 
@@ -483,20 +467,20 @@ def seal(header: bytes, payload: cython.const[cython.uchar][::1]):
     Raises:
         ValueError: The header is too short, or the batch longer than 2^31 - 1 bytes.
     """
-    size: int64_t = V2_HEADER + payload.shape[0]
-    if PyBytes_GET_SIZE(header) < V2_HEADER:
-        raise ValueError(f"a header has {V2_HEADER} bytes, not {len(header)}")
+    size: int64_t = wire.V2_HEADER + payload.shape[0]
+    if PyBytes_GET_SIZE(header) < wire.V2_HEADER:
+        raise ValueError(f"a header has {wire.V2_HEADER} bytes, not {len(header)}")
     if size > INT32_MAX:
         raise ValueError(f"a batch of {size} bytes is longer than a batch can be")
     batch = PyBytes_FromStringAndSize(cython.NULL, size)
     p: Room = cython.cast(Room, PyBytes_AS_STRING(batch))
     fields: Bytes = cython.cast(Bytes, PyBytes_AS_STRING(header))
     with cython.nogil:
-        memcpy(p, fields, V2_HEADER)
+        memcpy(p, fields, wire.V2_HEADER)
         if payload.shape[0] > 0:
-            memcpy(p + V2_HEADER, cython.address(payload[0]), payload.shape[0])
-        store_i32(p + 8, cython.cast(int32_t, size - 12))
-        _checksum(p, size)
+            memcpy(p + wire.V2_HEADER, cython.address(payload[0]), payload.shape[0])
+        wire.store_i32(p + wire.SIZE_AT, cython.cast(int32_t, size - wire.LOG_OVERHEAD))
+        wire.write_checksum(p, size, cython.cast(wire.crc32c_function, _crc32c_address))
     return batch
 
 
@@ -523,14 +507,17 @@ def assign(
     Returns:
         Its checksum.
     """
-    if position < 0 or size_bytes < V2_HEADER or size_bytes > data.shape[0] - position:
+    if position < 0 or size_bytes < wire.V2_HEADER or size_bytes > data.shape[0] - position:
         raise ValueError(f"{size_bytes} bytes at position {position} are not within {data.shape[0]} bytes")
     p: Room = cython.address(data[position])
     with cython.nogil:
-        store_i64(p, base_offset)
-        store_i32(p + 12, partition_leader_epoch)
-        if load_i16(p + 21) != attributes or load_i64(p + 35) != max_timestamp:
-            store_i16(p + 21, attributes)
-            store_i64(p + 35, max_timestamp)
-            _checksum(p, size_bytes)
-    return load_u32(p + 17)
+        wire.store_i64(p, base_offset)
+        wire.store_i32(p + wire.LEADER_EPOCH_AT, partition_leader_epoch)
+        if (
+            wire.load_i16(p + wire.ATTRIBUTES_AT) != attributes
+            or wire.load_i64(p + wire.MAX_TIMESTAMP_AT) != max_timestamp
+        ):
+            wire.store_i16(p + wire.ATTRIBUTES_AT, attributes)
+            wire.store_i64(p + wire.MAX_TIMESTAMP_AT, max_timestamp)
+            wire.write_checksum(p, size_bytes, cython.cast(wire.crc32c_function, _crc32c_address))
+    return wire.load_u32(p + wire.CRC_AT)

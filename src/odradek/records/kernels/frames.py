@@ -14,12 +14,14 @@ from cython.cimports.cpython import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, P
 from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.libc.stdint import int16_t, int32_t, int64_t, uint8_t
-from cython.cimports.odradek.records.kernels.wire import TRANSACTIONAL_FLAG, V2_HEADER, load_i16, load_i32, load_i64
+from cython.cimports.odradek.records.kernels import wire
 
 from odradek.errors import ProtocolError
 
 _MOST_KNOWN = 127
 # A larger number of fields would have more than a byte.
+_MOST_ITEMS = 100_000
+# An item of a byte may become some hundred bytes in memory, and as many in the answer.
 
 
 def new_frame(size: cython.Py_ssize_t) -> bytearray:
@@ -42,7 +44,7 @@ def whole_frames(data, most_bytes: int64_t) -> tuple:
     try:
         start: cython.p_char = cython.cast(cython.p_char, buffer.buf)
         while buffer.len - position >= 4:
-            size = load_i32(cython.cast(cython.pointer(uint8_t), start + position))
+            size = wire.load_i32(cython.cast(cython.pointer(uint8_t), start + position))
             if not 0 <= size <= most_bytes or size > buffer.len - position - 4:
                 break
             frames.append(PyByteArray_FromStringAndSize(start + position + 4, size))
@@ -81,6 +83,8 @@ class WireReader:
     # What was copied without the tags that are unknown, and how far; None while there were none.
     _kept: bytearray
     _copied: int64_t
+    # How many items the arrays have together, as far as they were read.
+    _items: int64_t
     position = cython.declare(int64_t, visibility="readonly")
 
     def __init__(self, frame: bytearray, position: int64_t, *, is_flexible: cython.bint):
@@ -91,6 +95,7 @@ class WireReader:
         self._is_flexible = is_flexible
         self._kept = None
         self._copied = 0
+        self._items = 0
         if not 0 <= position <= self._end:
             raise ProtocolError("the request is cut short")
         self.position = position
@@ -122,7 +127,7 @@ class WireReader:
         shift: cython.int = 0
         byte: uint8_t
         if not self._is_flexible:
-            return load_i16(self._fixed(2)) if fixed == 2 else load_i32(self._fixed(4))
+            return wire.load_i16(self._fixed(2)) if fixed == 2 else wire.load_i32(self._fixed(4))
         while shift < 35:
             byte = self._fixed(1)[0]
             value |= cython.cast(int64_t, byte & 0x7F) << shift
@@ -139,15 +144,15 @@ class WireReader:
 
     def int16(self) -> int16_t:
         """Read an int16."""
-        return load_i16(self._fixed(2))
+        return wire.load_i16(self._fixed(2))
 
     def int32(self) -> int32_t:
         """Read an int32."""
-        return load_i32(self._fixed(4))
+        return wire.load_i32(self._fixed(4))
 
     def int64(self) -> int64_t:
         """Read an int64."""
-        return load_i64(self._fixed(8))
+        return wire.load_i64(self._fixed(8))
 
     def uuid(self):
         """Read a UUID."""
@@ -158,12 +163,19 @@ class WireReader:
         """Read the number of an array's items; -1 stands for null.
 
         Raises:
-            ProtocolError: It is more than the request can hold.
+            ProtocolError: It is more than the request can hold, or all arrays together have too many items.
         """
         count: int64_t = self._size(4)
         if not -1 <= count <= self._end - self.position:
             raise ProtocolError(f"an array of {count} items does not fit the request")
+        self._add_items(max(0, count))
         return count
+
+    @cython.cfunc
+    def _add_items(self, count: int64_t) -> cython.void:
+        self._items += count
+        if self._items > _MOST_ITEMS:
+            raise ProtocolError(f"the request has more than {_MOST_ITEMS:,} items of arrays and tagged fields")
 
     def count(self) -> int64_t:
         """Read the number of an array's items.
@@ -237,15 +249,21 @@ class WireReader:
         transactional: set = set()
         size: int64_t
         start: int64_t
+        batch: cython.pointer(cython.const[uint8_t])
         for _ in range(self.count()):
             key = ("", self.uuid()) if has_ids else (self.text(), None)
             partitions = topics.setdefault(key, {})
             for _ in range(self.count()):
-                number = load_i32(self._fixed(4))
+                number = wire.load_i32(self._fixed(4))
                 size = self._size(4)
                 start = self._take(max(0, size))
                 partitions[number] = None if size < 0 else self._view[start : start + size]
-                if size >= V2_HEADER and self._bytes[start + 16] == 2 and self._bytes[start + 22] & TRANSACTIONAL_FLAG:
+                batch = self._bytes + start
+                if (
+                    size >= wire.V2_HEADER
+                    and batch[wire.MAGIC_AT] == 2
+                    and batch[wire.FLAGS_AT] & wire.TRANSACTIONAL_FLAG
+                ):
                     transactional.add((key, number))
                 elif transactional:
                     transactional.discard((key, number))
@@ -269,6 +287,7 @@ class WireReader:
         count: int64_t = self._size(4) + 1
         if count == 0:
             return
+        self._add_items(count)
         if known is not None:
             self._keep(start)
             place = len(self._kept)

@@ -15,6 +15,7 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t
 from cython.cimports.libc.string import memcmp, memcpy
+from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.batches import BatchTable
 from cython.cimports.odradek.records.kernels.blocks import Block, make_block, odradek_free, odradek_grow, take_memory
 from cython.cimports.odradek.records.kernels.json_value import put_json_value
@@ -34,19 +35,6 @@ from cython.cimports.odradek.records.kernels.text import (
     utf8_size,
 )
 from cython.cimports.odradek.records.kernels.walk import LEFT_OUT, BatchWalk, Bytes
-from cython.cimports.odradek.records.kernels.wire import (
-    BAD_RECORD,
-    CODEC_MASK,
-    CONTROL_FLAG,
-    END,
-    FULL,
-    LOG_APPEND_TIME_FLAG,
-    NO_MEMORY,
-    OK,
-    TRANSACTIONAL_FLAG,
-    BatchInfo,
-    Status,
-)
 
 Room = cython.typedef(cython.pointer(uint8_t))
 
@@ -59,6 +47,9 @@ _FORMS = {"text": 0, "jsonl": 1, "csv": 2, "kafka": 3}
 
 # The names and numbers of a line, or of a batch's, take less.
 _LINE_BYTES = cython.declare(int64_t, 640)
+
+# Of a batch with more records the lines are not written together.
+_MOST_LINES = cython.declare(int64_t, 1 << 18)
 
 # How many bytes of a string are written before there is room made for more.
 _PART_BYTES = cython.declare(int64_t, 4096)
@@ -191,6 +182,7 @@ class LineFormatter(BatchWalk):
 
     def __init__(
         self,
+        open_section,
         form,
         head,
         base64=False,
@@ -209,6 +201,7 @@ class LineFormatter(BatchWalk):
         max_bytes=1 << 20,
         json_values=False,
     ):
+        self._open_section = open_section
         self._form = _FORMS[form]
         self._base64 = base64
         self._redacts_key = "key" in redact
@@ -230,6 +223,9 @@ class LineFormatter(BatchWalk):
         self._embeds = json_values
         self._left = limit
         self._max_bytes = max_bytes
+        self._most_records = _MOST_LINES
+        # A value that is no JSON leaves its batch to the caller, who cannot know what earlier windows have given.
+        self._takes_windows = not json_values
 
     def __dealloc__(self):
         if self._data != cython.NULL:
@@ -272,7 +268,7 @@ class LineFormatter(BatchWalk):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _string(self, data: Bytes, size: int64_t, form: cython.int, any_bytes: cython.bint) -> Status:
+    def _string(self, data: Bytes, size: int64_t, form: cython.int, any_bytes: cython.bint) -> wire.Status:
         """Write bytes as text, without quotes; `BAD_RECORD`, and nothing written, where they are not UTF-8."""
         p: Bytes = data
         end: Bytes = data + size
@@ -283,7 +279,7 @@ class LineFormatter(BatchWalk):
         while p < end:
             stop = p + _PART_BYTES if end - p > _PART_BYTES else end
             if not self._room((stop - p) * each):
-                return NO_MEMORY
+                return wire.NO_MEMORY
             out = self._data + self._used
             if form == _KAFKA:
                 out = put_java_part(out, cython.address(p), stop, end)
@@ -293,9 +289,9 @@ class LineFormatter(BatchWalk):
                 out = put_json_part(out, cython.address(p), stop, end, any_bytes)
             if out == cython.NULL:
                 self._used = before
-                return BAD_RECORD
+                return wire.BAD_RECORD
             self._used = out - self._data
-        return OK
+        return wire.OK
 
     @cython.cfunc
     @cython.nogil
@@ -310,27 +306,29 @@ class LineFormatter(BatchWalk):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _base64_of(self, data: Bytes, size: int64_t, before: cython.p_const_char, after: cython.p_const_char) -> Status:
+    def _base64_of(
+        self, data: Bytes, size: int64_t, before: cython.p_const_char, after: cython.p_const_char
+    ) -> wire.Status:
         out: Room
         if not self._room(size // 3 * 4 + 4 + 2 * 16):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         out = put(self._data + self._used, before)
         out = put_base64(out, data, size)
         self._used = put(out, after) - self._data
-        return OK
+        return wire.OK
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _bytes(self, data: Bytes, size: int64_t, form: cython.int, redacts: cython.bint) -> Status:
+    def _bytes(self, data: Bytes, size: int64_t, form: cython.int, redacts: cython.bint) -> wire.Status:
         """Write a key, a value or a header's value."""
-        status: Status
+        status: wire.Status
         if size < 0:
             if form != _CSV and not self._put(b"null"):
-                return NO_MEMORY
-            return OK
+                return wire.NO_MEMORY
+            return wire.OK
         if redacts:
-            return OK if self._put(b'"[redacted]"') else NO_MEMORY
+            return wire.OK if self._put(b'"[redacted]"') else wire.NO_MEMORY
         if self._base64:
             if form == _TEXT:
                 return self._base64_of(data, size, b"base64:", b"")
@@ -338,48 +336,53 @@ class LineFormatter(BatchWalk):
         if form == _CSV and size >= 7 and memcmp(data, cython.cast(cython.p_const_char, b"base64:"), 7) == 0:
             # As text it would be taken for base64.
             return self._base64_of(data, size, b'"base64:', b'"')
+        if form == _TEXT and size > 0 and (data[0] == 0x7B or data[0] == 0x5B):
+            # In quotes, every quote of an object or an array would be escaped once more.
+            status = self._json(data, size)
+            if status != wire.BAD_RECORD:
+                return status
         if not self._put(b'"'):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         status = self._string(data, size, form, False)
-        if status == BAD_RECORD:
+        if status == wire.BAD_RECORD:
             self._used -= 1
             if form == _TEXT:
                 return self._base64_of(data, size, b"base64:", b"")
             if form == _JSONL:
                 return self._base64_of(data, size, b'{"base64":"', b'"}')
             return self._base64_of(data, size, b'"base64:', b'"')
-        if status != OK:
+        if status != wire.OK:
             return status
-        return OK if self._put(b'"') else NO_MEMORY
+        return wire.OK if self._put(b'"') else wire.NO_MEMORY
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _json(self, data: Bytes, size: int64_t) -> Status:
+    def _json(self, data: Bytes, size: int64_t) -> wire.Status:
         """Write a value that is JSON; `BAD_RECORD` where it is left to the caller."""
-        status: Status = OK
+        status: wire.Status = wire.OK
         out: Room
         start: int64_t
         end: Bytes = data + size
         if not self._room(size * ESCAPED_SIZE + 2):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         if self._form == _CSV:
             self._put(b'"')
         start = self._used
         out = put_json_value(self._data + start, _after_frame(data, end), end)
         if out == cython.NULL:
-            return BAD_RECORD
+            return wire.BAD_RECORD
         self._used = out - self._data
         if self._form == _CSV:
             status = self._double_quotes(start)
-            if status == OK and not self._put(b'"'):
-                status = NO_MEMORY
+            if status == wire.OK and not self._put(b'"'):
+                status = wire.NO_MEMORY
         return status
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _double_quotes(self, start: int64_t) -> Status:
+    def _double_quotes(self, start: int64_t) -> wire.Status:
         """Make what was written from `start` on the inside of a CSV field."""
         index: int64_t
         to: int64_t
@@ -387,7 +390,7 @@ class LineFormatter(BatchWalk):
         for index in range(start, self._used):
             quotes += self._data[index] == 0x22
         if not self._room(quotes):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         to = self._used + quotes
         index = self._used
         self._used = to
@@ -398,14 +401,14 @@ class LineFormatter(BatchWalk):
             if self._data[index] == 0x22:
                 to -= 1
                 self._data[to] = 0x22
-        return OK
+        return wire.OK
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _headers(self, record: cython.pointer(RawRecord)) -> Status:
+    def _headers(self, record: cython.pointer(RawRecord)) -> wire.Status:
         """Write the headers, which were read before without complaint."""
-        status: Status
+        status: wire.Status
         header: RawHeader
         p: Bytes = record.headers
         index: int64_t
@@ -413,60 +416,62 @@ class LineFormatter(BatchWalk):
         count: int64_t = record.header_count
         if self._form == _TEXT:
             if count == 0:
-                return OK
+                return wire.OK
             if not self._put(b" headers={"):
-                return NO_MEMORY
+                return wire.NO_MEMORY
         elif self._form == _CSV:
             if not self._put(b'"[' if count else b"[]"):
-                return NO_MEMORY
+                return wire.NO_MEMORY
             if count == 0:
-                return OK
+                return wire.OK
         start = self._used
         for index in range(count):
             read_header_pair(cython.address(p), record.end, cython.address(header))
             if self._form == _TEXT:
                 if not self._put(b', "' if index else b'"'):
-                    return NO_MEMORY
+                    return wire.NO_MEMORY
             elif not self._put(b',["' if index else b'["'):
-                return NO_MEMORY
+                return wire.NO_MEMORY
             status = self._string(header.name, header.name_size, _JSONL, True)
-            if status == OK and not self._put(b'": ' if self._form == _TEXT else b'",'):
-                status = NO_MEMORY
-            if status == OK:
+            if status == wire.OK and not self._put(b'": ' if self._form == _TEXT else b'",'):
+                status = wire.NO_MEMORY
+            if status == wire.OK:
                 status = self._bytes(
                     header.value,
                     header.value_size,
                     _TEXT if self._form == _TEXT else _JSONL,
                     self._redacts_headers,
                 )
-            if status != OK:
+            if status != wire.OK:
                 return status
             if self._form != _TEXT and not self._put(b"]"):
-                return NO_MEMORY
+                return wire.NO_MEMORY
         if self._form == _TEXT:
-            return OK if self._put(b"}") else NO_MEMORY
+            return wire.OK if self._put(b"}") else wire.NO_MEMORY
         if self._form == _CSV:
             status = self._double_quotes(start)
-            if status != OK:
+            if status != wire.OK:
                 return status
-            return OK if self._put(b']"') else NO_MEMORY
-        return OK
+            return wire.OK if self._put(b']"') else wire.NO_MEMORY
+        return wire.OK
 
     # -- lines ---------------------------------------------------------------------------------------------------
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _line(self, record: cython.pointer(RawRecord), offset: int64_t, timestamp: int64_t, kind: cython.int) -> Status:
+    def _line(
+        self, record: cython.pointer(RawRecord), offset: int64_t, timestamp: int64_t, kind: cython.int
+    ) -> wire.Status:
         """Write a record as a line; `kind` is 0 for CreateTime, 1 for LogAppendTime, 2 for neither."""
-        status: Status
+        status: wire.Status
         out: Room
         form: cython.int = self._form
         name: cython.p_const_char = b"CreateTime"
         if kind == 1:
             name = b"LogAppendTime"
         if not self._room(self._head_size + _LINE_BYTES):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         out = self._data + self._used
         memcpy(out, self._head_start, self._head_size)
         out += self._head_size
@@ -502,32 +507,32 @@ class LineFormatter(BatchWalk):
             out = put(out, b",")
         self._used = out - self._data
         status = self._bytes(record.key, record.key_size, form, self._redacts_key)
-        if status != OK:
+        if status != wire.OK:
             return status
         if not self._put(b" value=" if form == _TEXT else (b',"value":' if form == _JSONL else b",")):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         if self._embeds and record.value_size >= 0 and not self._redacts_value:
             status = self._json(record.value, record.value_size)
         else:
             status = self._bytes(record.value, record.value_size, form, self._redacts_value)
-        if status != OK:
+        if status != wire.OK:
             return status
         if form != _TEXT and not self._put(b',"headers":[' if form == _JSONL else b","):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         status = self._headers(record)
-        if status != OK:
+        if status != wire.OK:
             return status
-        return OK if self._put(b"]}\n" if form == _JSONL else b"\n") else NO_MEMORY
+        return wire.OK if self._put(b"]}\n" if form == _JSONL else b"\n") else wire.NO_MEMORY
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _kafka_batch(self, info: cython.pointer(BatchInfo)) -> Status:
+    def _kafka_batch(self, info: cython.pointer(wire.BatchInfo)) -> wire.Status:
         """Write what Kafka's tool prints of a v2 batch."""
         out: Room
-        codec: cython.int = info.attributes & CODEC_MASK
+        codec: cython.int = info.attributes & wire.CODEC_MASK
         if not self._room(_LINE_BYTES):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         out = put_number(put(self._data + self._used, b"baseOffset: "), info.base_offset)
         out = put_number(put(out, b" lastOffset: "), info.last_offset)
         out = put_number(put(out, b" count: "), info.records_count)
@@ -537,16 +542,16 @@ class LineFormatter(BatchWalk):
         out = put_number(put(out, b" producerEpoch: "), info.producer_epoch)
         out = put_number(put(out, b" partitionLeaderEpoch: "), info.partition_leader_epoch)
         out = put(out, b" isTransactional: ")
-        out = put(out, b"true" if info.attributes & TRANSACTIONAL_FLAG else b"false")
+        out = put(out, b"true" if info.attributes & wire.TRANSACTIONAL_FLAG else b"false")
         out = put(out, b" isControl: ")
-        out = put(out, b"true" if info.attributes & CONTROL_FLAG else b"false")
+        out = put(out, b"true" if info.attributes & wire.CONTROL_FLAG else b"false")
         if info.attributes & 64:
             out = put_number(put(out, b" deleteHorizonMs: OptionalLong["), info.base_timestamp)
             out = put(out, b"]")
         else:
             out = put(out, b" deleteHorizonMs: OptionalLong.empty")
         out = put_number(put(out, b" position: "), info.position)
-        out = put(out, b" LogAppendTime: " if info.attributes & LOG_APPEND_TIME_FLAG else b" CreateTime: ")
+        out = put(out, b" LogAppendTime: " if info.attributes & wire.LOG_APPEND_TIME_FLAG else b" CreateTime: ")
         out = put_number(out, info.max_timestamp)
         out = put_number(put(out, b" size: "), info.size_bytes)
         out = put(out, b" magic: 2 compresscodec: ")
@@ -562,12 +567,12 @@ class LineFormatter(BatchWalk):
             out = put(out, b"zstd")
         out = put_number(put(out, b" crc: "), info.crc)
         self._used = put(out, b" isvalid: true\n") - self._data
-        return OK
+        return wire.OK
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _sequence(self, info: cython.pointer(BatchInfo), delta: int64_t) -> int64_t:
+    def _sequence(self, info: cython.pointer(wire.BatchInfo), delta: int64_t) -> int64_t:
         """Return the sequence number of a record, as the header says it of its last one."""
         if info.base_sequence == -1:
             return -1
@@ -577,10 +582,14 @@ class LineFormatter(BatchWalk):
     @cython.nogil
     @cython.exceptval(check=False)
     def _kafka_line(
-        self, info: cython.pointer(BatchInfo), record: cython.pointer(RawRecord), offset: int64_t, timestamp: int64_t
-    ) -> Status:
+        self,
+        info: cython.pointer(wire.BatchInfo),
+        record: cython.pointer(RawRecord),
+        offset: int64_t,
+        timestamp: int64_t,
+    ) -> wire.Status:
         """Write what Kafka's tool prints of a record of a v2 batch."""
-        status: Status
+        status: wire.Status
         header: RawHeader
         out: Room
         p: Bytes = record.headers
@@ -588,11 +597,11 @@ class LineFormatter(BatchWalk):
         start: int64_t = self._used
         sequence: int64_t = -1
         if not self._room(_LINE_BYTES):
-            return NO_MEMORY
+            return wire.NO_MEMORY
         out = put(self._data + self._used, b"|")
         if not self._skips_metadata:
             out = put_number(put(out, b" offset: "), offset)
-            out = put(out, b" LogAppendTime: " if info.attributes & LOG_APPEND_TIME_FLAG else b" CreateTime: ")
+            out = put(out, b" LogAppendTime: " if info.attributes & wire.LOG_APPEND_TIME_FLAG else b" CreateTime: ")
             out = put_number(out, timestamp)
             if info.base_sequence >= 0:
                 sequence = self._sequence(info, offset - info.base_offset)
@@ -603,31 +612,31 @@ class LineFormatter(BatchWalk):
             for index in range(record.header_count):
                 read_header_pair(cython.address(p), record.end, cython.address(header))
                 if index and not self._put(b","):
-                    return NO_MEMORY
+                    return wire.NO_MEMORY
                 status = self._string(header.name, header.name_size, _KAFKA, False)
-                if status != OK:
+                if status != wire.OK:
                     return status
             if not self._put(b"]"):
-                return NO_MEMORY
+                return wire.NO_MEMORY
         else:
             self._used = out - self._data
         if self._prints_data:
             if record.key_size >= 0:
                 if not self._put(b" key: "):
-                    return NO_MEMORY
+                    return wire.NO_MEMORY
                 status = self._string(record.key, record.key_size, _KAFKA, False)
-                if status != OK:
+                if status != wire.OK:
                     return status
             if record.value_size >= 0:
                 if not self._put(b" payload: "):
-                    return NO_MEMORY
+                    return wire.NO_MEMORY
                 status = self._string(record.value, record.value_size, _KAFKA, False)
-                if status != OK:
+                if status != wire.OK:
                     return status
         if self._used == start + 1:
             # It has nothing to say.
             self._used = start
-        return OK if self._put(b"\n") else NO_MEMORY
+        return wire.OK if self._put(b"\n") else wire.NO_MEMORY
 
     # -- records -------------------------------------------------------------------------------------------------
 
@@ -653,25 +662,43 @@ class LineFormatter(BatchWalk):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _begin(self, info: cython.pointer(BatchInfo)) -> cython.int:
-        self._used_before = self._used
-        self._left_before = self._left
+    def _begin(self, info: cython.pointer(wire.BatchInfo)) -> cython.int:
+        self._keep()
         if self._used >= self._max_bytes:
-            return FULL
+            return wire.FULL
         if self._left <= 0:
-            return END
+            return wire.END
         if self._form != _KAFKA:
             if self._marks != cython.NULL:
                 self._is_marked(cython.cast(int64_t, self._next) << 32)
                 if self._marks == self._marks_end or self._marks[0] >> 32 != self._next:
                     return LEFT_OUT
             status: cython.int = BatchWalk._begin(self, info)
-            return BAD_RECORD if status == OK and self._one_by_one else status
-        if info.magic != 2 or (self._is_deep and info.attributes & CONTROL_FLAG):
-            return BAD_RECORD
-        if self._kafka_batch(info) != OK:
-            return NO_MEMORY
-        return OK if self._is_deep else LEFT_OUT
+            # Lines of a huge batch would take many times its memory: the caller writes them, and takes them in between.
+            is_huge: cython.bint = (
+                info.records_count > _MOST_LINES
+                and self._marks == cython.NULL
+                and info.attributes & wire.CODEC_MASK == 0
+            )
+            return wire.BAD_RECORD if status == wire.OK and (self._one_by_one or is_huge) else status
+        if info.magic != 2 or (self._is_deep and info.attributes & wire.CONTROL_FLAG):
+            return wire.BAD_RECORD
+        if self._kafka_batch(info) != wire.OK:
+            return wire.NO_MEMORY
+        return wire.OK if self._is_deep else LEFT_OUT
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _is_full(self) -> cython.bint:
+        return self._used >= self._max_bytes
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _keep(self) -> cython.void:
+        self._used_before = self._used
+        self._left_before = self._left
 
     @cython.cfunc
     @cython.nogil
@@ -685,7 +712,7 @@ class LineFormatter(BatchWalk):
     @cython.exceptval(check=False)
     def _record(
         self,
-        info: cython.pointer(BatchInfo),
+        info: cython.pointer(wire.BatchInfo),
         record: cython.pointer(RawRecord),
         index: int64_t,
         offset: int64_t,
@@ -695,9 +722,9 @@ class LineFormatter(BatchWalk):
         if self._form == _KAFKA:
             return self._kafka_line(info, record, offset, timestamp)
         if self._marks != cython.NULL and not self._is_marked((cython.cast(int64_t, self._next) << 32) | index):
-            return OK
+            return wire.OK
         if self._left <= 0 or not self._wants(record.key, record.key_size, offset, timestamp):
-            return OK
+            return wire.OK
         self._left -= 1
         return self._line(record, offset, timestamp, kind)
 
@@ -721,7 +748,7 @@ class LineFormatter(BatchWalk):
         if marks is not None:
             wanted = marks
             if wanted.shape[0] == 0:
-                return (cython.cast(cython.int, OK), table._count)
+                return (cython.cast(cython.int, wire.OK), table._count)
             self._marks = cython.cast(cython.pointer(cython.const[int64_t]), cython.address(wanted[0]))
             self._marks_end = self._marks + wanted.shape[0]
         if self._data == cython.NULL:
@@ -735,17 +762,17 @@ class LineFormatter(BatchWalk):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _rows(self, rows: Rows, kinds: Bytes) -> Status:
+    def _rows(self, rows: Rows, kinds: Bytes) -> wire.Status:
         """Write rows from `_next` on."""
         row: Row
         record: RawRecord
-        status: Status
+        status: wire.Status
         before: int64_t
         while self._next < rows.count:
             if self._used >= self._max_bytes:
-                return FULL
+                return wire.FULL
             if rows._row(self._next, cython.address(row)) or row.key_size > INT32_MAX or row.value_size > INT32_MAX:
-                return BAD_RECORD
+                return wire.BAD_RECORD
             record.key = row.key
             record.key_size = cython.cast(int32_t, row.key_size)
             record.value = row.value
@@ -755,11 +782,11 @@ class LineFormatter(BatchWalk):
             record.end = row.headers + row.headers_size
             before = self._used
             status = self._line(cython.address(record), row.offset, row.timestamp, kinds[self._next])
-            if status != OK:
+            if status != wire.OK:
                 self._used = before
                 return status
             self._next += 1
-        return OK
+        return wire.OK
 
     def format_rows(self, rows: Rows, kinds: cython.const[cython.uchar][::1], first: cython.Py_ssize_t):
         """Write rows as lines, from one of them on. Nothing is selected.
@@ -775,7 +802,7 @@ class LineFormatter(BatchWalk):
         Raises:
             ValueError: A value lies outside of its column, or is larger than a record can be.
         """
-        status: Status
+        status: wire.Status
         if first < 0 or kinds.shape[0] < rows.count:
             raise ValueError(f"row {first} of {rows.count}, and {kinds.shape[0]} timestamp types")
         if first >= rows.count:
@@ -785,9 +812,9 @@ class LineFormatter(BatchWalk):
         self._next = first
         with cython.nogil:
             status = self._rows(rows, cython.cast(Bytes, cython.address(kinds[0])))
-        if status == NO_MEMORY:
+        if status == wire.NO_MEMORY:
             raise MemoryError
-        if status == BAD_RECORD:
+        if status == wire.BAD_RECORD:
             raise ValueError(f"row {self._next} lies outside of its columns")
         return self._next
 

@@ -5,7 +5,7 @@ from typing_extensions import Buffer
 from odradek.records.kernels.batches import BatchTable
 from odradek.records.kernels.blocks import Block
 from odradek.records.kernels.rows import Rows
-from odradek.records.kernels.walk import BatchWalk
+from odradek.records.kernels.walk import BatchWalk, SectionOpener
 
 def json_line(data: Buffer) -> str | None: ...
 
@@ -14,6 +14,7 @@ class LineFormatter(BatchWalk):
     is_full: bool
     def __init__(
         self,
+        open_section: SectionOpener,
         form: str,
         head: bytes,
         base64: bool = False,

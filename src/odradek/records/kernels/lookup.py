@@ -11,26 +11,8 @@ import cython
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uintptr_t
 from cython.cimports.libc.string import memcmp
+from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.objects import decode_one
-from cython.cimports.odradek.records.kernels.wire import (
-    CODEC_MASK,
-    CONTROL_FLAG,
-    LOG_OVERHEAD,
-    OK,
-    TRANSACTIONAL_FLAG,
-    V0_MIN,
-    V2_HEADER,
-    BatchInfo,
-    crc32_function,
-    crc32c_function,
-    header_fields,
-    load_i32,
-    load_i64,
-    load_u32,
-    read_header,
-    read_varint,
-    read_varlong,
-)
 
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 from odradek.records.header import BatchHeader
@@ -38,7 +20,7 @@ from odradek.records.header import BatchHeader
 _crc32c_address = cython.declare(uintptr_t, CRC32C_ADDRESS)
 _crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
-_LAST_OFFSET_DELTA_END = cython.declare(cython.int, 27)
+_LAST_OFFSET_DELTA_END = cython.declare(cython.int, wire.LAST_OFFSET_DELTA_AT + 4)
 """Where in a v2 header ends what tells its last offset."""
 
 
@@ -107,7 +89,7 @@ def surrounding_positions(data, count: cython.Py_ssize_t, relative_offset: int64
     middle: cython.Py_ssize_t
     while found < high:
         middle = (found + high + 1) // 2
-        if load_u32(base + middle * 8) <= relative_offset:
+        if wire.load_u32(base + middle * 8) <= relative_offset:
             found = middle
         else:
             high = middle - 1
@@ -115,11 +97,11 @@ def surrounding_positions(data, count: cython.Py_ssize_t, relative_offset: int64
     following: int32_t = -1
     end: int32_t = -1
     if found >= 0:
-        position = load_i32(base + found * 8 + 4)
+        position = wire.load_i32(base + found * 8 + 4)
     if found + 1 < count:
-        following = load_i32(base + (found + 1) * 8 + 4)
+        following = wire.load_i32(base + (found + 1) * 8 + 4)
     if found + 2 < count:
-        end = load_i32(base + (found + 2) * 8 + 4)
+        end = wire.load_i32(base + (found + 2) * 8 + 4)
     PyBuffer_Release(cython.address(buffer))
     return position, following, end
 
@@ -157,16 +139,16 @@ def find_batch(
     """
     if position < origin or position > end:
         raise ValueError(f"position {position} is not between {origin} and {end}")
-    info: BatchInfo
+    info: wire.BatchInfo
     size: int64_t
     last_offset: int64_t
     left: int64_t
     needed: int64_t
-    crc32c: crc32c_function = cython.NULL
-    crc32: crc32_function = cython.NULL
+    crc32c: wire.crc32c_function = cython.NULL
+    crc32: wire.crc32_function = cython.NULL
     if verifies:
-        crc32c = cython.cast(crc32c_function, _crc32c_address)
-        crc32 = cython.cast(crc32_function, _crc32_address)
+        crc32c = cython.cast(wire.crc32c_function, _crc32c_address)
+        crc32 = cython.cast(wire.crc32_function, _crc32_address)
     stop: int64_t = min(end, origin + data.shape[0])
     p: cython.pointer(cython.const[uint8_t])
     while position < stop:
@@ -174,44 +156,46 @@ def find_batch(
         if left < _LAST_OFFSET_DELTA_END:
             return position if stop < end else None
         p = cython.cast(cython.pointer(cython.const[uint8_t]), cython.address(data[0])) + (position - origin)
-        size = load_i32(p + 8)
-        if size < V0_MIN:
+        size = wire.load_i32(p + wire.SIZE_AT)
+        if size < wire.V0_MIN:
             return None
-        size += LOG_OVERHEAD
+        size += wire.LOG_OVERHEAD
         if size > end - position:
             return None
-        last_offset = load_i64(p)
-        if p[16] >= 2:
-            last_offset += load_i32(p + 23)
+        last_offset = wire.load_i64(p)
+        if p[wire.MAGIC_AT] >= 2:
+            last_offset += wire.load_i32(p + wire.LAST_OFFSET_DELTA_AT)
         if last_offset < offset:
             position += size
             continue
-        if not lowest_offset <= load_i64(p) <= offset:
+        if not lowest_offset <= wire.load_i64(p) <= offset:
             return None
-        needed = size if verifies else min(size, V2_HEADER)
+        needed = size if verifies else min(size, wire.V2_HEADER)
         if needed > left:
             return position
-        if read_header(p, end - position, cython.address(info), crc32c, crc32) != OK:
+        if wire.read_header(p, end - position, cython.address(info), crc32c, crc32) != wire.OK:
             return None
         info.position = position
         if (
             decodes
             and verifies
             and info.magic == 2
-            and not info.attributes & (CODEC_MASK | CONTROL_FLAG)
-            and (takes_transactions or not info.attributes & TRANSACTIONAL_FLAG)
+            and not info.attributes & (wire.CODEC_MASK | wire.CONTROL_FLAG)
+            and (takes_transactions or not info.attributes & wire.TRANSACTIONAL_FLAG)
         ):
             record = _record_of(p, cython.address(info), offset - info.base_offset)
             if record is not None:
                 return record
-        return tuple.__new__(BatchHeader, header_fields(cython.address(info)))
+        return tuple.__new__(BatchHeader, wire.header_fields(cython.address(info)))
     return position if position < end else None
 
 
 @cython.cfunc
-def _record_of(batch: cython.pointer(cython.const[uint8_t]), info: cython.pointer(BatchInfo), offset_delta: int64_t):
+def _record_of(
+    batch: cython.pointer(cython.const[uint8_t]), info: cython.pointer(wire.BatchInfo), offset_delta: int64_t
+):
     """Return the record of an uncompressed v2 batch that has an offset; None where something is wrong."""
-    place: _Place = _place_of(batch, V2_HEADER, info.size_bytes, info.records_count, offset_delta)
+    place: _Place = _place_of(batch, wire.V2_HEADER, info.size_bytes, info.records_count, offset_delta)
     if place.end < 0:
         return None
     return decode_one(batch, place.start, place.end, info)
@@ -242,14 +226,14 @@ def _place_of(
     place: _Place
     place.start = place.end = -1
     while p < stop:
-        rest = read_varint(p, stop, cython.address(length))
+        rest = wire.read_varint(p, stop, cython.address(length))
         if rest == cython.NULL or length < 6 or length > stop - rest:
             return place
         record_end = rest + length
-        rest = read_varlong(rest + 1, record_end, cython.address(timestamp_delta))
+        rest = wire.read_varlong(rest + 1, record_end, cython.address(timestamp_delta))
         if rest == cython.NULL:
             return place
-        rest = read_varint(rest, record_end, cython.address(found))
+        rest = wire.read_varint(rest, record_end, cython.address(found))
         if rest == cython.NULL:
             return place
         left -= 1
@@ -291,3 +275,55 @@ def find_record(
     )
     place: _Place = _place_of(start, position, end, records_count, offset_delta)
     return None if place.end < 0 else (place.start, place.end)
+
+
+def whole_records(
+    data: cython.const[cython.uchar][::1], end: cython.Py_ssize_t, is_v2: cython.bint, most: cython.Py_ssize_t
+):
+    """Return how many records stand whole at the beginning of some bytes, by their lengths alone.
+
+    Args:
+        data: Records of a v2 batch, or messages of a v0 or v1 wrapper.
+        end: Where the bytes end.
+        is_v2: Whether they are records.
+        most: The most records there may be.
+
+    Returns:
+        The position after the last of them, their number, and what comes then: how many bytes the next record has; 0
+        if that is not known yet; -1 if none can follow.
+    """
+    if end > data.shape[0] or end < 0:
+        raise ValueError(f"end {end} is not within {data.shape[0]} bytes")
+    if end == 0:
+        return (0, 0, 0)
+    start: cython.pointer(cython.const[uint8_t]) = cython.cast(
+        cython.pointer(cython.const[uint8_t]), cython.address(data[0])
+    )
+    p: cython.pointer(cython.const[uint8_t]) = start
+    stop: cython.pointer(cython.const[uint8_t]) = start + end
+    content: cython.pointer(cython.const[uint8_t])
+    length: int32_t = 0
+    count: cython.Py_ssize_t = 0
+    following: int64_t = 0
+    least: int32_t = 0 if is_v2 else wire.V0_MIN
+    while p < stop:
+        if count == most:
+            following = -1
+            break
+        if is_v2:
+            content = wire.read_varint(p, stop, cython.address(length))
+            if content == cython.NULL:
+                following = -1 if stop - p >= 5 else 0
+                break
+        else:
+            # Up to the magic, which says which sizes there may be.
+            if stop - p < wire.LOG_OVERHEAD + 5:
+                break
+            content = p + wire.LOG_OVERHEAD
+            length = wire.load_i32(p + 8)
+        if length < least or length > stop - content:
+            following = -1 if length < least else length + (content - p)
+            break
+        p = content + length
+        count += 1
+    return (p - start, count, following)

@@ -8,23 +8,19 @@ import operator
 import cython
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
-from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
+from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t
+from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.batches import BatchTable
-from cython.cimports.odradek.records.kernels.wire import (
-    CODEC_MASK,
-    CONTROL_FLAG,
-    LOG_APPEND_TIME_FLAG,
-    TRANSACTIONAL_FLAG,
-    V2_HEADER,
-    BatchInfo,
-    read_varint,
-    read_varlong,
-)
 
 from odradek.arguments import given_text
 from odradek.errors import OptionError
 from odradek.html_table import html_table
 from odradek.records.timestamps import timestamp_ms
+
+MOST_OBJECTS = 4096
+"""How many records of one batch are made objects at once, where records are read one by one."""
+
+_most_objects = cython.declare(int32_t, MOST_OBJECTS)
 
 
 # The fields of a record are bytes, numbers and text, so no record is part of a reference cycle: the garbage collector,
@@ -190,17 +186,39 @@ def _decode(
     start: cython.pointer(cython.const[uint8_t]),
     position: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
+    first: int32_t,
+    stop_index: int32_t,
     records_count: int32_t,
     base_offset: int64_t,
     base_timestamp: int64_t,
     append_timestamp,
     timestamp_type,
+    beyond: int64_t,
+    resumes: cython.bint,
+    reached: cython.pointer(cython.Py_ssize_t),
 ):
-    """Add the records of a batch to a list; return None, or the position and the reason if they are refused."""
-    if position == end:
-        return None if records_count == 0 else (position, f"{records_count} records in no bytes")
-    if cython.cast(int64_t, records_count) * 7 > end - position:
-        return (position, f"{records_count} records in {end - position} bytes")
+    """Add some records of a batch to a list; return None, or the position and the reason if they are refused.
+
+    Args:
+        records: The list.
+        start: The first byte of what holds the batch.
+        position: Where the first of the records starts.
+        end: Where the batch ends.
+        first: The number of that record.
+        stop_index: The number after that of the last one.
+        records_count: How many records the batch has.
+        base_offset: As the header says, like what follows.
+        base_timestamp: The timestamp that the deltas count from.
+        append_timestamp: The timestamp of every record, or None.
+        timestamp_type: The text that every record gets.
+        beyond: How many bytes of the batch are not there yet; the records up to `stop_index` are.
+        resumes: Whether the count was compared with the bytes at a record before.
+        reached: Gets the position after the last record.
+    """
+    if position == end and beyond == 0 and not resumes:
+        return None if records_count == first else (position, f"{records_count - first} records in no bytes")
+    if (cython.cast(int64_t, records_count) - first) * 7 > end - position + beyond and not resumes:
+        return (position, f"{records_count - first} records in {end - position + beyond} bytes")
     p: cython.pointer(cython.const[uint8_t]) = start + position
     stop: cython.pointer(cython.const[uint8_t]) = start + end
     record_end: cython.pointer(cython.const[uint8_t])
@@ -214,21 +232,21 @@ def _decode(
     timestamp_delta: int64_t = 0
     timestamp: int64_t
     record: Record
-    for index in range(records_count):
+    for index in range(first, stop_index):
         here = p - start
-        p = read_varint(p, stop, cython.address(length))
+        p = wire.read_varint(p, stop, cython.address(length))
         if p == cython.NULL:
             return (here, f"the length of record {index} does not end within 5 bytes, or not within the batch")
         if length < 6 or length > stop - p:
-            return (here, f"record {index} claims {length} bytes, {stop - p} are left of the batch")
+            return (here, f"record {index} claims {length} bytes, {stop - p + beyond} are left of the batch")
         record_end = p + length
-        p = read_varlong(p + 1, record_end, cython.address(timestamp_delta))
+        p = wire.read_varlong(p + 1, record_end, cython.address(timestamp_delta))
         if p == cython.NULL:
             return (here, f"the timestamp delta of record {index} does not end within 10 bytes, or not within it")
-        p = read_varint(p, record_end, cython.address(offset_delta))
+        p = wire.read_varint(p, record_end, cython.address(offset_delta))
         if p == cython.NULL:
             return (here, f"the offset delta of record {index} does not end within 5 bytes, or not within it")
-        p = read_varint(p, record_end, cython.address(size))
+        p = wire.read_varint(p, record_end, cython.address(size))
         if p == cython.NULL:
             return (here, f"the key length of record {index} does not end within 5 bytes, or not within it")
         if size > record_end - p:
@@ -238,7 +256,7 @@ def _decode(
         if size >= 0:
             record.key = _bytes_at(p, size)
             p += size
-        p = read_varint(p, record_end, cython.address(size))
+        p = wire.read_varint(p, record_end, cython.address(size))
         if p == cython.NULL:
             return (here, f"the value length of record {index} does not end within 5 bytes, or not within it")
         if size > record_end - p:
@@ -247,7 +265,7 @@ def _decode(
         if size >= 0:
             record.value = _bytes_at(p, size)
             p += size
-        p = read_varint(p, record_end, cython.address(header_count))
+        p = wire.read_varint(p, record_end, cython.address(header_count))
         if p == cython.NULL:
             return (here, f"the header count of record {index} does not end within 5 bytes, or not within it")
         # A header takes two bytes at least.
@@ -257,14 +275,14 @@ def _decode(
         if header_count:
             headers: list = []
             for header_index in range(header_count):
-                p = read_varint(p, record_end, cython.address(size))
+                p = wire.read_varint(p, record_end, cython.address(size))
                 if p == cython.NULL or size < 0 or size > record_end - p:
                     return (here, f"the name of header {header_index} of record {index} goes past the record's end")
                 name = PyUnicode_DecodeUTF8(
                     cython.cast(cython.pointer(cython.const[cython.char]), p), size, b"surrogateescape"
                 )
                 p += size
-                p = read_varint(p, record_end, cython.address(size))
+                p = wire.read_varint(p, record_end, cython.address(size))
                 if p == cython.NULL or size > record_end - p:
                     return (here, f"the value of header {header_index} of record {index} goes past the record's end")
                 if size < 0:
@@ -282,8 +300,9 @@ def _decode(
         record.timestamp = None if timestamp == -1 else timestamp
         record.timestamp_type = timestamp_type
         records.append(record)
-    if p != stop:
-        return (p - start, f"{stop - p} bytes after the last of {records_count} records")
+    if stop - p + beyond != 0 and stop_index == records_count:
+        return (p - start, f"{stop - p + beyond} bytes after the last of {records_count} records")
+    reached[0] = p - start
     return None
 
 
@@ -296,58 +315,78 @@ def decode_records(
     base_timestamp: int64_t,
     append_timestamp,
     timestamp_type,
+    first: int32_t = 0,
+    most: int32_t = INT32_MAX,
+    beyond: int64_t = 0,
+    resumes: cython.bint = False,
 ):
-    """Decode the uncompressed records section of a v2 batch.
+    """Decode records from the uncompressed records section of a v2 batch.
 
     Args:
         data: The bytes that hold the section.
-        position: Where it starts.
-        end: Where it ends.
+        position: Where the first of the records starts.
+        end: Where the section ends.
         records_count: As the header says.
         base_offset: As the header says.
         base_timestamp: As the header says.
         append_timestamp: The header's max_timestamp where the batch is LogAppendTime, else None.
         timestamp_type: The text that every record gets.
+        first: The number of the first of the records in the batch.
+        most: The most records to decode.
+        beyond: How many bytes the section has after `end`, where only a part of it is there: whole records.
+        resumes: Whether the count was compared with the bytes by the call for the records before.
 
     Returns:
-        The records; or, where they contradict the header, the position and the reason.
+        The records, the position after the last one, and None; or, where they contradict the header, those before the
+        refused record, its position and the reason.
     """
-    if end > data.shape[0] or position < 0 or position > end:
+    if end > data.shape[0] or position < 0 or position > end or first < 0:
         raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
     records: list = []
+    reached: cython.Py_ssize_t = end
     refused = _decode(
         records,
         _start(data),
         position,
         end,
+        first,
+        records_count if records_count - first <= most else first + most,
         records_count,
         base_offset,
         base_timestamp,
         append_timestamp,
         timestamp_type,
+        beyond,
+        resumes,
+        cython.address(reached),
     )
-    return records if refused is None else refused
+    return (records, reached, None) if refused is None else (records, *refused)
 
 
-@cython.cfunc
 def decode_one(
     batch: cython.pointer(cython.const[uint8_t]),
     position: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
-    info: cython.pointer(BatchInfo),
+    info: cython.pointer(wire.BatchInfo),
 ):
     """Return the record between two positions of an uncompressed v2 batch; None where it is refused."""
     records: list = []
+    reached: cython.Py_ssize_t = 0
     refused = _decode(
         records,
         batch,
         position,
         end,
+        0,
+        1,
         1,
         info.base_offset,
         info.base_timestamp,
-        info.max_timestamp if info.attributes & LOG_APPEND_TIME_FLAG else None,
-        "LogAppendTime" if info.attributes & LOG_APPEND_TIME_FLAG else "CreateTime",
+        info.max_timestamp if info.attributes & wire.LOG_APPEND_TIME_FLAG else None,
+        "LogAppendTime" if info.attributes & wire.LOG_APPEND_TIME_FLAG else "CreateTime",
+        0,
+        False,
+        cython.address(reached),
     )
     return records[0] if refused is None else None
 
@@ -363,6 +402,8 @@ def decode_run(
 ):
     """Decode consecutive batches that need nothing else: v2, not compressed, no control records, no offset missing.
 
+    Nor has any of them more records than may be objects at once (`MOST_OBJECTS`).
+
     Args:
         table: The headers of consecutive batches, as `walk_batches` read them from the same bytes.
         number: The first of them.
@@ -377,15 +418,22 @@ def decode_run(
         A batch whose records contradict its header is not decoded.
     """
     records: list = []
-    info: cython.pointer(BatchInfo)
+    info: cython.pointer(wire.BatchInfo)
     good: cython.Py_ssize_t
+    reached: cython.Py_ssize_t = 0
     if number < 0:
         raise IndexError(number)
     while number < table._count and len(records) < most:
         info = cython.address(table._rows[number])
-        if info.magic != 2 or info.attributes & (CODEC_MASK | CONTROL_FLAG) or info.base_offset != next_offset:
+        if (
+            info.magic != 2
+            or info.attributes & (wire.CODEC_MASK | wire.CONTROL_FLAG)
+            or info.base_offset != next_offset
+        ):
             break
-        if info.attributes & TRANSACTIONAL_FLAG and not takes_transactions:
+        if info.attributes & wire.TRANSACTIONAL_FLAG and not takes_transactions:
+            break
+        if info.records_count > _most_objects:
             break
         if info.position < origin or info.position + info.size_bytes - origin > data.shape[0]:
             raise ValueError(
@@ -395,13 +443,18 @@ def decode_run(
         refused = _decode(
             records,
             _start(data),
-            info.position - origin + V2_HEADER,
+            info.position - origin + wire.V2_HEADER,
             info.position - origin + info.size_bytes,
+            0,
+            info.records_count,
             info.records_count,
             info.base_offset,
             info.base_timestamp,
-            info.max_timestamp if info.attributes & LOG_APPEND_TIME_FLAG else None,
-            "LogAppendTime" if info.attributes & LOG_APPEND_TIME_FLAG else "CreateTime",
+            info.max_timestamp if info.attributes & wire.LOG_APPEND_TIME_FLAG else None,
+            "LogAppendTime" if info.attributes & wire.LOG_APPEND_TIME_FLAG else "CreateTime",
+            0,
+            False,
+            cython.address(reached),
         )
         if refused is not None:
             del records[good:]

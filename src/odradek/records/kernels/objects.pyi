@@ -6,6 +6,8 @@ from typing_extensions import Buffer
 from odradek.records.kernels.batches import BatchTable
 from odradek.records.timestamps import Time
 
+MOST_OBJECTS: int
+
 class Record:
     key: bytes | None
     value: bytes | None
@@ -43,7 +45,11 @@ def decode_records(
     base_timestamp: int,
     append_timestamp: int | None,
     timestamp_type: str | None,
-) -> list[Record] | tuple[int, str]: ...
+    first: int = 0,
+    most: int = ...,
+    beyond: int = 0,
+    resumes: bool = False,
+) -> tuple[list[Record], int, str | None]: ...
 def decode_run(
     table: BatchTable,
     number: int,

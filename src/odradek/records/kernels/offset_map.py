@@ -11,20 +11,9 @@ Source in Kafka: `SkimpyOffsetMap`, `Cleaner.buildOffsetMapForSegment`.
 import cython
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t
 from cython.cimports.libc.string import memcpy
+from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.offset_map import HashedRecord, parse_record
 from cython.cimports.odradek.records.kernels.siphash import odradek_prefetch, odradek_scale, siphash128
-from cython.cimports.odradek.records.kernels.wire import (
-    BAD_RECORD,
-    COMPRESSED,
-    END,
-    FULL,
-    OK,
-    V2_HEADER,
-    BatchInfo,
-    Status,
-    header_fields,
-    read_header,
-)
 
 from odradek.records.header import BatchHeader
 
@@ -65,10 +54,6 @@ class OffsetMap:
     def __len__(self):
         return self.size
 
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _hash(
         self, key: Bytes, size: int32_t, first: cython.pointer(uint64_t), second: cython.pointer(uint64_t)
     ) -> cython.void:
@@ -77,10 +62,6 @@ class OffsetMap:
         if first[0] == 0 and second[0] == 0:
             second[0] = 1
 
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _find(self, first: uint64_t, second: uint64_t) -> cython.pointer(uint64_t):
         """Return the slot of a key, or the free one where it would go."""
         index: uint64_t = odradek_scale(first, self._capacity)
@@ -95,28 +76,21 @@ class OffsetMap:
             if index == self._capacity:
                 index = 0
 
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _put(self, first: uint64_t, second: uint64_t, offset: int64_t) -> Status:
+    def _put(self, first: uint64_t, second: uint64_t, offset: int64_t) -> wire.Status:
         slot: cython.pointer(uint64_t)
         if self.size >= self.limit:
-            return FULL
+            return wire.FULL
         slot = self._find(first, second)
         if slot[0] == 0 and slot[1] == 0:
             slot[0] = first
             slot[1] = second
             self.size += 1
         slot[2] = cython.cast(uint64_t, offset)
-        return OK
+        return wire.OK
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _add_records(
         self, start: Bytes, stop: Bytes, count: int64_t, base_offset: int64_t, start_offset: int64_t
-    ) -> Status:
+    ) -> wire.Status:
         """Put the keys of one batch's uncompressed records."""
         p: Bytes = start
         record: HashedRecord
@@ -127,12 +101,12 @@ class OffsetMap:
         index: int64_t = 0
         at: cython.int
         if count * 7 > stop - start:
-            return BAD_RECORD
+            return wire.BAD_RECORD
         while index < count or pending > 0:
             while index < count and pending < _AHEAD:
                 p = parse_record(p, stop, base_offset, cython.address(record))
                 if p == cython.NULL:
-                    return BAD_RECORD
+                    return wire.BAD_RECORD
                 index += 1
                 if record.raw.key_size < 0 or record.offset < start_offset:
                     continue
@@ -146,39 +120,36 @@ class OffsetMap:
                 offsets[pending] = record.offset
                 pending += 1
             for at in range(pending):
-                if self._put(firsts[at], seconds[at], offsets[at]) == FULL:
-                    return FULL
+                if self._put(firsts[at], seconds[at], offsets[at]) == wire.FULL:
+                    return wire.FULL
             pending = 0
         if p != stop:
-            return BAD_RECORD
-        return OK
+            return wire.BAD_RECORD
+        return wire.OK
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _walk(self, base: Bytes, position: int64_t, end: int64_t, start_offset: int64_t) -> Status:
-        status: Status = OK
-        info: BatchInfo
+    def _walk(self, base: Bytes, position: int64_t, end: int64_t, start_offset: int64_t) -> wire.Status:
+        status: wire.Status = wire.OK
+        info: wire.BatchInfo
         while True:
             self._next = position
             if position >= end:
-                return END
-            status = read_header(base + position, end - position, cython.address(info), cython.NULL, cython.NULL)
+                return wire.END
+            status = wire.read_header(base + position, end - position, cython.address(info), cython.NULL, cython.NULL)
             info.position = position
             self._info = info
-            if status != OK:
+            if status != wire.OK:
                 return status
             if info.magic < 2 or info.attributes & 0x37:
-                return COMPRESSED
+                return wire.COMPRESSED
             if info.last_offset >= start_offset:
                 status = self._add_records(
-                    base + position + V2_HEADER,
+                    base + position + wire.V2_HEADER,
                     base + position + info.size_bytes,
                     info.records_count,
                     info.base_offset,
                     start_offset,
                 )
-                if status != OK:
+                if status != wire.OK:
                     return status
                 self.latest_offset = info.last_offset
             position += info.size_bytes
@@ -201,9 +172,9 @@ class OffsetMap:
         if end > data.shape[0] or position < 0 or position > end:
             raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
         if position == end:
-            return (cython.cast(cython.int, END), position)
+            return (cython.cast(cython.int, wire.END), position)
         base: Bytes = cython.cast(Bytes, cython.address(data[0]))
-        status: Status = OK
+        status: wire.Status = wire.OK
         with cython.nogil:
             status = self._walk(base, position, end, start_offset)
         return (cython.cast(cython.int, status), self._next)
@@ -211,7 +182,7 @@ class OffsetMap:
     @property
     def batch(self):
         """The header of the batch that `add_batches` stopped at."""
-        return tuple.__new__(BatchHeader, header_fields(cython.address(self._info)))
+        return tuple.__new__(BatchHeader, wire.header_fields(cython.address(self._info)))
 
     def add_records(
         self, payload: cython.const[cython.uchar][::1], count: int64_t, base_offset: int64_t, start_offset: int64_t
@@ -221,9 +192,9 @@ class OffsetMap:
         Returns:
             A status: `OK`, `FULL` or `BAD_RECORD`.
         """
-        status: Status = OK
+        status: wire.Status = wire.OK
         if payload.shape[0] == 0:
-            return cython.cast(cython.int, OK if count == 0 else BAD_RECORD)
+            return cython.cast(cython.int, wire.OK if count == 0 else wire.BAD_RECORD)
         start: Bytes = cython.cast(Bytes, cython.address(payload[0]))
         with cython.nogil:
             status = self._add_records(start, start + payload.shape[0], count, base_offset, start_offset)
@@ -236,7 +207,7 @@ class OffsetMap:
         self._hash(
             cython.cast(Bytes, cython.cast(cython.p_char, key)), len(key), cython.address(first), cython.address(second)
         )
-        return self._put(first, second, offset) == OK
+        return self._put(first, second, offset) == wire.OK
 
     def get(self, key: bytes):
         """Return the greatest offset of a key, -1 where it was not put."""
@@ -279,12 +250,14 @@ def count_records(data: cython.const[cython.uchar][::1], limit: int64_t):
     position: int64_t = 0
     end: int64_t = data.shape[0]
     total: int64_t = 0
-    info: BatchInfo
+    info: wire.BatchInfo
     if end == 0:
         return 0
     base: Bytes = cython.cast(Bytes, cython.address(data[0]))
     with cython.nogil:
-        while read_header(base + position, end - position, cython.address(info), cython.NULL, cython.NULL) == OK:
+        while (
+            wire.read_header(base + position, end - position, cython.address(info), cython.NULL, cython.NULL) == wire.OK
+        ):
             if info.records_count < 0 or total + info.records_count >= limit:
                 total = limit
                 break

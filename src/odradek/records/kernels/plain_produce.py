@@ -15,17 +15,7 @@ from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray
 from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.libc.string import memcpy, memset
-from cython.cimports.odradek.records.kernels.wire import (
-    CODEC_MASK,
-    CONTROL_FLAG,
-    LOG_OVERHEAD,
-    TRANSACTIONAL_FLAG,
-    V2_HEADER,
-    load_i16,
-    load_i32,
-    store_i32,
-    store_i64,
-)
+from cython.cimports.odradek.records.kernels import wire
 
 from odradek.records.kernels.frames import uuid_of
 
@@ -37,6 +27,9 @@ _FIRST_WITH_ERRORS = cython.declare(cython.int, 8)
 _FIRST_FLEXIBLE = cython.declare(cython.int, 9)
 _FIRST_WITH_IDS = cython.declare(cython.int, 13)
 _LAST = cython.declare(cython.int, 13)
+
+# Batches that are compressed, or of a transaction.
+_NOT_PLAIN = cython.declare(cython.int, wire.CODEC_MASK | wire.TRANSACTIONAL_FLAG | wire.CONTROL_FLAG)
 
 # A greater size, in a compact array or text, has more than a byte.
 _MOST_ITEMS = cython.declare(cython.int, 126)
@@ -98,9 +91,9 @@ def _copy_size(exchange: cython.pointer(Exchange), fixed: cython.int) -> int64_t
     if exchange.is_flexible:
         size = cython.cast(int64_t, _copy(exchange, 1)[0]) - 1
     elif fixed == 2:
-        size = load_i16(_copy(exchange, 2))
+        size = wire.load_i16(_copy(exchange, 2))
     else:
-        size = load_i32(_copy(exchange, 4))
+        size = wire.load_i32(_copy(exchange, 4))
     if not 0 < size <= _MOST_ITEMS:
         exchange.is_other = True
     return size
@@ -113,7 +106,7 @@ def _records_size(exchange: cython.pointer(Exchange)) -> int64_t:
     shift: cython.int = 0
     byte: uint8_t
     if not exchange.is_flexible:
-        return load_i32(_read(exchange, 4))
+        return wire.load_i32(_read(exchange, 4))
     while shift < 35:
         byte = _read(exchange, 1)[0]
         value |= cython.cast(int64_t, byte & 0x7F) << shift
@@ -139,18 +132,6 @@ def _is_ascii(text: Bytes, size: int64_t) -> cython.bint:
         if text[index] >= 0x80:
             return False
     return True
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _is_plain(batch: Bytes, size: int64_t) -> cython.bint:
-    """Return whether these are the bytes of one v2 batch, not compressed and of no transaction, by its header."""
-    return (
-        size > V2_HEADER
-        and load_i32(batch + 8) == size - LOG_OVERHEAD
-        and batch[16] == 2
-        and not batch[22] & (CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG)
-    )
 
 
 @cython.final
@@ -188,10 +169,10 @@ class PlainProduce:
             place = cython.cast(Bytes, PyByteArray_AS_STRING(self._answer)) + cython.cast(
                 cython.Py_ssize_t, self._places[index]
             )
-            store_i64(place, first_offset)
-            store_i64(place + 8, append_time_ms)
+            wire.store_i64(place, first_offset)
+            wire.store_i64(place + 8, append_time_ms)
             if self._has_start:
-                store_i64(place + 16, log_start_offset)
+                wire.store_i64(place + 16, log_start_offset)
         return self._answer
 
 
@@ -219,16 +200,16 @@ def plain_produce(frame: bytearray):
     exchange.is_other = False
     exchange.answer = answer
     exchange.answer_size = 0
-    if exchange.end <= V2_HEADER or load_i16(_read(cython.address(exchange), 2)) != 0:
+    if exchange.end <= wire.V2_HEADER or wire.load_i16(_read(cython.address(exchange), 2)) != 0:
         return None
-    version = load_i16(_read(cython.address(exchange), 2))
+    version = wire.load_i16(_read(cython.address(exchange), 2))
     if not _FIRST <= version <= _LAST:
         return None
     # The size of the answer, and the correlation id.
     _room(cython.address(exchange), 4)
     _copy(cython.address(exchange), 4)
     # The client's id.
-    size = load_i16(_read(cython.address(exchange), 2))
+    size = wire.load_i16(_read(cython.address(exchange), 2))
     found = _read(cython.address(exchange), max(0, size))
     if exchange.is_other or not _is_ascii(found, size):
         return None
@@ -240,9 +221,9 @@ def plain_produce(frame: bytearray):
     if exchange.is_flexible:
         exchange.is_other |= _read(cython.address(exchange), 1)[0] != 0
     else:
-        exchange.is_other |= load_i16(_read(cython.address(exchange), 2)) != -1
+        exchange.is_other |= wire.load_i16(_read(cython.address(exchange), 2)) != -1
     # acks, and the time-out, which nothing waits for.
-    size = load_i16(_read(cython.address(exchange), 2))
+    size = wire.load_i16(_read(cython.address(exchange), 2))
     if size != 1 and size != -1:
         return None
     _read(cython.address(exchange), 4)
@@ -269,11 +250,11 @@ def plain_produce(frame: bytearray):
             return None
         numbers = set()
         for _ in range(_copy_size(cython.address(exchange), 4)):
-            number = load_i32(_copy(cython.address(exchange), 4))
+            number = wire.load_i32(_copy(cython.address(exchange), 4))
             size = _records_size(cython.address(exchange))
             batch = _read(cython.address(exchange), size)
             _tags(cython.address(exchange))
-            if exchange.is_other or not _is_plain(batch, size) or number in numbers:
+            if exchange.is_other or not wire.is_one_v2_batch(batch, size, _NOT_PLAIN) or number in numbers:
                 return None
             numbers.add(number)
             end = batch - exchange.request + size
@@ -294,7 +275,7 @@ def plain_produce(frame: bytearray):
     _room(cython.address(exchange), 5 if exchange.is_flexible else 4)
     if exchange.is_other or exchange.position != exchange.end:
         return None
-    store_i32(exchange.answer, cython.cast(int32_t, exchange.answer_size - 4))
+    wire.store_i32(exchange.answer, cython.cast(int32_t, exchange.answer_size - 4))
     request: PlainProduce = PlainProduce.__new__(PlainProduce)
     request.batches = batches
     request._answer = PyByteArray_FromStringAndSize(cython.cast(cython.p_char, exchange.answer), exchange.answer_size)

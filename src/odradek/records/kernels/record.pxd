@@ -8,7 +8,9 @@
 # Kafka: DefaultRecord, LegacyRecord.
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
-from odradek.records.kernels.wire cimport OK, BatchInfo, crc32_function, load_i32, read_header, read_varint, read_varlong
+from odradek.records.kernels.wire cimport (
+    CODEC_MASK, OK, BatchInfo, crc32_function, load_i32, read_header, read_varint, read_varlong
+)
 
 cdef struct RawRecord:
     const uint8_t* start
@@ -146,7 +148,7 @@ cdef inline const char* check_message_set(
         at[0] = p
         if read_header(p, stop - p, &inner, NULL, crc32) != OK:
             return b"an inner message that is cut short or fails its checksum"
-        if inner.magic != wrapper.magic or inner.attributes & 7:
+        if inner.magic != wrapper.magic or inner.attributes & CODEC_MASK:
             return b"an inner message of another format than its wrapper"
         last = inner.base_offset
         if last > greatest:

@@ -11,17 +11,7 @@ the size field of a batch is not 0.
 import cython
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t, uintptr_t
 from cython.cimports.libc.string import memcpy
-from cython.cimports.odradek.records.kernels.wire import (
-    LOG_OVERHEAD,
-    OK,
-    V0_MIN,
-    BatchInfo,
-    crc32_function,
-    crc32c_function,
-    load_i32,
-    load_i64,
-    read_header,
-)
+from cython.cimports.odradek.records.kernels import wire
 
 from odradek.records.crc import CRC32_ADDRESS, CRC32C_ADDRESS
 
@@ -32,7 +22,6 @@ _crc32_address = cython.declare(uintptr_t, CRC32_ADDRESS)
 
 _EVERY_BYTE = cython.declare(uint64_t, 0x0101010101010101)
 _TOP_BITS = cython.declare(uint64_t, 0x8080808080808080)
-_MAGIC_AT = cython.declare(cython.int, 16)
 
 
 @cython.cfunc
@@ -65,17 +54,17 @@ def _find(
     lowest: int64_t,
     offsets: uint64_t,
     budget: int64_t,
-    crc32c: crc32c_function,
-    crc32: crc32_function,
+    crc32c: wire.crc32c_function,
+    crc32: wire.crc32_function,
 ) -> int64_t:
     # `at` is where the magic would be, so that whole words are looked at for it.
-    at: int64_t = position + _MAGIC_AT
-    last: int64_t = stop + _MAGIC_AT
+    at: int64_t = position + wire.MAGIC_AT
+    last: int64_t = stop + wire.MAGIC_AT
     after: int64_t
     start: int64_t
     size: int64_t
     word: uint64_t
-    info: BatchInfo
+    info: wire.BatchInfo
     if last > end:
         last = end
     while at < last:
@@ -92,17 +81,17 @@ def _find(
         else:
             after = last
         while at < after:
-            start = at - _MAGIC_AT
+            start = at - wire.MAGIC_AT
             at += 1
-            if base[start + _MAGIC_AT] > 2 or base[start] > 0x7F:
+            if base[start + wire.MAGIC_AT] > 2 or base[start] > 0x7F:
                 continue
-            size = load_i32(base + start + 8)
-            if size < V0_MIN or size + LOG_OVERHEAD > end - start:
+            size = wire.load_i32(base + start + wire.SIZE_AT)
+            if size < wire.V0_MIN or size + wire.LOG_OVERHEAD > end - start:
                 continue
-            if cython.cast(uint64_t, load_i64(base + start)) - cython.cast(uint64_t, lowest) > offsets:
+            if cython.cast(uint64_t, wire.load_i64(base + start)) - cython.cast(uint64_t, lowest) > offsets:
                 continue
-            size += LOG_OVERHEAD
-            if read_header(base + start, size, cython.address(info), crc32c, crc32) == OK:
+            size += wire.LOG_OVERHEAD
+            if wire.read_header(base + start, size, cython.address(info), crc32c, crc32) == wire.OK:
                 return start
             budget -= size
             if budget < 0:
@@ -132,11 +121,11 @@ def find_batch(
     """
     if end > data.shape[0] or position < 0 or stop > end or lowest < 0:
         raise ValueError(f"position {position} and end {end} are not within {data.shape[0]} bytes")
-    if end - position <= _MAGIC_AT:
+    if end - position <= wire.MAGIC_AT:
         return -1
     base: Bytes = cython.cast(Bytes, cython.address(data[0]))
-    crc32c: crc32c_function = cython.cast(crc32c_function, _crc32c_address)
-    crc32: crc32_function = cython.cast(crc32_function, _crc32_address)
+    crc32c: wire.crc32c_function = cython.cast(wire.crc32c_function, _crc32c_address)
+    crc32: wire.crc32_function = cython.cast(wire.crc32_function, _crc32_address)
     found: int64_t
     with cython.nogil:
         found = _find(base, position, stop, end, lowest, offsets, budget, crc32c, crc32)

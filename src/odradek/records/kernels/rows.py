@@ -37,9 +37,6 @@ _VIEWS = cython.declare(cython.int, 3)
 class Rows:
     """A source of rows; `count` says how many."""
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _row(self, index: int64_t, row: cython.pointer(Row)) -> cython.int:
         """Fill in one row; its status is 0 or a reason to refuse it."""
         return BAD_COLUMN

@@ -237,6 +237,7 @@ class RecordSearch(BatchWalk):
 
     def __init__(
         self,
+        open_section,
         literals,
         in_key,
         in_value,
@@ -250,6 +251,7 @@ class RecordSearch(BatchWalk):
         end_timestamp=(1 << 63) - 1,
         aborted=(),
     ):
+        self._open_section = open_section
         given = list(literals)
         if not all(literal for literal, _ in given) or self._literals != cython.NULL:
             raise ValueError("a search takes literals, none of them empty, once")
@@ -349,12 +351,25 @@ class RecordSearch(BatchWalk):
             return FULL
         if not self._selection.wants_batch(info):
             return LEFT_OUT
+        self._keep()
+        return OK
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _is_full(self) -> cython.bint:
+        # To write the lines of what is handed out, the batch is decompressed again, each time.
+        return self._texts.used >= 8 * _MOST_BYTES or self._marks.used >= 8 * _MOST_BYTES
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _keep(self) -> cython.void:
         self._before[0] = self._marks.used
         self._before[1] = self._firsts.used
         self._before[2] = self._ends.used
         self._before[3] = self._plain_ones.used
         self._before[4] = self._texts.used
-        return OK
 
     @cython.cfunc
     @cython.nogil

@@ -4,7 +4,7 @@ from typing_extensions import Buffer
 
 from odradek.records.kernels.batches import BatchTable
 from odradek.records.kernels.blocks import Block
-from odradek.records.kernels.walk import BatchWalk
+from odradek.records.kernels.walk import BatchWalk, SectionOpener
 
 class Texts:
     ends: Block
@@ -17,6 +17,7 @@ class Texts:
 class RecordSearch(BatchWalk):
     def __init__(
         self,
+        open_section: SectionOpener,
         literals: Iterable[tuple[bytes, bool]],
         in_key: bool,
         in_value: bool,

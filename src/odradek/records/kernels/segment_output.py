@@ -12,17 +12,7 @@ from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 from cython.cimports.libc.stdint import INT32_MAX, int32_t, int64_t, uint8_t
 from cython.cimports.libc.stdlib import free, realloc
 from cython.cimports.libc.string import memcpy, memset
-from cython.cimports.odradek.records.kernels.wire import (
-    BAD_HEADER,
-    NO_MEMORY,
-    OK,
-    V2_HEADER,
-    BatchInfo,
-    Status,
-    read_header,
-    store_i32,
-    store_i64,
-)
+from cython.cimports.odradek.records.kernels import wire
 
 Bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
 Room = cython.typedef(cython.pointer(uint8_t))
@@ -95,24 +85,24 @@ class SegmentOutput:
         entry: Room
         if last_offset - self._base_offset > INT32_MAX or self.next_position + size > INT32_MAX:
             self.overflowed = True
-            return BAD_HEADER
+            return wire.BAD_HEADER
         self._output.used += size
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
         if self._bytes_since_entry > self._index_interval_bytes:
             if not reserve(cython.address(self._offset_index), 8):
-                return NO_MEMORY
+                return wire.NO_MEMORY
             entry = self._offset_index.data + self._offset_index.used
-            store_i32(entry, cython.cast(int32_t, last_offset - self._base_offset))
-            store_i32(entry + 4, cython.cast(int32_t, self.next_position))
+            wire.store_i32(entry, cython.cast(int32_t, last_offset - self._base_offset))
+            wire.store_i32(entry + 4, cython.cast(int32_t, self.next_position))
             self._offset_index.used += 8
             if not self._index_time():
-                return NO_MEMORY
+                return wire.NO_MEMORY
             self._bytes_since_entry = 0
         self._bytes_since_entry += size
         self.next_position += size
-        return OK
+        return wire.OK
 
     def _index_time(self):
         entry: Room
@@ -121,8 +111,8 @@ class SegmentOutput:
         if not reserve(cython.address(self._time_index), 12):
             return False
         entry = self._time_index.data + self._time_index.used
-        store_i64(entry, self.max_timestamp)
-        store_i32(entry + 8, cython.cast(int32_t, self.offset_of_max_timestamp - self._base_offset))
+        wire.store_i64(entry, self.max_timestamp)
+        wire.store_i32(entry + 8, cython.cast(int32_t, self.offset_of_max_timestamp - self._base_offset))
         self._time_index.used += 12
         self._last_indexed_timestamp = self.max_timestamp
         return True
@@ -133,17 +123,17 @@ class SegmentOutput:
         Returns:
             A status.
         """
-        info: BatchInfo
+        info: wire.BatchInfo
         size: int64_t = batch.shape[0]
-        if size < V2_HEADER:
+        if size < wire.V2_HEADER:
             raise ValueError(f"{size} bytes are no batch")
         p: Bytes = cython.cast(Bytes, cython.address(batch[0]))
-        status: Status = read_header(p, size, cython.address(info), cython.NULL, cython.NULL)
-        if status == OK and info.size_bytes != size:
+        status: wire.Status = wire.read_header(p, size, cython.address(info), cython.NULL, cython.NULL)
+        if status == wire.OK and info.size_bytes != size:
             raise ValueError(f"a batch of {info.size_bytes} bytes stands in {size}")
-        if status == OK and not reserve(cython.address(self._output), size):
-            status = NO_MEMORY
-        if status == OK:
+        if status == wire.OK and not reserve(cython.address(self._output), size):
+            status = wire.NO_MEMORY
+        if status == wire.OK:
             memcpy(self._output.data + self._output.used, p, size)
             status = self._emitted(size, info.last_offset, info.max_timestamp)
         return cython.cast(cython.int, status)

@@ -4,7 +4,8 @@
                                                                  a record that contradicts the batch: _undo
 
 A kernel derives from `BatchWalk` and says what is done with a batch and with its records. A batch is walked to its end,
-or undone: what is refused in the end has left nothing.
+or undone: what is refused in the end has left nothing. One that decompresses to much is checked whole, and then walked
+window by window: the walk may stop in between, until what it has done was handed out.
 
 Source in Kafka: `DefaultRecordBatch`, `AbstractLegacyRecordBatch`.
 """
@@ -12,7 +13,8 @@ Source in Kafka: `DefaultRecordBatch`, `AbstractLegacyRecordBatch`.
 import cython
 from cython.cimports.cpython import Py_buffer
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cython.cimports.libc.stdint import int64_t, uintptr_t
+from cython.cimports.libc.stdint import INT32_MAX, int64_t, uintptr_t
+from cython.cimports.odradek.records.kernels import wire
 from cython.cimports.odradek.records.kernels.batches import BatchTable
 from cython.cimports.odradek.records.kernels.record import (
     RawHeader,
@@ -24,24 +26,8 @@ from cython.cimports.odradek.records.kernels.record import (
     read_key_and_value,
     read_message,
 )
-from cython.cimports.odradek.records.kernels.wire import (
-    BAD_ORDER,
-    BAD_RECORD,
-    CODEC_MASK,
-    COMPRESSED,
-    CONTROL_FLAG,
-    LOG_APPEND_TIME_FLAG,
-    NO_MEMORY,
-    OK,
-    V2_HEADER,
-    BatchInfo,
-    crc32_function,
-    header_fields,
-    read_header,
-)
 
 from odradek.errors import FormatError
-from odradek.records.batch import records_section
 from odradek.records.compression import Decompressor
 from odradek.records.crc import CRC32_ADDRESS
 from odradek.records.header import BatchHeader
@@ -55,31 +41,31 @@ class BatchWalk:
 
     def __cinit__(self):
         self._decompressor = Decompressor()
+        self._most_records = INT32_MAX
+        self._takes_windows = True
 
     # -- what kernels do -----------------------------------------------------------------------------------------
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _begin(self, info: cython.pointer(BatchInfo)) -> cython.int:
+    def _begin(self, info: cython.pointer(wire.BatchInfo)) -> cython.int:
         """Begin with a batch: `OK`, `LEFT_OUT`, `BAD_RECORD` to leave it to the caller, or another to stop before."""
         if not self._selection.wants_batch(info):
             return LEFT_OUT
-        return BAD_RECORD if info.magic == 2 and info.attributes & CONTROL_FLAG else OK
+        return wire.BAD_RECORD if info.magic == 2 and info.attributes & wire.CONTROL_FLAG else wire.OK
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _content(self, info: cython.pointer(BatchInfo), start: Bytes, stop: Bytes) -> cython.int:
-        """Look at the bytes of a batch's records, decompressed: `OK` or `LEFT_OUT`."""
-        return OK
+    def _content(self, info: cython.pointer(wire.BatchInfo), start: Bytes, stop: Bytes) -> cython.int:
+        """Look at the bytes of a batch's records, or of a window of them, decompressed: `OK` or `LEFT_OUT`."""
+        return wire.OK
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
+    def _is_full(self) -> cython.bint:
+        """Whether what was done is to be handed out before the next window of a batch."""
+        return False
+
+    def _keep(self) -> cython.void:
+        """Note what there is, for `_undo` to go back to."""
+
     def _record(
         self,
-        info: cython.pointer(BatchInfo),
+        info: cython.pointer(wire.BatchInfo),
         record: cython.pointer(RawRecord),
         index: int64_t,
         offset: int64_t,
@@ -90,43 +76,38 @@ class BatchWalk:
 
         Its headers were read without complaint.
         """
-        return OK
+        return wire.OK
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _undo(self) -> cython.void:
-        """Forget what was done since `_begin`."""
+        """Forget what was done since `_keep`."""
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _records(self, info: cython.pointer(BatchInfo), start: Bytes, stop: Bytes) -> cython.int:
-        """Walk over the uncompressed records of a v2 batch."""
+    def _records(
+        self, info: cython.pointer(wire.BatchInfo), start: Bytes, stop: Bytes, first: int64_t, count: int64_t
+    ) -> cython.int:
+        """Walk over uncompressed records of a v2 batch, the first of which has a number in it."""
         p: Bytes = start
         record: RawRecord
         header: RawHeader
         status: cython.int
         index: int64_t
-        count: int64_t = info.records_count
-        append_time: cython.bint = info.attributes & LOG_APPEND_TIME_FLAG != 0
+        append_time: cython.bint = info.attributes & wire.LOG_APPEND_TIME_FLAG != 0
         if count * 7 > stop - start:
-            return BAD_RECORD
-        for index in range(count):
+            return wire.BAD_RECORD
+        for index in range(first, first + count):
             if read_deltas(p, stop, cython.address(record)) != cython.NULL:
-                return BAD_RECORD
+                return wire.BAD_RECORD
             if read_key_and_value(cython.address(record)) != cython.NULL:
-                return BAD_RECORD
+                return wire.BAD_RECORD
             if read_header_count(cython.address(record)) != cython.NULL:
-                return BAD_RECORD
+                return wire.BAD_RECORD
             p = record.headers
             for _ in range(record.header_count):
                 if read_header_pair(cython.address(p), record.end, cython.address(header)) != cython.NULL:
-                    return BAD_RECORD
+                    return wire.BAD_RECORD
             if p != record.end:
-                return BAD_RECORD
+                return wire.BAD_RECORD
             status = self._record(
                 info,
                 cython.address(record),
@@ -135,17 +116,14 @@ class BatchWalk:
                 info.max_timestamp if append_time else info.base_timestamp + record.timestamp_delta,
                 append_time,
             )
-            if status != OK:
+            if status != wire.OK:
                 return status
-        return OK if p == stop else BAD_RECORD
+        return wire.OK if p == stop else wire.BAD_RECORD
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _message(
         self,
         p: Bytes,
-        info: cython.pointer(BatchInfo),
+        info: cython.pointer(wire.BatchInfo),
         index: int64_t,
         offset: int64_t,
         timestamp: int64_t,
@@ -154,66 +132,67 @@ class BatchWalk:
         """Take an uncompressed v0 or v1 message."""
         record: RawRecord
         if read_message(p, info, cython.address(record)) != cython.NULL:
-            return BAD_RECORD
+            return wire.BAD_RECORD
         record.headers = record.end
         record.header_count = 0
         return self._record(info, cython.address(record), index, offset, timestamp, kind)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _message_set(self, info: cython.pointer(BatchInfo), start: Bytes, stop: Bytes) -> cython.int:
+    def _message_set(self, info: cython.pointer(wire.BatchInfo), start: Bytes, stop: Bytes) -> cython.int:
         """Walk over the decompressed messages of a v0 or v1 wrapper."""
-        inner: BatchInfo
-        status: cython.int
-        p: Bytes = start
         at: Bytes = start
-        index: int64_t = 0
         count: int64_t = 0
-        base: int64_t = 0
-        append_time: cython.bint = info.magic == 1 and info.attributes & LOG_APPEND_TIME_FLAG != 0
         if (
             check_message_set(
                 start,
                 stop,
                 info,
-                cython.cast(crc32_function, _crc32_address),
-                cython.address(base),
+                cython.cast(wire.crc32_function, _crc32_address),
+                cython.address(self._inner_base),
                 cython.address(at),
                 cython.address(count),
             )
             != cython.NULL
         ):
-            return BAD_RECORD
+            return wire.BAD_RECORD
+        return self._messages(info, start, stop, 0)
+
+    def _messages(self, info: cython.pointer(wire.BatchInfo), start: Bytes, stop: Bytes, first: int64_t) -> cython.int:
+        """Walk over messages of a wrapper, the first of which has a number in it."""
+        inner: wire.BatchInfo
+        status: cython.int
+        p: Bytes = start
+        index: int64_t = first
+        append_time: cython.bint = info.magic == 1 and info.attributes & wire.LOG_APPEND_TIME_FLAG != 0
         while p < stop:
-            read_header(p, stop - p, cython.address(inner), cython.NULL, cython.NULL)
+            # A window is decompressed again after it was checked: its bytes may have changed.
+            if wire.read_header(p, stop - p, cython.address(inner), cython.NULL, cython.NULL) != wire.OK:
+                return wire.BAD_RECORD
             status = self._message(
                 p,
                 cython.address(inner),
                 index,
-                base + inner.base_offset,
+                self._inner_base + inner.base_offset,
                 info.max_timestamp if append_time else inner.max_timestamp,
                 2 if info.magic == 0 else append_time,
             )
-            if status != OK:
+            if status != wire.OK:
                 return status
             p += inner.size_bytes
             index += 1
-        return OK
+        return wire.OK
 
     # -- batches -------------------------------------------------------------------------------------------------
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _uncompressed(self, info: cython.pointer(BatchInfo), p: Bytes) -> cython.int:
+    def _uncompressed(self, info: cython.pointer(wire.BatchInfo), p: Bytes) -> cython.int:
         """Walk over a batch that is not compressed."""
         status: cython.int
         if info.magic == 2:
-            status = self._content(info, p + V2_HEADER, p + info.size_bytes)
-            return self._records(info, p + V2_HEADER, p + info.size_bytes) if status == OK else status
+            status = self._content(info, p + wire.V2_HEADER, p + info.size_bytes)
+            if status != wire.OK:
+                return status
+            return self._records(info, p + wire.V2_HEADER, p + info.size_bytes, 0, info.records_count)
         status = self._content(info, p, p + info.size_bytes)
-        if status != OK:
+        if status != wire.OK:
             return status
         return self._message(
             p,
@@ -221,67 +200,117 @@ class BatchWalk:
             0,
             info.base_offset,
             info.max_timestamp,
-            2 if info.magic == 0 else (info.attributes & LOG_APPEND_TIME_FLAG) != 0,
+            2 if info.magic == 0 else (info.attributes & wire.LOG_APPEND_TIME_FLAG) != 0,
         )
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def _run(self, table: BatchTable, data: Bytes, origin: int64_t, end: int64_t) -> cython.int:
         """Walk over batches of the table from `_next` on."""
-        info: cython.pointer(BatchInfo)
+        info: cython.pointer(wire.BatchInfo)
         status: cython.int
         while self._next < table._count:
             info = cython.address(table._rows[self._next])
             if info.position < origin or info.position - origin > end - info.size_bytes:
-                return BAD_ORDER
+                return wire.BAD_ORDER
             status = self._begin(info)
-            if status == OK:
+            if status == wire.OK:
                 # An empty batch has nothing to compress.
-                if info.attributes & CODEC_MASK and not (info.magic == 2 and info.size_bytes == V2_HEADER):
-                    return COMPRESSED
+                if info.attributes & wire.CODEC_MASK and not (info.magic == 2 and info.size_bytes == wire.V2_HEADER):
+                    return wire.COMPRESSED
                 status = self._uncompressed(info, data + (info.position - origin))
-                if status != OK and status != LEFT_OUT:
+                if status != wire.OK and status != LEFT_OUT:
                     self._undo()
-            if status != OK and status != LEFT_OUT:
+            if status != wire.OK and status != LEFT_OUT:
                 return status
             self._next += 1
-        return OK
+        return wire.OK
 
-    @cython.cfunc
-    def _compressed(self, info: cython.pointer(BatchInfo), data, origin: int64_t) -> cython.int:
-        """Walk over a compressed batch, which was begun."""
-        status: cython.int = OK
+    def _large(self, info: cython.pointer(wire.BatchInfo)) -> cython.int:
+        """Walk over the windows of a batch, or go on with them: `OK` at its end."""
+        status: cython.int
         content: Py_buffer
         start: Bytes
-        header = tuple.__new__(BatchHeader, header_fields(info))
+        first: int64_t
+        count: int64_t
         try:
-            section = records_section(
-                data, header._replace(position=header.position - origin) if origin else header, self._decompressor
+            for window in self._windows:
+                first, count = window.first, window.records
+                PyObject_GetBuffer(window.data, cython.address(content), PyBUF_SIMPLE)
+                try:
+                    start = cython.cast(Bytes, content.buf)
+                    with cython.nogil:
+                        status = self._content(info, start, start + content.len)
+                        if status == wire.OK and info.magic == 2:
+                            status = self._records(info, start, start + content.len, first, count)
+                        elif status == wire.OK:
+                            status = self._messages(info, start, start + content.len, first)
+                finally:
+                    PyBuffer_Release(cython.address(content))
+                if status != wire.OK and status != LEFT_OUT:
+                    self._drop()
+                    return status
+                if self._is_full():
+                    return wire.FULL
+        except FormatError:
+            # The bytes have changed since they were checked.
+            self._drop()
+            return wire.BAD_RECORD
+        except BaseException:
+            # Such as a KeyboardInterrupt: the windows have ended then, the batch has not.
+            self._drop()
+            raise
+        self._windows = None
+        self._next += 1
+        return wire.OK
+
+    def _drop(self):
+        """Undo what was done of a batch since it was handed out last, and give up its windows."""
+        self._windows = None
+        self._undo()
+
+    def _compressed(self, table: BatchTable, data, origin: int64_t) -> cython.int:
+        """Walk over the compressed batch at `_next` of a table, which was begun."""
+        info: cython.pointer(wire.BatchInfo) = cython.address(table._rows[self._next])
+        status: cython.int = wire.OK
+        content: Py_buffer
+        start: Bytes
+        header = tuple.__new__(BatchHeader, wire.header_fields(info))
+        try:
+            section = self._open_section(
+                data,
+                header._replace(position=header.position - origin) if origin else header,
+                self._decompressor,
+                self._most_records,
             )
+            if hasattr(section, "windows"):
+                # A `LargeSection`.
+                if not self._takes_windows:
+                    self._undo()
+                    return wire.BAD_RECORD
+                section.check()
+                self._windows, self._table, self._inner_base = section.windows(), table, section.inner_base
+                return self._large(info)
         except FormatError:
             self._undo()
-            return BAD_RECORD
+            return wire.BAD_RECORD
         PyObject_GetBuffer(section, cython.address(content), PyBUF_SIMPLE)
         try:
             start = cython.cast(Bytes, content.buf)
             with cython.nogil:
                 status = self._content(info, start, start + content.len)
-                if status == OK:
+                if status == wire.OK:
                     if info.magic == 2:
-                        status = self._records(info, start, start + content.len)
+                        status = self._records(info, start, start + content.len, 0, info.records_count)
                     else:
                         status = self._message_set(info, start, start + content.len)
-                if status != OK and status != LEFT_OUT:
+                if status != wire.OK and status != LEFT_OUT:
                     self._undo()
         finally:
             PyBuffer_Release(cython.address(content))
-        if status == OK or status == LEFT_OUT:
+        if status == wire.OK or status == LEFT_OUT:
             self._next += 1
-            return OK
+            return wire.OK
         return status
 
-    @cython.cfunc
     def _walk(self, table: BatchTable, first: cython.Py_ssize_t, data, origin: int64_t) -> cython.int:
         """Walk over batches of a table from one on; `_next` is then the number of the batch to go on with.
 
@@ -292,7 +321,7 @@ class BatchWalk:
             ValueError: A batch is not within the bytes.
             MemoryError: There is none left.
         """
-        status: cython.int = OK
+        status: cython.int = wire.OK
         view: cython.const[cython.uchar][::1] = data
         base: Bytes = cython.NULL
         end: int64_t = view.shape[0]
@@ -300,16 +329,25 @@ class BatchWalk:
             raise IndexError(first)
         if end > 0:
             base = cython.cast(Bytes, cython.address(view[0]))
+        if self._windows is not None and (self._table is not table or self._next != first):
+            self._windows = None
         self._next = first
         while True:
-            with cython.nogil:
-                status = self._run(table, base, origin, end)
-            if status == COMPRESSED:
-                status = self._compressed(cython.address(table._rows[self._next]), data, origin)
-                if status == OK:
+            if self._windows is not None:
+                # What was done of the batch before was handed out.
+                self._keep()
+                status = self._large(cython.address(table._rows[first]))
+                if status == wire.OK:
                     continue
-            if status == BAD_ORDER:
+            else:
+                with cython.nogil:
+                    status = self._run(table, base, origin, end)
+                if status == wire.COMPRESSED:
+                    status = self._compressed(table, data, origin)
+                    if status == wire.OK:
+                        continue
+            if status == wire.BAD_ORDER:
                 raise ValueError(f"batch {self._next} is not within {end} bytes from position {origin} on")
-            if status == NO_MEMORY:
+            if status == wire.NO_MEMORY:
                 raise MemoryError
             return status

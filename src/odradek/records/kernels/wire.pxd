@@ -44,6 +44,20 @@ cdef enum Status:
     GAP = 12                # offsets are left out
 
 cdef enum:
+    # Where the fields of a v2 batch are, after its base offset. `odradek.records.header` has those that Python needs.
+    SIZE_AT = 8             # v0 and v1 too
+    LEADER_EPOCH_AT = 12
+    MAGIC_AT = 16           # v0 and v1 too
+    CRC_AT = 17
+    ATTRIBUTES_AT = 21      # the checksum is of what begins here
+    FLAGS_AT = 22           # the second byte of the attributes, with all that are defined
+    LAST_OFFSET_DELTA_AT = 23
+    BASE_TIMESTAMP_AT = 27
+    MAX_TIMESTAMP_AT = 35
+    PRODUCER_ID_AT = 43
+    PRODUCER_EPOCH_AT = 51
+    BASE_SEQUENCE_AT = 53
+    RECORDS_COUNT_AT = 57
     LOG_OVERHEAD = 12       # offset and size: what stands before every batch
     V0_MIN = 14             # smallest size field of a v0 message
     V1_MIN = 22
@@ -55,6 +69,7 @@ cdef enum:
     LOG_APPEND_TIME_FLAG = 0x08
     TRANSACTIONAL_FLAG = 0x10
     CONTROL_FLAG = 0x20
+    DELETE_HORIZON_FLAG = 0x40
 
 cdef struct BatchInfo:
     int64_t position
@@ -201,11 +216,11 @@ cdef inline Status read_header(
         return END
     if available < LOG_OVERHEAD + 5:
         return TRUNCATED
-    size = load_i32(p + 8)
+    size = load_i32(p + SIZE_AT)
     if size < V0_MIN:
         return BAD_SIZE
     total = size + LOG_OVERHEAD
-    info.magic = <int8_t>p[16]
+    info.magic = <int8_t>p[MAGIC_AT]
     if info.magic < 0 or info.magic > 2:
         return BAD_MAGIC
     if (info.magic == 2 and size < V2_MIN) or (info.magic == 1 and size < V1_MIN):
@@ -215,31 +230,31 @@ cdef inline Status read_header(
     info.size_bytes = total
     info.base_offset = load_i64(p)
     if info.magic == 2:
-        info.partition_leader_epoch = load_i32(p + 12)
-        info.crc = load_u32(p + 17)
-        if crc32c != NULL and sum_bytes(crc32c, p + 21, total - 21) != info.crc:
+        info.partition_leader_epoch = load_i32(p + LEADER_EPOCH_AT)
+        info.crc = load_u32(p + CRC_AT)
+        if crc32c != NULL and sum_bytes(crc32c, p + ATTRIBUTES_AT, total - ATTRIBUTES_AT) != info.crc:
             return BAD_CRC
-        info.attributes = load_i16(p + 21)
-        info.last_offset_delta = load_i32(p + 23)
+        info.attributes = load_i16(p + ATTRIBUTES_AT)
+        info.last_offset_delta = load_i32(p + LAST_OFFSET_DELTA_AT)
         info.last_offset = info.base_offset + info.last_offset_delta
-        info.base_timestamp = load_i64(p + 27)
-        info.max_timestamp = load_i64(p + 35)
-        info.producer_id = load_i64(p + 43)
-        info.producer_epoch = load_i16(p + 51)
-        info.base_sequence = load_i32(p + 53)
-        info.records_count = load_i32(p + 57)
+        info.base_timestamp = load_i64(p + BASE_TIMESTAMP_AT)
+        info.max_timestamp = load_i64(p + MAX_TIMESTAMP_AT)
+        info.producer_id = load_i64(p + PRODUCER_ID_AT)
+        info.producer_epoch = load_i16(p + PRODUCER_EPOCH_AT)
+        info.base_sequence = load_i32(p + BASE_SEQUENCE_AT)
+        info.records_count = load_i32(p + RECORDS_COUNT_AT)
         if info.last_offset_delta < 0 or info.records_count < 0 or info.base_offset < 0:
             return BAD_HEADER
         if info.last_offset < 0:
             return BAD_HEADER
         # A record takes seven bytes at least.
-        if info.attributes & 7 == 0 and <int64_t>info.records_count * 7 > total - V2_HEADER:
+        if info.attributes & CODEC_MASK == 0 and <int64_t>info.records_count * 7 > total - V2_HEADER:
             return BAD_HEADER
-        if info.attributes & 7 > 4:
+        if info.attributes & CODEC_MASK > 4:
             return BAD_HEADER
         return OK
     info.crc = load_u32(p + 12)
-    if crc32 != NULL and <uint32_t>crc32(0, p + 16, <uint32_t>(total - 16)) != info.crc:
+    if crc32 != NULL and <uint32_t>crc32(0, p + MAGIC_AT, <uint32_t>(total - MAGIC_AT)) != info.crc:
         return BAD_CRC
     info.attributes = p[17]
     info.partition_leader_epoch = -1
@@ -250,10 +265,41 @@ cdef inline Status read_header(
     info.producer_id = -1
     info.producer_epoch = -1
     info.base_sequence = -1
-    info.records_count = 1 if info.attributes & 7 == 0 else -1
-    if info.attributes & 7 > 3 or info.base_offset < 0:
+    info.records_count = 1 if info.attributes & CODEC_MASK == 0 else -1
+    if info.attributes & CODEC_MASK > 3 or info.base_offset < 0:
         return BAD_HEADER
     return OK
+
+
+cdef inline bint is_one_v2_batch(const uint8_t* p, int64_t size_bytes, int refused) noexcept nogil:
+    """Whether bytes are one v2 batch with a record and with none of these flags, as far as its first fields say."""
+    return (
+        size_bytes > V2_HEADER
+        and load_i32(p + SIZE_AT) == size_bytes - LOG_OVERHEAD
+        and p[MAGIC_AT] == 2
+        and not p[FLAGS_AT] & refused
+    )
+
+
+cdef inline void write_header(uint8_t* p, BatchInfo* info) noexcept nogil:
+    """Write the header of a v2 batch, without its checksum."""
+    store_i64(p, info.base_offset)
+    store_i32(p + SIZE_AT, <int32_t>(info.size_bytes - LOG_OVERHEAD))
+    store_i32(p + LEADER_EPOCH_AT, info.partition_leader_epoch)
+    p[MAGIC_AT] = 2
+    store_i16(p + ATTRIBUTES_AT, info.attributes)
+    store_i32(p + LAST_OFFSET_DELTA_AT, info.last_offset_delta)
+    store_i64(p + BASE_TIMESTAMP_AT, info.base_timestamp)
+    store_i64(p + MAX_TIMESTAMP_AT, info.max_timestamp)
+    store_i64(p + PRODUCER_ID_AT, info.producer_id)
+    store_i16(p + PRODUCER_EPOCH_AT, info.producer_epoch)
+    store_i32(p + BASE_SEQUENCE_AT, info.base_sequence)
+    store_i32(p + RECORDS_COUNT_AT, info.records_count)
+
+
+cdef inline void write_checksum(uint8_t* p, int64_t size_bytes, crc32c_function crc32c) noexcept nogil:
+    """Write the checksum of a v2 batch that is complete."""
+    store_i32(p + CRC_AT, <int32_t>crc32c(0, p + ATTRIBUTES_AT, <size_t>(size_bytes - ATTRIBUTES_AT)))
 
 
 cdef inline int varint_size(int64_t value) noexcept nogil:

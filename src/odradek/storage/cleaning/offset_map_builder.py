@@ -14,10 +14,11 @@ import os
 from collections.abc import Callable, Sequence
 
 from odradek.errors import CorruptRecordError
-from odradek.records.batch import read_records, records_section
+from odradek.records.batch import read_records
 from odradek.records.compression import Decompressor
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.offset_map import SLOT_BYTES, OffsetMap, count_records
+from odradek.records.payload import records_section
 from odradek.records.scan import Status, damage_at
 from odradek.storage.cleaning.cleanable import (
     CleanerConfig,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from odradek.errors import LogError
-from odradek.records.batch import read_records, records_section
+from odradek.records.batch import read_records
 from odradek.records.builder import build_batch, build_empty_batch
 from odradek.records.compression import Decompressor, compress
 from odradek.records.header import V2_HEADER_BYTES, BatchHeader
@@ -21,6 +21,7 @@ from odradek.records.kernels.batch_filter import BatchFilter
 from odradek.records.kernels.encode import seal
 from odradek.records.kernels.objects import Record
 from odradek.records.kernels.offset_map import OffsetMap
+from odradek.records.payload import records_section
 from odradek.records.scan import Status, damage_at
 from odradek.storage.cleaning.cleanable import CleanableLog, CleaningStats, Throttle
 from odradek.storage.cleaning.cleaned_segment import CleanedSegment

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from odradek.errors import CorruptRecordError, FormatError, MissingRecordsError
-from odradek.records.batch import read_records
+from odradek.records.batch import each_record
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.objects import Record, decode_run
 from odradek.records.scan import scan_batches
@@ -139,6 +139,7 @@ def record_blocks(
         for table in scan.tables():
             number = 0
             while number < len(table):
+                records: Iterable[Record]
                 records, decoded, next_offset = decode_run(
                     table, number, part.data, part.origin, order.next_offset, takes_transactions, _BLOCK_RECORDS
                 )
@@ -152,7 +153,7 @@ def record_blocks(
                     if (aborted is not None and header in aborted) or (header.is_control and not include_control):
                         continue
                     try:
-                        records = read_records(part.data, header, origin=part.origin)
+                        records = each_record(part.data, header, origin=part.origin)
                     except FormatError as error:
                         raise error.at(part.path, header.position) from None
                 yield records

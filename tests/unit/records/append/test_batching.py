@@ -18,30 +18,38 @@ BOUNDED = AppendRules(compacted=True, timestamp_before_max_ms=HOUR, timestamp_af
 
 
 @pytest.mark.parametrize(
-    ("records", "rules", "error", "message"),
+    ("records", "rules", "error", "message", "refused"),
     [
-        ([Record(b"k", timestamp=NOW), Record(None, timestamp=NOW)], COMPACTED, InvalidRecordError, "1: .* a key"),
-        ([Record(b"k", timestamp=NOW + HOUR + 1)], AppendRules(), InvalidTimestampError, f"{NOW + HOUR + 1} is not"),
-        ([Record(b"k", timestamp=NOW - HOUR - 1)], BOUNDED, InvalidTimestampError, f"{NOW - HOUR - 1} is not within"),
-        ([Record(None, timestamp=NOW + HOUR + 1)], BOUNDED, InvalidRecordError, "a key"),
+        ([Record(b"k", timestamp=NOW), Record(None, timestamp=NOW)], COMPACTED, InvalidRecordError, "1: .* a key", 1),
+        ([Record(b"k", timestamp=NOW + HOUR + 1)], AppendRules(), InvalidTimestampError, f"{NOW + HOUR + 1} is not", 1),
+        (
+            [Record(b"k", timestamp=NOW - HOUR - 1)],
+            BOUNDED,
+            InvalidTimestampError,
+            f"{NOW - HOUR - 1} is not within",
+            1,
+        ),
+        ([Record(None, timestamp=NOW + HOUR + 1)], BOUNDED, InvalidRecordError, "a key", 1),
         (
             [Record(None, timestamp=NOW), Record(b"k", timestamp=NOW + HOUR + 1), Record(b"k", timestamp=NOW)],
             BOUNDED,
             InvalidTimestampError,
             "2 records are refused, record 0: .* a key; record 1: timestamp",
+            2,
         ),
-        ([Record(None, timestamp=NOW)] * 1000, COMPACTED, InvalidRecordError, "1000 records are refused"),
+        ([Record(None, timestamp=NOW)] * 1000, COMPACTED, InvalidRecordError, "1000 records are refused", 1000),
         # What is wrong with the last of them counts too, though it is not among those that are told.
         (
             [Record(None, timestamp=NOW)] * 1000 + [Record(b"k", timestamp=NOW + HOUR + 1)],
             BOUNDED,
             InvalidTimestampError,
             "1001 records are refused",
+            1001,
         ),
     ],
 )
 def test_objects_and_bytes_are_judged_alike(
-    records: list[Record], rules: AppendRules, error: type[RecordRefusedError], message: str
+    records: list[Record], rules: AppendRules, error: type[RecordRefusedError], message: str, refused: int
 ) -> None:
     with pytest.raises(error, match=message) as of_objects:
         BatchBuilder(rules).build(records, NOW)
@@ -50,7 +58,8 @@ def test_objects_and_bytes_are_judged_alike(
             validate_append(data, rules, base_offset=0, partition_leader_epoch=0, now_ms=NOW)
         assert str(of_bytes.value) == str(of_objects.value)
         assert of_bytes.value.record_errors == of_objects.value.record_errors
-    assert len(of_objects.value.record_errors) <= 100
+    assert len(of_objects.value.record_errors) == min(refused, 100)
+    assert error is not InvalidRecordError or of_objects.value.error_code == 87
 
 
 def test_timestamps_at_the_bounds_are_taken() -> None:

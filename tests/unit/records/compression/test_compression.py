@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 from struct import pack
 
@@ -26,6 +25,7 @@ def magics(codec: Codec) -> list[int]:
     return [2] if codec == Codec.ZSTD else [0, 1, 2]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("data", [TEXT, NOISE, MIXED, bytes(200_000)], ids=["text", "noise", "mixed", "zeros"])
 def test_what_goes_in_comes_out(codec: Codec, data: bytes) -> None:
@@ -37,7 +37,7 @@ def test_what_goes_in_comes_out(codec: Codec, data: bytes) -> None:
             assert decompressor.decompress(codec, block, magic=magic) == data[:size]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", list(LEVELS))
 def test_every_level_is_readable_and_costs_or_saves_something(codec: Codec) -> None:
     default, lowest, highest = LEVELS[codec]
@@ -143,6 +143,7 @@ def test_a_long_block_cut_at_some_places(codec: Codec) -> None:
         assert len(content) % 32_768 == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_any_flipped_bit_gives_an_error_or_bounded_content(codec: Codec) -> None:
     block = compress(codec, SMALL)
@@ -189,21 +190,7 @@ def test_the_limit_is_the_largest_size_that_passes(codec: Codec) -> None:
             decompress(codec, block, limit=limit)
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_bomb_stops_at_the_limit(codec: Codec) -> None:
-    bomb = compress(codec, bytes(64 << 20), level=19 if codec == Codec.ZSTD else None)
-    tracemalloc.start()
-    try:
-        with pytest.raises(CompressionError, match=rf"past the limit of {LIMIT} bytes"):
-            decompress(codec, bomb, limit=LIMIT)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 4 * LIMIT + len(bomb)
-
-
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_bomb_does_not_fill_the_memory_of_the_process(codec: Codec, tmp_path: Path) -> None:
     """What a package allocates on its own is not traced: ask the kernel, in a process that may not have more."""
@@ -232,7 +219,7 @@ def test_the_limit_is_stated() -> None:
     assert Decompressor().limit == MAX_DECOMPRESSED_BYTES
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_codec_loads_no_package_but_its_own(codec: Codec) -> None:
     block = compress(codec, b"content")
