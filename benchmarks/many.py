@@ -140,7 +140,7 @@ def topics(directory: Path, count: int, steps: Steps) -> None:
             for number in range(count):
                 logs[f"topic-{number}", 0].append(key=b"k", value=b"first")
         with steps.step("compacted_logs"):
-            logs.compacted_logs()
+            logs._maintenance.compacted_logs()
         with steps.step("maintain topics"):
             logs.maintain()
         changes: dict[str, Callable[[str], object]] = {

@@ -92,7 +92,8 @@ if TYPE_CHECKING:
     from odradek.storage.metadata.new_topic import NewTopic
     from odradek.storage.names import TopicPartition
     from odradek.storage.segment.log_slice import LogSlice
-    from odradek.storage.segment.segment import Segment, TimestampedOffset
+    from odradek.storage.segment.segment import Segment
+    from odradek.storage.segment.timestamp_lookup import TimestampedOffset
     from odradek.storage.topic_config import TopicConfig
 
     __version__: str
@@ -223,7 +224,7 @@ _LATER = {
     "ResetPolicy": "odradek.consumer.partition_reader",
     "Segment": "odradek.storage.segment.segment",
     "Time": "odradek.records.timestamps",
-    "TimestampedOffset": "odradek.storage.segment.segment",
+    "TimestampedOffset": "odradek.storage.segment.timestamp_lookup",
     "Topic": "odradek.storage.directory.topic",
     "TopicConfig": "odradek.storage.topic_config",
     "NewTopic": "odradek.storage.metadata.new_topic",

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from odradek.errors import OptionError
 
@@ -17,13 +17,23 @@ _T = TypeVar("_T")
 
 _MIN_INT64 = -(1 << 63)
 _MAX_INT64 = (1 << 63) - 1
+_MAX_STRING_BYTES = (1 << 15) - 1
+"""The longest text in Kafka's messages, in bytes."""
+_MAX_PORT = 65535
 _SHOWN = 60
+_BROKER_SCHEME = "kafka:"
 
 
 def given_text(value: object) -> str:
     """Return how an error shows what was given: the value, cut short, and its type."""
     shown = repr(value)
     return f"{shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '...'} ({type(value).__name__})"
+
+
+def path_of_file_url(url: SplitResult) -> Path | None:
+    """Return the path that `file:///PATH` names, on this machine; None for another address."""
+    is_file = url.scheme == "file" and url.netloc in ("", "localhost") and url.path.startswith("/")
+    return Path(unquote(url.path)) if is_file else None
 
 
 def checked_int(name: str, value: object, low: int = _MIN_INT64, high: int = _MAX_INT64) -> int:
@@ -132,6 +142,42 @@ def checked_path(name: str, value: object) -> Path:
     return Path(text)
 
 
+def checked_group(name: object) -> str:
+    """Return the name of a group: as in Kafka, any text that takes at most 32767 bytes.
+
+    Raises:
+        TypeError: It is no text.
+        OptionError: It is too long, or no UTF-8 can be made of it.
+    """
+    text = checked_text("a group's name", name)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise OptionError(f"a group's name must be UTF-8, not {given_text(text)}: half a surrogate pair") from error
+    if size > _MAX_STRING_BYTES:
+        raise OptionError(f"a group's name takes at most {_MAX_STRING_BYTES} bytes, not {size}: {given_text(text)}")
+    return text
+
+
+def is_broker(address: str | os.PathLike[str]) -> bool:
+    """Whether an address names a broker, not a path; true also for a misspelt one, which must not become a folder."""
+    return os.fspath(address)[: len(_BROKER_SCHEME)].lower() == _BROKER_SCHEME
+
+
+def address_options(query: str) -> dict[str, str]:
+    """Return the options after the `?` of an address.
+
+    Raises:
+        ValueError: One is given twice.
+    """
+    given = parse_qsl(query, keep_blank_values=True)
+    options = dict(given)
+    for name in options:
+        if sum(name == other for other, _ in given) > 1:
+            raise ValueError(f"{name} is given twice")
+    return options
+
+
 def split_address(address: str) -> SplitResult:
     """Take the address of a server or of a file apart.
 
@@ -147,3 +193,38 @@ def split_address(address: str) -> SplitResult:
     if "#" in after or (is_cut and (not port.isdecimal() or re.search(r"@[^/@]*:[0-9]", after))):
         raise ValueError("in a user's name, a password or a path write %23 for #, %2F for / and %3F for ?")
     return parts
+
+
+def split_host_port(text: str) -> tuple[str, int] | None:
+    """Return the host, maybe empty and without the brackets of IPv6, and the port of `HOST:PORT`; None for others."""
+    host, colon, port = text.rpartition(":")
+    is_port = re.fullmatch("[0-9]{1,5}", port) is not None and int(port) <= _MAX_PORT
+    return (host.strip("[]"), int(port)) if colon and is_port and not re.search(r"\s", host) else None
+
+
+def split_login(netloc: str) -> tuple[str | None, str | None, str]:
+    """Return the user, the password and the hosts of an address; without an `@` there is no user."""
+    userinfo, at, hosts = netloc.rpartition("@")
+    if not at:
+        return None, None, hosts
+    user, colon, password = userinfo.partition(":")
+    return unquote(user) or None, unquote(password) if colon else None, hosts
+
+
+_OLD_WORDS = {
+    "smallest": "earliest",
+    "largest": "latest",
+    "auto.offset.reset": "startingOffsets, and offsets.reset in a pipeline's file",
+    "auto.commit.interval.ms": "trigger.interval in a pipeline's file: positions are stored after each batch",
+    "auto.commit.enable": "offsets.store in a pipeline's file: positions are stored after each batch",
+    "enable.auto.commit": "offsets.store in a pipeline's file: positions are stored after each batch",
+    "group.id": 'offsets.store in a pipeline\'s file, such as "kafka://host:9092/group"',
+    "zookeeper.connect": 'offsets.store in a pipeline\'s file, such as "zookeeper://host:2181/group"',
+    "metadata.broker.list": "kafka.bootstrap.servers",
+}
+
+
+def today(word: object) -> str:
+    """Return `; today ...` for a word of Kafka's consumers, or of direct streams, that has another name here."""
+    known = _OLD_WORDS.get(word.lower().removeprefix("kafka.")) if isinstance(word, str) else None
+    return "" if known is None else f"; today it is {known}"

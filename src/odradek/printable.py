@@ -1,6 +1,11 @@
-"""Text as a terminal may be given it: what would move its cursor, or change its colours, is escaped."""
+"""Text as a terminal or a log may be given it: what would move the cursor, change colours or end the line is escaped.
+
+Ids, reasons and names are what strangers send. All loggers of this package come from `logger`, which escapes them.
+"""
 
 from __future__ import annotations
+
+import logging
 
 
 def printable(text: str, kept: str = "") -> str:
@@ -15,3 +20,29 @@ def printable(text: str, kept: str = "") -> str:
     return "".join(
         char if char.isprintable() or char in kept else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def _escaped(argument: object) -> object:
+    text = str(argument)
+    return argument if text.isprintable() else printable(text)
+
+
+class _Escaping(logging.Filter):
+    """Escapes what the lines of a log are made of; a traceback keeps its lines."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Escape a line; none is left out."""
+        record.msg = _escaped(record.msg)
+        if isinstance(record.args, tuple):
+            record.args = tuple(map(_escaped, record.args))
+        return True
+
+
+_ESCAPING = _Escaping()
+
+
+def logger(name: str) -> logging.Logger:
+    """Return the logger of a module; each of its lines stays one line, whatever it holds."""
+    found = logging.getLogger(name)
+    found.addFilter(_ESCAPING)
+    return found

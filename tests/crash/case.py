@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -82,12 +83,8 @@ class Judge:
         Raises:
             Wrong: With the case and the history.
         """
-        try:
+        with self._judging(case):
             self._judge(case, disk)
-        except Exception as error:
-            raise Wrong(f"{case}: {type(error).__name__}: {error}\n{self.work.files}") from error
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
     def judge_flips(self, case: Case, disk: Disk) -> None:
         """Kill the program and flip bits on the disk: all that is read then was appended, or reading is refused.
@@ -95,16 +92,20 @@ class Judge:
         Raises:
             Wrong: With the case and the history.
         """
-        try:
+        with self._judging(case):
             root = self._new_folder()
             disk.kill(root)
             rng = random.Random(case.seed)
             paths = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
-            damaged = rng.sample(paths, min(len(paths), rng.randint(1, 3)))
-            for path in damaged:
+            for path in rng.sample(paths, min(len(paths), rng.randint(1, 3))):
                 flip_bits(path, case.seed, count=rng.randint(1, 4))
             with contextlib.suppress(OdradekError):
                 self._read_damaged(root)
+
+    @contextlib.contextmanager
+    def _judging(self, case: Case) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             raise Wrong(f"{case}: {type(error).__name__}: {error}\n{self.work.files}") from error
         finally:
@@ -114,12 +115,12 @@ class Judge:
         store = Store(root, FaultyFileSystem(root), self.work.clock)
         try:
             store.open()
-            for partition in store.partitions():
+            for partition in store.logs.topic_partitions():
                 model = self.work.models.get(partition)
                 # Base offset and leader epoch of a batch are not under its checksum: of the offset nothing is asked.
                 sent = {row[1:] for row in model.rows(0, model.end_offset)} if model is not None else set()
                 with contextlib.suppress(OdradekError):
-                    for record in store.log(partition).read():
+                    for record in store.logs[partition].read():
                         require(row_of(record)[1:] in sent, partition, "invented", record)
         finally:
             store.abandon()
@@ -174,12 +175,12 @@ class Judge:
         store.open()
         for partition, model in self._alive(case.operations).items():
             try:
-                self._check(store.log(partition), model, case)
+                self._check(store.logs[partition], model, case)
             except Exception as error:
                 raise Wrong(f"{partition}: {type(error).__name__}: {error}") from error
         for partition, model in self.work.models.items():
             if model.gone <= case.operations:
-                require(partition not in store.partitions(), partition, "was deleted and is there again")
+                require(partition not in store.logs.topic_partitions(), partition, "was deleted and is there again")
         require(not unrecorded(files), "written past the file system:", unrecorded(files))
         return store
 
@@ -212,8 +213,8 @@ class Judge:
         """Append to what was recovered, close it in order, and open it again."""
         expected: dict[TopicPartition, list[Row]] = {}
         known: dict[TopicPartition, dict[int, Producer]] = {}
-        for partition in store.partitions():
-            log = store.log(partition)
+        for partition in store.logs.topic_partitions():
+            log = store.logs[partition]
             rows = rows_of(log, may_have_holes=self.work.store.flushes_late)
             rows.append(Row(log.log_end_offset, self.work.now, b"key-0", b"after"))
             log.append([Record(rows[-1].key, rows[-1].value, timestamp=self.work.now)], durable=rng.random() < 0.5)
@@ -224,11 +225,11 @@ class Judge:
         store.close()
         store.open()
         for partition, wanted in expected.items():
-            log = store.log(partition)
+            log = store.logs[partition]
             found = rows_of(log, may_have_holes=self.work.store.flushes_late)
             require(found == wanted, partition, "after a clean stop:", first_difference(found, wanted))
             require(producers_of(log) == known[partition], partition, "has other producers after a clean stop")
-        require(not store.report, "was not closed in order:", *store.report.actions)
+        require(not store.logs.report, "was not closed in order:", *store.logs.report.actions)
         store.abandon()
 
     def _append_next(self, log: WritableLog, producer_id: int, producer: Producer) -> Row:

@@ -29,7 +29,6 @@ from crash.store import new_folder
 from crash.workload import ProducerSide, Workload
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
-from odradek.records.kernels.objects import Record
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 from peers.process import PATIENCE
@@ -126,71 +125,62 @@ class InterruptedWorkload(Workload):
         self._append_rows(self.rng.randint(30, 60), durable=self.rng.random() < 0.3)
 
     def _append_rows(self, count: int, *, durable: bool) -> None:
-        chosen = self._choose()
-        if chosen is not None:
-            self._append_to(chosen[1], chosen[2], count, durable=durable)
+        _, model, log = self._choose()
+        self._append_to(model, log, count, durable=durable)
 
     def _append_to(self, model: PartitionModel, log: WritableLog, count: int, *, durable: bool) -> None:
         rows = self._rows(model, count)
         # Which of them make a batch is the log's to choose, so a crash may end it after each.
         model.sent += [Sent(self.moment, (row,)) for row in rows]
-        first = log.append([Record(row.key, row.value, row.headers, row.timestamp) for row in rows], durable=durable)
+        first = log.append([row.record() for row in rows], durable=durable)
         assert first == rows[0].offset, "an offset was given twice"
         self._acknowledge(model, log, durable=durable)
 
     def append_as_replica(self) -> None:
-        chosen = self._choose()
-        if chosen is None:
-            return
-        _, model, log = chosen
+        _, model, log = self._choose()
         durable, data = self.rng.random() < 0.3, b""
         for _ in range(self.rng.randint(1, 3)):
             (row,) = self._rows(model, 1)
             model.sent.append(Sent(self.moment, (row,)))
-            record = Record(row.key, row.value, row.headers, row.timestamp)
-            data += build_batch([record], base_offset=row.offset, partition_leader_epoch=log.leader_epoch)
+            data += build_batch([row.record()], base_offset=row.offset, partition_leader_epoch=log.leader_epoch)
         log.append_batches(data, origin=AppendOrigin.REPLICATION, durable=durable)
         self._acknowledge(model, log, durable=durable)
 
     def grow_topic(self) -> None:
-        alive = [partition for partition, model in self.models.items() if model.deleted > self.moment]
+        alive = list(self.alive)
         name = self.rng.choice(alive).topic
         total = max(partition.partition for partition in alive if partition.topic == name) + 1
         compacted = self.models[TopicPartition(name, 0)].is_compacted
         self.expect_partitions(name, range(total, total + 1), compacted=compacted)
-        self.store.create_partitions(name, total + 1)
+        self.store.logs.create_partitions(name, total + 1)
         self.models[TopicPartition(name, total)].created = self.moment
 
     def close(self) -> None:
-        opened = self.store.opened
-        assert opened is not None
-        opened.close()
+        self.store.logs.close()
 
     def open(self) -> None:
         self.store.open()
 
     def read(self) -> None:
         """Look up and read: none of it changes anything, and whoever is interrupted in it can do it again."""
-        chosen = self._choose()
-        if chosen is not None:
-            log = chosen[2]
-            list(log.read(isolation="read_committed"))
-            offset = self.rng.randint(log.log_start_offset, log.log_end_offset)
-            list(log.slices(offset))
-            log.offset_for_time(self.now - self.rng.choice((0, 1000, 100_000)))
+        log = self._choose()[2]
+        list(log.read(isolation="read_committed"))
+        offset = self.rng.randint(log.log_start_offset, log.log_end_offset)
+        list(log.slices(offset))
+        log.offset_for_time(self.now - self.rng.choice((0, 1000, 100_000)))
 
     def end_transaction(self) -> None:
         found = self._in_transaction()
         if found:
             partition, producer = self.rng.choice(found)
-            model, log = self.models[partition], self.store.log(partition)
+            model, log = self.models[partition], self.store.logs[partition]
             self.end_transaction_of(producer, model, log, durable=self.rng.random() < 0.3)
 
     def delete_records(self) -> None:
-        alive = [name for name, model in self.models.items() if model.deleted > self.moment and not model.is_compacted]
+        alive = [name for name, model in self.alive.items() if not model.is_compacted]
         if alive:
             partition = self.rng.choice(alive)
-            model, log = self.models[partition], self.store.log(partition)
+            model, log = self.models[partition], self.store.logs[partition]
             offset = self.rng.randint(log.log_start_offset, log.log_end_offset)
             self._asked_start = partition, offset
             model.starts_asked.append(Event(self.moment, offset))
@@ -234,12 +224,11 @@ class InterruptedWorkload(Workload):
         self._known = {
             partition: _Known(
                 len(model.sent),
-                self.store.log(partition).log_start_offset,
-                self.store.log(partition).log_end_offset,
-                producers_of(self.store.log(partition)),
+                self.store.logs[partition].log_start_offset,
+                self.store.logs[partition].log_end_offset,
+                producers_of(self.store.logs[partition]),
             )
-            for partition, model in self.models.items()
-            if model.deleted > self.moment
+            for partition, model in self.alive.items()
         }
 
     def reconcile(self, action: str) -> str:
@@ -248,11 +237,11 @@ class InterruptedWorkload(Workload):
         Raises:
             Wrong: It has happened in part.
         """
-        present = set(self.store.partitions())
+        present = set(self.store.logs.topic_partitions())
         self._reconcile_topics(present)
         states = set()
-        for partition, model in self.models.items():
-            if partition in present and model.deleted > self.moment:
+        for partition, model in self.alive.items():
+            if partition in present:
                 states.add(self._reconcile_log(partition, model, action))
         require(len(states - {""}) <= 1, "the logs are", states)
         return "".join(states) or "before"
@@ -278,7 +267,7 @@ class InterruptedWorkload(Workload):
         require(not present - self.models.keys(), present - self.models.keys(), "were made by nobody")
 
     def _reconcile_log(self, partition: TopicPartition, model: PartitionModel, action: str) -> str:
-        log, known = self.store.log(partition), self._known.get(partition)
+        log, known = self.store.logs[partition], self._known.get(partition)
         start, end, state = log.log_start_offset, log.log_end_offset, ""
         if known is None:
             known = _Known(0, 0, 0, {})
@@ -297,39 +286,27 @@ class InterruptedWorkload(Workload):
             del model.sent[known.sent :]
             producers = producers_of(log)
             require(producers == known.producers, partition, "knows", producers, "not", known.producers, "as before")
-        self._tell_producers(partition, model.producers(end))
+        self.tell_producers(partition, model.producers(end))
         return state
 
     def _in_transaction(self) -> list[tuple[TopicPartition, ProducerSide]]:
         return [
             (partition, producer)
-            for partition, model in self.models.items()
-            if model.deleted > self.moment
+            for partition in self.alive
             for producer in self.producers[partition]
             if producer.in_transaction
         ]
 
-    def _tell_producers(self, partition: TopicPartition, known: dict[int, Producer]) -> None:
-        for producer in self.producers[partition]:
-            state = known.get(producer.producer_id)
-            producer.last_batch = None
-            if state is None:
-                producer.epoch, producer.next_sequence, producer.in_transaction = 0, 0, False
-            else:
-                producer.epoch, producer.next_sequence = state.producer_epoch, state.last_sequence + 1
-                producer.in_transaction = state.transaction_first_offset is not None
-
     def check(self, seed: int) -> None:
         """Compare everything that can be read with the model."""
-        for partition, model in self.models.items():
-            if model.deleted > self.moment:
-                log = self.store.log(partition)
-                try:
-                    require(log.log_start_offset >= model.least_start(self.moment), "starts at", log.log_start_offset)
-                    check_live(log, model, producers_of(log), seed)
-                    require(not log.is_offline, "the log is offline")
-                except Exception as error:
-                    raise Wrong(f"{partition}: {type(error).__name__}: {error}") from error
+        for partition, model in self.alive.items():
+            log = self.store.logs[partition]
+            try:
+                require(log.log_start_offset >= model.least_start(self.moment), "starts at", log.log_start_offset)
+                check_live(log, model, producers_of(log), seed)
+                require(not log.is_offline, "the log is offline")
+            except Exception as error:
+                raise Wrong(f"{partition}: {type(error).__name__}: {error}") from error
 
     def finish(self, action: str) -> None:
         """Do again what an interrupt left half done, as its caller would."""
@@ -345,10 +322,9 @@ class InterruptedWorkload(Workload):
         self.store.open()
 
     def _note_closed(self) -> None:
-        for model in self.models.values():
-            if model.deleted > self.moment:
-                model.durable.append(Event(self.moment, model.end_offset))
-                model.created = min(model.created, self.moment)
+        for model in self.alive.values():
+            model.durable.append(Event(self.moment, model.end_offset))
+            model.created = min(model.created, self.moment)
 
     def _acknowledge(self, model: PartitionModel, log: WritableLog, *, durable: bool) -> None:
         super()._acknowledge(model, log, durable=durable)
@@ -363,9 +339,8 @@ class InterruptedWorkload(Workload):
             self.step()
 
     def append_to_all(self, *, durable: bool) -> None:
-        for partition, model in list(self.models.items()):
-            if model.deleted > self.moment:
-                self._append_to(model, self.store.log(partition), 1, durable=durable)
+        for partition, model in self.alive.items():
+            self._append_to(model, self.store.logs[partition], 1, durable=durable)
 
 
 ACTIONS: dict[str, int] = {

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from odradek.records import Record
+
 Header = tuple[str, bytes | None]
 Marker = Literal["COMMIT", "ABORT"]
 FOREVER = 1 << 62
@@ -23,6 +25,10 @@ class Row(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
+
+    def record(self) -> Record:
+        """Return it as it is appended."""
+        return Record(self.key, self.value, self.headers, self.timestamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +230,3 @@ class PartitionModel:
     def newest(self, start_offset: int, end_offset: int) -> dict[bytes | None, Row]:
         """Return the newest committed record of each key."""
         return {row.key: row for row in self.committed_rows(start_offset, end_offset)}
-
-    def earliest_at(self, timestamp: int, start_offset: int, end_offset: int) -> Row | None:
-        """Return the first record whose timestamp is at or above one, markers among them."""
-        for batch in self.batches(start_offset, end_offset):
-            for row in batch.rows:
-                if row.offset >= start_offset and row.timestamp >= timestamp:
-                    return row
-        return None

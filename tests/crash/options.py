@@ -1,8 +1,14 @@
-"""What the laboratories are told on the command line: how much they do when run by hand, or which case alone."""
+"""What the laboratories are told on the command line: how much they do by hand, or which case alone; and where."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+
+from crash.store import new_folder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -13,3 +19,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--seconds", type=float, default=600, help="how long the threads work")
     group.addoption("--seed", type=int, default=2_000, help="the seed of their first round")
     group.addoption("--restarts", type=int, default=200, help="how often the writer is killed under its readers")
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    """A folder in memory, where there is one: a laboratory makes hundreds of thousands of files."""
+    path = new_folder()
+    yield path
+    shutil.rmtree(path, ignore_errors=True)

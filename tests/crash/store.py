@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from odradek.errors import LogError
 from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import FileSystem
-from odradek.storage.log.recovery_report import RecoveryReport
-from odradek.storage.log.writable_log import WritableLog
-from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
+from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 from odradek.testing.faults import FaultyFileSystem, read_tree
 
 
@@ -33,7 +31,8 @@ class Store:
         self._opened: WritableLogDirectory | None = None
 
     @property
-    def _logs(self) -> WritableLogDirectory:
+    def logs(self) -> WritableLogDirectory:
+        """The log directory."""
         if self._opened is None:
             raise LogError("the log directory is not open")
         return self._opened
@@ -42,42 +41,15 @@ class Store:
     def is_open(self) -> bool:
         return self._opened is not None
 
-    @property
-    def opened(self) -> WritableLogDirectory | None:
-        """The log directory, where it is open."""
-        return self._opened
-
-    @property
-    def report(self) -> RecoveryReport:
-        return self._logs.report
-
     def open(self) -> None:
         self.was_clean = (self.root / CLEAN_SHUTDOWN_MARKER).exists()
         self._opened = opened = WritableLogDirectory(self.root, files=self._files, clock=self._clock)
         if self.flushes_late:
             # As where the maintenance has its thread, which would make a case another one each time.
-            opened._flush_late(True)
-
-    def partitions(self) -> list[TopicPartition]:
-        return self._logs.topic_partitions()
-
-    def log(self, partition: TopicPartition) -> WritableLog:
-        return self._logs[partition]
-
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
-        self._logs.create_topic(name, partitions, config)
-
-    def create_partitions(self, name: str, total: int) -> None:
-        self._logs.create_partitions(name, total)
-
-    def delete_topic(self, name: str) -> None:
-        self._logs.delete_topic(name)
-
-    def maintain(self) -> None:
-        self._logs.maintain()
+            opened._opener.flush_late()
 
     def close(self) -> None:
-        opened, self._opened = self._logs, None
+        opened, self._opened = self.logs, None
         opened.close()
 
     def abandon(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +14,14 @@ import pytest
 
 from crash.case import Case, Judge
 from crash.checks import Wrong
-from crash.store import new_folder, unrecorded
+from crash.store import unrecorded
 from crash.workload import Workload
 from odradek.testing.disk import Kind
 
 STEPS = 60
 CUTS = 25
-BLOCKS = 20
-WORKLOADS_A_BLOCK = 20
+BLOCKS = 46
+WORKLOADS_A_BLOCK = 10
 
 FOUND_BEFORE = [
     # A segment lost its end and the next one was there: a hole.
@@ -71,13 +70,6 @@ FAULTS: list[tuple[Kind, str]] = [
 """Which operation fails, and what its path contains."""
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = new_folder()
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
 def crash(folder: Path, seed: int, cuts: int) -> int:
     """Do the work of a seed, crash it at so many moments, and return how many there were."""
     work = Workload(folder / "live", seed)
@@ -122,50 +114,42 @@ def judge(folder: Path, work: Workload, cuts: int, since: int) -> int:
     return cuts
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_crashes(folder: Path, seed: int) -> None:
-    assert crash(folder, seed, 10) == 10
+def test_crashes(memory_folder: Path, seed: int) -> None:
+    assert crash(memory_folder, seed, 10) == 10
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("go_on", [False, True])
 @pytest.mark.parametrize("fault", FAULTS, ids="-".join)
-def test_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: bool) -> None:
-    assert crash_after_fault(folder, 1_000_000, 3, fault, go_on=go_on) == 3
-
-
-@pytest.mark.laboratory
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("block", range(BLOCKS, BLOCKS + 3))
-def test_fifteen_hundred_crashes(folder: Path, block: int) -> None:
-    seeds = range(block * WORKLOADS_A_BLOCK, (block + 1) * WORKLOADS_A_BLOCK)
-    assert sum(crash(folder, seed, CUTS) for seed in seeds) == len(seeds) * CUTS
+def test_crashes_after_a_fault(memory_folder: Path, fault: tuple[Kind, str], go_on: bool) -> None:
+    assert crash_after_fault(memory_folder, 1_000_000, 3, fault, go_on=go_on) == 3
 
 
 @pytest.mark.laboratory
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_ten_thousand_crashes(folder: Path, block: int) -> None:
+def test_two_hundred_and_fifty_crashes(memory_folder: Path, block: int) -> None:
     seeds = range(block * WORKLOADS_A_BLOCK, (block + 1) * WORKLOADS_A_BLOCK)
-    assert sum(crash(folder, seed, CUTS) for seed in seeds) == len(seeds) * CUTS
+    assert sum(crash(memory_folder, seed, CUTS) for seed in seeds) == len(seeds) * CUTS
 
 
 @pytest.mark.laboratory
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("go_on", [False, True])
 @pytest.mark.parametrize("fault", FAULTS, ids="-".join)
-def test_many_crashes_after_a_fault(folder: Path, fault: tuple[Kind, str], go_on: bool) -> None:
+def test_many_crashes_after_a_fault(memory_folder: Path, fault: tuple[Kind, str], go_on: bool) -> None:
     for seed in range(2_000_000, 2_000_010):
-        crash_after_fault(folder, seed, 8, fault, go_on=go_on)
+        crash_after_fault(memory_folder, seed, 8, fault, go_on=go_on)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FOUND_BEFORE, ids=str)
-def test_found_before(folder: Path, case: Case) -> None:
-    work = Workload(folder / "live", case.workload)
+def test_found_before(memory_folder: Path, case: Case) -> None:
+    work = Workload(memory_folder / "live", case.workload)
     work.run(case.steps)
     work.store.abandon()
-    judged = Judge(work, folder / "after")
+    judged = Judge(work, memory_folder / "after")
     for operations in range(case.operations - 2, min(case.operations + 3, work.moment + 1)):
         judged.judge(replace(case, operations=operations), work.files.replay(operations))

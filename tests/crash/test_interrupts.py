@@ -5,7 +5,6 @@ A case that fails prints its numbers, which go into `FOUND_BEFORE` once it is un
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from crash.checks import Wrong
 from crash.interrupter import EXCEPTIONS, count, interrupted
 from crash.interrupts import Interrupt, case_of, kind_of, run_case
-from crash.store import new_folder
 from odradek.records import Record
 from odradek.records.builder import build_batch
 
@@ -64,13 +62,6 @@ FOUND_BEFORE = [
 """Interrupts that did harm, as the log was written then; at which bytecode what happens has changed since."""
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = new_folder()
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
 def interrupt(folder: Path, seeds: Iterable[int]) -> tuple[Counter[str], Counter[str], list[str]]:
     """Run many cases; return how they ended, what went wrong how often, and one error of each kind."""
     ended: Counter[str] = Counter()
@@ -103,6 +94,7 @@ def _short(errors: list[str]) -> Iterator[str]:
         yield errors[0]
 
 
+@pytest.mark.slow
 def test_an_exception_arrives_from_every_bytecode() -> None:
     records = [Record(b"key", b"value", [("header", None)], 1_700_000_000_000)]
     bytecodes = count(lambda: build_batch(records))
@@ -114,24 +106,24 @@ def test_an_exception_arrives_from_every_bytecode() -> None:
     assert not interrupted(lambda: build_batch(records), bytecodes + 1).error
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(3))
-def test_interrupts(folder: Path, block: int) -> None:
-    check(folder, range(block * CASES, (block + 1) * CASES))
+def test_interrupts(memory_folder: Path, block: int) -> None:
+    check(memory_folder, range(block * CASES, (block + 1) * CASES))
 
 
 @pytest.mark.laboratory
 @pytest.mark.parametrize("block", range(2))
-def test_a_hundred_and_fifty_interrupts(folder: Path, block: int) -> None:
-    check(folder, range(1_000_000 + block * 75, 1_000_000 + (block + 1) * 75))
+def test_a_hundred_and_fifty_interrupts(memory_folder: Path, block: int) -> None:
+    check(memory_folder, range(1_000_000 + block * 75, 1_000_000 + (block + 1) * 75))
 
 
 @pytest.mark.laboratory
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_ten_thousand_interrupts(folder: Path, block: int, pytestconfig: pytest.Config) -> None:
+def test_ten_thousand_interrupts(memory_folder: Path, block: int, pytestconfig: pytest.Config) -> None:
     count = pytestconfig.getoption("--interrupts") // BLOCKS
-    check(folder, range(2_000_000 + block * count, 2_000_000 + (block + 1) * count))
+    check(memory_folder, range(2_000_000 + block * count, 2_000_000 + (block + 1) * count))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -141,5 +133,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.sampled
-def test_found_before(folder: Path, found: Interrupt) -> None:
-    run_case(found, folder)
+def test_found_before(memory_folder: Path, found: Interrupt) -> None:
+    run_case(found, memory_folder)

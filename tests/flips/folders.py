@@ -25,6 +25,7 @@ from odradek.records.builder import build_batch
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition
+from peers.batches import transactional
 from peers.kafka_fixture import KafkaFixture
 
 START_MS = 1_700_000_000_000
@@ -207,14 +208,7 @@ def _fill_transactions(log: WritableLog) -> tuple[set[int], int | None]:
     hidden: set[int] = set()
 
     def send(producer_id: int, number: int) -> None:
-        batch = build_batch(
-            _records(number),
-            producer_id=producer_id,
-            producer_epoch=0,
-            base_sequence=sequences.get(producer_id, 0),
-            is_transactional=True,
-        )
-        result = log.append_batches(batch)
+        result = log.append_batches(transactional(_records(number), producer_id, sequences.get(producer_id, 0)))
         sequences[producer_id] = sequences.get(producer_id, 0) + 2
         opened.setdefault(producer_id, []).extend(range(result.first_offset, result.last_offset + 1))
 

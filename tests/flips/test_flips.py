@@ -7,15 +7,13 @@ understood.
 from __future__ import annotations
 
 import random
-import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice, zip_longest
 from pathlib import Path
 
 import pytest
 
-from crash.store import new_folder
 from flips.answers import VERDICTS, Examination
 from flips.damage import Damage, damages
 from flips.folders import NAMES, STATES, Folder, make
@@ -46,15 +44,10 @@ FOLDERS = [(name, state) for name in NAMES for state in STATES]
 
 
 @pytest.fixture
-def path() -> Iterator[Path]:
-    path = new_folder()
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest.fixture
-def folders(path: Path, fixture_4_3_1: KafkaFixture, fixture_2_8_2: KafkaFixture) -> dict[tuple[str, str], Folder]:
-    made = [folder for name in NAMES for folder in make(name, path / "made", fixture_4_3_1, fixture_2_8_2)]
+def folders(
+    memory_folder: Path, fixture_4_3_1: KafkaFixture, fixture_2_8_2: KafkaFixture
+) -> dict[tuple[str, str], Folder]:
+    made = [folder for name in NAMES for folder in make(name, memory_folder / "made", fixture_4_3_1, fixture_2_8_2)]
     return {(folder.name, folder.state): folder for folder in made}
 
 
@@ -96,26 +89,16 @@ def table_of(counts: dict[tuple[str, str], Counter[str]]) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize(("name", "state"), FOLDERS)
-def test_some_damage(folders: dict[tuple[str, str], Folder], path: Path, name: str, state: str) -> None:
-    folder = folders[name, state]
-    judge(folder, path, sample(folder, 6, seed=1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "state"), FOLDERS)
-def test_more_damage(folders: dict[tuple[str, str], Folder], path: Path, name: str, state: str) -> None:
-    folder = folders[name, state]
-    judge(folder, path, sample(folder, 100, seed=2))
-
-
-@pytest.mark.laboratory
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.parametrize(("name", "state"), FOLDERS)
-def test_all_damage(folders: dict[tuple[str, str], Folder], path: Path, name: str, state: str) -> None:
+@pytest.mark.parametrize(
+    "count", [pytest.param(53, marks=pytest.mark.slow), pytest.param(None, marks=pytest.mark.laboratory)]
+)
+def test_damage(
+    folders: dict[tuple[str, str], Folder], memory_folder: Path, name: str, state: str, count: int | None
+) -> None:
     folder = folders[name, state]
-    judge(folder, path, damages(folder))
+    judge(folder, memory_folder, damages(folder) if count is None else sample(folder, count, seed=2))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -125,6 +108,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.sampled
-def test_found_before(folders: dict[tuple[str, str], Folder], path: Path, found: str) -> None:
+def test_found_before(folders: dict[tuple[str, str], Folder], memory_folder: Path, found: str) -> None:
     damage = Damage.parse(found)
-    judge(folders[damage.folder, damage.state], path, [damage])
+    judge(folders[damage.folder, damage.state], memory_folder, [damage])

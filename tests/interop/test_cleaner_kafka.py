@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from folder_log import FolderLog
 from odradek.records import read_records, scan_batches
 from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.compression import Codec
@@ -22,6 +21,7 @@ from odradek.storage.cleaning.cleanable import CleaningRange
 from odradek.storage.cleaning.cleaner import Cleaner
 from odradek.storage.formats.checkpoints import read_offset_checkpoint
 from odradek.storage.names import TopicPartition
+from peers.folder_log import FolderLog
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 from peers.process import wait_for

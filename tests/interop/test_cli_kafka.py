@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from odradek.cli.app import main
 from odradek.messages.coordinators.group_records import SHOWN_GROUP_TYPES
-from odradek.messages.coordinators.listed_records import SHARE_TYPES
+from odradek.messages.coordinators.share_records import SHARE_TYPES
 from odradek.messages.coordinators.transaction_records import TYPES as TRANSACTION_TYPES
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import damage_table
+from flips import damage_table
 from peers.kafka_tools import KafkaTools
 
 pytestmark = pytest.mark.interop

@@ -15,8 +15,8 @@ from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 from peers.ledger import require_same
+from peers.placed import timestamps_of
 from peers.process import wait_for
-from placed import timestamps_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 

@@ -32,9 +32,9 @@ from peers.kafka_tools import KafkaTools
 from peers.ledger import ISOLATIONS, READ_COMMITTED, Ledger
 from peers.librdkafka import read_to_end
 from peers.log_writer import TOPICS, now_ms, open_transaction, sequence_batch, some_records, with_offsets, write_round
+from peers.placed import offset_of, timestamp_of
 from peers.process import PATIENCE, wait_for
 from peers.produce import produce_batch
-from placed import offset_of, timestamp_of
 
 ROUNDS = 5
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45

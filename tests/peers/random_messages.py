@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -37,6 +38,8 @@ def random_value(source: random.Random, kind: FieldType, version: int) -> Any:
         return source.choice([-half, half - 1, 0, 1, source.randrange(half)])
     if kind is field_types.UINT16:
         return source.choice([0, 1, 0xFFFF])
+    if kind is field_types.FLOAT64:
+        return source.choice([0.0, -2.5, 1048576.0, 1e7, 1e-4, 1e300, source.random(), math.inf, -math.inf, math.nan])
     if kind is BOOL:
         return source.random() < 0.5
     if kind is UUID_FIELD:

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from odradek.records.kernels.offset_map import OffsetMap
 from odradek.records.scan import Status
 from odradek.storage.formats.offset_index import WritableOffsetIndex
 from odradek.storage.formats.time_index import WritableTimeIndex
-from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
+from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits, SegmentSetup
 from odradek.storage.segment.index_builder import IndexBuilder
 from odradek.storage.segment.open_segments import OpenSegments
 
@@ -94,6 +95,7 @@ def test_the_compiled_index_builder_adds_the_entries_of_the_other_one(
     assert filtered.finish() == built
 
 
+@pytest.mark.slow
 @given(segments(), intervals, st.data())
 def test_a_segment_gets_the_same_entries_however_it_is_appended(
     segment: tuple[int, list[bytes]], interval_bytes: int, data: st.DataObject
@@ -103,7 +105,8 @@ def test_a_segment_gets_the_same_entries_however_it_is_appended(
         segment_bytes=1 << 30, segment_ms=1 << 60, segment_index_bytes=1 << 16, index_interval_bytes=interval_bytes
     )
     with TemporaryDirectory() as folder:
-        active = ActiveSegment.create(Path(folder), base_offset, OpenSegments(), limits, created_ms=0)
+        setup = SegmentSetup(directory=Path(folder), opened=OpenSegments(), limits=limits, created_ms=0)
+        active = ActiveSegment.create(base_offset, setup)
         left = list(batches)
         while left:
             count = data.draw(st.integers(1, len(left)))

@@ -17,7 +17,7 @@ from odradek.errors import OdradekError
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
-from odradek.storage.log.log import SLICE_BYTES
+from odradek.storage.log.log_slices import SLICE_BYTES
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import LOG_SUFFIX, segment_file_name
 from odradek.storage.segment.log_slice import LogSlice

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -73,13 +73,12 @@ class Writers:
         self._errors = path / "writers.err"
         self._host = _start([writer.__file__], self._errors)
 
-    def run(self, folder: Path, told: Path, seed: int, bytes_told: int) -> None:
-        """Let one write until so much was told, and kill it."""
+    def run(self, folder: Path, told: Path, seed: int, is_time_up: Callable[[], bool]) -> None:
+        """Let one write until its time is up, and kill it."""
         assert self._host.stdin is not None
         self._host.stdin.write(f"{folder} {told} {seed}\n")
         pid = int(_line(self._host))
-        size = told.stat().st_size + bytes_told
-        wait_for(lambda: told.stat().st_size > size or not _lives(pid), LONGEST_WAIT_S, "the writer", interval_s=0.0005)
+        wait_for(lambda: is_time_up() or not _lives(pid), LONGEST_WAIT_S, "the writer", interval_s=0.0005)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         status = int(_line(self._host))
@@ -156,7 +155,11 @@ class Readers:
         _end(process)
 
     def stop(self) -> None:
-        """Let them end, and take note of what they did."""
+        """Let them end, and take note of what they did.
+
+        Raises:
+            AssertionError: One has died by itself.
+        """
         for process, errors in self._readers:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -170,12 +173,11 @@ class Readers:
                 self.counts.update(json.loads(said.splitlines()[-1]))
                 process.stdout.close()
         self._readers = []
-
-    def told(self) -> str:
-        """Return how the readers died, in short."""
         kinds = Counter(death.split(": ", 1)[1].splitlines()[0] for death in self.deaths)
         last = Counter(death.splitlines()[-1][:200] for death in self.deaths if "exit code" in death.splitlines()[0])
-        return f"{len(self.deaths)} readers died: {dict(kinds)} {dict(last)}"
+        told = f"{len(self.deaths)} readers died: {dict(kinds)} {dict(last)}"
+        print(f"The readers did {dict(self.counts)}; {told}")
+        assert not self.deaths, "\n".join([told, *self.deaths[:3]])
 
     def __enter__(self) -> Self:
         return self

@@ -26,8 +26,7 @@ from odradek.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from odradek.records.isolation import Isolation
 from odradek.storage.log.log import Log
 from odradek.storage.names import TopicPartition
-from peers.load_writer import FIRST_TIMESTAMP
-from restarts.told import Told, is_numbered, number_of
+from restarts.told import FIRST_TIMESTAMP, Told, is_numbered, number_of
 from restarts.writer import PASSING
 
 HELD = 60

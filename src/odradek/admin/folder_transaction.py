@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from odradek.messages.coordinators.coordinator_records import partition_for
+from odradek.coordination.placement import partition_for
 from odradek.messages.coordinators.transaction_records import (
     TransactionState,
     TransactionTopic,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from odradek.admin.admin import NonEmptyGroupError
+from odradek.coordination.placement import partition_for
 from odradek.errors import UnknownTopicOrPartitionError
 from odradek.inspection.groups import GroupDescription, load_groups
-from odradek.messages.coordinators.coordinator_records import partition_for
 from odradek.messages.coordinators.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import resource
 import socket
@@ -26,8 +25,9 @@ from typing import NamedTuple
 from odradek.broker.clock import Clock, Timer
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.errors import LogError
+from odradek.printable import logger
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _ACCEPTED_AT_ONCE = 64
 _PAUSE_MS = 1000

@@ -6,7 +6,6 @@ Source in Kafka: `BrokerServer`, `KafkaApis`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +16,7 @@ from odradek.broker.configs.resource_configs import ResourceConfigs
 from odradek.broker.metrics import Metrics
 from odradek.broker.topics import Topics
 from odradek.broker.workers import Workers
+from odradek.printable import logger
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions import Partitions
     from odradek.broker.transactions.coordinator import TransactionCoordinator
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _T = TypeVar("_T")
 

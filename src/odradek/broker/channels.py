@@ -13,7 +13,6 @@ Source in Kafka: `PlaintextTransportLayer`, `SslTransportLayer`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import ssl
@@ -24,8 +23,9 @@ from typing import ClassVar
 from odradek.broker.connection import Connection, FilePart, RequestHandler
 from odradek.broker.tls import principal_of
 from odradek.errors import OdradekError, ProtocolError
+from odradek.printable import logger
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _LISTED_PARTS = 64
 _TURN_BYTES = 1 << 22

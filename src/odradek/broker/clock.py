@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 import time
 from collections.abc import Callable
 
-_logger = logging.getLogger(__name__)
+from odradek.printable import logger
+
+_logger = logger(__name__)
 
 _LATE_MS = 2.0
 """The loop fires timers within a millisecond or so, unless it was busy or the process was stopped."""

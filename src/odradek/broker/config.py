@@ -286,7 +286,7 @@ class BrokerConfig:
     def _is_without_effect(self, name: str) -> bool:
         plain, of_listener = _plain_name(name), _OF_LISTENER.fullmatch(name)
         if of_listener is None:
-            return plain in BROKER_CONFIGS - _HAVE_EFFECT
+            return plain in BROKER_CONFIGS.keys() - _HAVE_EFFECT
         is_here = of_listener[1].upper() in {listener.name for listener in self["listeners"]}
         return not is_here or plain not in _OF_ONE_LISTENER
 

@@ -17,20 +17,20 @@ Source in Kafka: `SocketServer`, `KafkaChannel`, `NetworkReceive`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from odradek.broker.protocol import Encoded
 from odradek.errors import OdradekError
+from odradek.printable import logger
 from odradek.records.kernels.frames import new_frame, whole_frames
 from odradek.storage.segment.file_records import FileRecords
 
 if TYPE_CHECKING:
     from odradek.broker.sasl import SaslServer
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 SCRATCH_BYTES = 1 << 16
 _SIZE_BYTES = 4

@@ -9,7 +9,6 @@ Source in Kafka: `KafkaRaftServer`, `BrokerServer`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import threading
@@ -26,11 +25,12 @@ from odradek.broker.clock import Clock
 from odradek.broker.config import BrokerConfig, Listener
 from odradek.broker.server import Server
 from odradek.errors import InvalidConfigError, LogError
+from odradek.printable import logger
 from odradek.storage.config_def import ConfigValue
 from odradek.storage.directory.opening import open_log_directory
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _T = TypeVar("_T")
 

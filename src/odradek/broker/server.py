@@ -10,7 +10,6 @@ Source in Kafka: `SocketServer`, `KafkaRequestHandler`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import ssl
 from collections import OrderedDict
@@ -38,11 +37,12 @@ from odradek.broker.protocol import (
 from odradek.broker.request_body import decode_request
 from odradek.broker.tls import tls_context
 from odradek.errors import BrokerError, LogError, ProtocolError
+from odradek.printable import logger
 
 if TYPE_CHECKING:
     from odradek.broker.sasl import SaslServer
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _DRAINED_WITHIN_S = 5.0
 _LOOK_S = 0.01

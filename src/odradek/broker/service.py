@@ -9,7 +9,6 @@ Source in Kafka: `Kafka.main`, `KafkaRaftServer`, `LoggingSignalHandler`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import time
@@ -24,10 +23,11 @@ from odradek.broker.running import serving
 from odradek.broker.server import Server
 from odradek.broker.systemd import inherited_sockets, notify
 from odradek.errors import InvalidConfigError, LogError
+from odradek.printable import logger
 from odradek.storage.formats.meta_properties import parse_properties
 from odradek.storage.regular_files import read_file
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MOST_BYTES = 1 << 24

@@ -1,8 +1,6 @@
 """A coordinator's state in an internal topic: records by key, of which the last one counts.
 
-    partition = hash of the group's id, or of the transactional id, modulo the number of partitions
-
-Source in Kafka: `CoordinatorRuntime`, `GroupCoordinatorService.partitionFor`, `TransactionStateManager.partitionFor`.
+Source in Kafka: `CoordinatorRuntime`.
 """
 
 from __future__ import annotations
@@ -22,22 +20,6 @@ from odradek.records.kernels.objects import Record
 from odradek.records.scan import scan_batches
 
 _LONGEST_TEXT = 0x7FFF
-
-
-def java_hash(text: str) -> int:
-    """Return Java's `String.hashCode`."""
-    units = memoryview(text.encode("utf-16-be", "surrogatepass"))
-    found = 0
-    for at in range(0, len(units), 2):
-        found = (31 * found + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return found - (1 << 32) if found >= 1 << 31 else found
-
-
-def partition_for(key: str, count: int) -> int:
-    """Return the partition of an internal topic that holds the state of a key."""
-    found = java_hash(key)
-    # `Math.abs` of the smallest int is negative in Java; Kafka takes 0 instead.
-    return (0 if found == -(1 << 31) else abs(found)) % count
 
 
 def check_storable(text: str) -> None:

@@ -12,6 +12,7 @@ from odradek.cli.listing import show_table
 from odradek.cli.options import FORMAT
 from odradek.cli.progress import progress
 from odradek.inspection.record_json import to_json
+from odradek.printable import printable
 from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _row(
 def _show(row: dict[str, Any]) -> None:
     protocol = f", {row['protocol']}" if row["protocol"] else ""
     members = "" if row["members"] is None else f", {len(row['members'])} members"
-    click.echo(f"{row['group']}  {row['state']}, {row['type']}{protocol}{members}, lag {_text(row['lag'])}")
+    click.echo(printable(f"{row['group']}  {row['state']}, {row['type']}{protocol}{members}, lag {_text(row['lag'])}"))
     owners = {tuple(name): member for member in row["members"] or () for name in member["partitions"]}
     lines: list[tuple[str, ...]] = [_DESCRIBED]
     for fields in row["offsets"]:

@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -28,7 +29,7 @@ from odradek.inspection.log_files import FileKind, LogFile
 from odradek.inspection.verification.run import Verification
 from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
 from odradek.messages.coordinators.group_records import group_record_json
-from odradek.messages.coordinators.listed_records import share_record_json
+from odradek.messages.coordinators.share_records import share_record_json
 from odradek.messages.coordinators.transaction_records import transaction_record_json
 from odradek.messages.metadata.control_records import control_record_json
 from odradek.messages.metadata.metadata_records import metadata_record_json
@@ -47,6 +48,8 @@ from odradek.storage.regular_files import file_size
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
+# Only after the name of a field: within a string a backslash is before each quotation mark.
+_FLOAT = re.compile(r'(?<=[A-Za-z]":)-?[0-9]+(?:\.[0-9]+(?:e[+-][0-9]+)?|e[+-][0-9]+)')
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
@@ -321,8 +324,19 @@ class KafkaDump:
             return f"Error at offset {record.offset}, skipping. {error.reason}", None
 
 
+def _java_number(found: re.Match[str]) -> str:
+    """Return a number of JSON as Java's `Double.toString` writes it: 1.0E7."""
+    text = found[0]
+    number = Decimal(text)
+    if not number or Decimal("1e-3") <= abs(number) < 10_000_000:
+        return text
+    sign, digits, exponent = number.normalize().as_tuple()
+    first, *others = map(str, digits)
+    return f"{'-' * sign}{first}.{''.join(others) or '0'}E{len(others) + int(exponent)}"
+
+
 def _json(value: dict[str, Any]) -> str:
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = _FLOAT.sub(_java_number, json.dumps(value, separators=(",", ":"), ensure_ascii=False))
     # Jackson writes the digits of an escape as capitals: \u001F.
     return _ESCAPE.sub(lambda escape: escape[0] if escape[1] is None else f"\\u{escape[1].upper()}", text)
 

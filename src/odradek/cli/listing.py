@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
+from odradek.printable import printable
+
 
 def show_table(lines: list[tuple[str, ...]], *, left: frozenset[int] = frozenset({0})) -> None:
     """Print lines of cells, the headings first; columns are right-aligned but for those named by `left`."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
+    shown = [[printable(cell) for cell in line] for line in lines]
+    widths = [max(len(line[column]) for line in shown) for column in range(len(lines[0]))]
+    for line in shown:
         cells = [
             cell.ljust(width) if column in left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))

@@ -11,12 +11,13 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from odradek.cli.kio_import import import_kio
 from odradek.cli.options import Existing, NonEmptyPath
+from odradek.printable import logger, printable
 
 if TYPE_CHECKING:
     from odradek.broker.server import Server
@@ -101,11 +102,17 @@ def _controlled(where: HostPort, server: Server) -> ControlServer:
         made = ControlServer(BrokerControl(server, calls_on(asyncio.get_running_loop())), *where)
     except OSError as error:
         raise LogError(f"the control cannot listen at {where.host}:{where.port}: {error.strerror}") from error
-    logging.getLogger(__name__).info("control at http://%s", address_text(*made.address))
+    logger(__name__).info("control at http://%s", address_text(*made.address))
     return made
 
 
-class _JsonLines(logging.Formatter):
+class _Formatter(logging.Formatter):
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - its name in the standard library
+        """Return a traceback; its lines begin with a blank, so that none looks like another line of the log."""
+        return " " + printable(super().formatException(ei), kept="\n").replace("\n", "\n ")
+
+
+class _JsonLines(_Formatter):
     """A log line as a JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -121,7 +128,7 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-class _Lines(logging.Formatter):
+class _Lines(_Formatter):
     """A log line as text."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -137,7 +144,7 @@ def _time(record: logging.LogRecord) -> str:
 def _log(form: str, level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonLines() if form == "json" else _Lines())
-    logger = logging.getLogger("odradek")
-    logger.handlers[:] = [handler]
-    logger.setLevel(level.upper())
-    logger.propagate = False
+    ours = logging.getLogger("odradek")
+    ours.handlers[:] = [handler]
+    ours.setLevel(level.upper())
+    ours.propagate = False

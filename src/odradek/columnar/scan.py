@@ -24,7 +24,8 @@ from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.timestamps import Time, TimeRange, time_range_ms
 from odradek.storage.directory.choice import choose
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.log.log import SLICE_BYTES, Log
+from odradek.storage.log.log import Log
+from odradek.storage.log.log_slices import SLICE_BYTES
 from odradek.storage.names import TopicPartition
 from odradek.storage.segment.log_slice import LogSlice
 

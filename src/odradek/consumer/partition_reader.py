@@ -7,13 +7,13 @@ or if the topic was deleted and created again under the same name. Then the rese
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Literal, Protocol, TypeAlias
 
 from odradek.errors import FormatError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from odradek.offsets.store import Position, is_same_topic
+from odradek.printable import logger
 from odradek.records import Record
 from odradek.records.isolation import Isolation
 from odradek.records.timestamps import Time
@@ -26,7 +26,7 @@ ResetPolicy: TypeAlias = _Word | Time
 ConvertedPolicy: TypeAlias = _Word | int
 """A policy whose time is in ms."""
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 class _Log(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 from odradek.errors import FormatError
 from odradek.inspection.record_json import Decode, to_text_json
 from odradek.messages.coordinators.group_records import group_record_json
-from odradek.messages.coordinators.listed_records import share_record_json
+from odradek.messages.coordinators.share_records import share_record_json
 from odradek.messages.coordinators.transaction_records import transaction_record_json
 from odradek.messages.metadata.metadata_records import metadata_record_json
 from odradek.records import Record

@@ -15,10 +15,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from odradek.coordination.placement import partition_for
 from odradek.errors import FormatError
 from odradek.inspection.committed_offsets import Offsets
 from odradek.messages.coordinators.consumer_protocol import ASSIGNMENT
-from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError, partition_for
+from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
 from odradek.messages.coordinators.group_records import (
     CONSUMER_PROTOCOL,
     ConsumerGroupMemberMetadataValue,

@@ -11,7 +11,6 @@ kafka-python's own names (`ssl_cafile` as `ssl.cafile`, and so on) are taken too
 from __future__ import annotations
 
 import functools
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 from odradek.errors import OptionError
 from odradek.kafka.cluster import client_config
 from odradek.kafka.servers import parse_servers
+from odradek.printable import logger
 
 DEFAULT_FETCH_BYTES = 16 << 20
 _REFUSED = {
@@ -44,7 +44,7 @@ _WITHOUT_EFFECT = frozenset(
     )
 )
 """Settings of Kafka's clients (`ConsumerConfig`, `ProducerConfig`) that mean nothing to this one."""
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ Source in Kafka: `ByteBufferAccessor`, `MessageDataGenerator` (KIP-482).
 from __future__ import annotations
 
 import base64
+import math
 import struct
+from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -119,6 +121,7 @@ class FieldType(Protocol):
 
 class _Number:
     def __init__(self, layout: str) -> None:
+        self._code = layout
         self._layout = struct.Struct(f">{layout}")
 
     def read(self, reader: FieldReader) -> Any:
@@ -130,8 +133,25 @@ class _Number:
         except struct.error as error:
             raise ValueError(f"{value!r}: {error}") from error
 
+    def write_all(self, writer: FieldWriter, values: Sequence[Any]) -> None:
+        """Add values one after another."""
+        try:
+            writer.data += struct.pack(f">{len(values)}{self._code}", *values)
+        except struct.error as error:
+            raise ValueError(f"{values!r}: {error}") from error
+
     def to_json(self, value: Any, version: int) -> Any:
         return value
+
+
+class _Float(_Number):
+    """A float; JSON has no number for what is not finite, so Kafka's tools print its name."""
+
+    def to_json(self, value: float, version: int) -> float | str:
+        """Return the float, or `NaN`, `Infinity`, `-Infinity`."""
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 class _Uuid:
@@ -224,6 +244,10 @@ class Array(_Sized):
     def write_content(self, writer: FieldWriter, value: tuple[Any, ...]) -> None:
         """Add the elements."""
         writer.length(self.layout, len(value))
+        if isinstance(self._element, _Number):
+            # A group may have 10,000 partitions.
+            self._element.write_all(writer, value)
+            return
         for element in value:
             self._element.write(writer, element)
 
@@ -260,6 +284,7 @@ INT16 = _Number("h")
 UINT16 = _Number("H")
 INT32 = _Number("i")
 INT64 = _Number("q")
+FLOAT64 = _Float("d")
 UUID_FIELD = _Uuid()
 STRING = _String()
 NULLABLE_STRING = _String(nullable=True)

@@ -81,14 +81,16 @@ class Schema(Generic[T]):
         self._defaults = {field.name: defaults.get(field.name, _NO_DEFAULT) for field in fields}
         self._at = cache(self._fields_at)
 
-    def _fields_at(self, version: int) -> tuple[tuple[Field, ...], Mapping[int, Field]]:
+    def _fields_at(self, version: int) -> tuple[tuple[Field, ...], Mapping[int, Field], tuple[Field, ...]]:
+        """Return the plain and the tagged fields of a version, and those that it lacks although they are needed."""
         present = [field for field in self.fields if field.since <= version <= field.until]
         tagged = {field.tag: field for field in present if field.tag is not None}
-        return tuple(field for field in present if field.tag is None), dict(sorted(tagged.items()))
+        lacking = tuple(field for field in self.fields if field.needed and field not in present)
+        return tuple(field for field in present if field.tag is None), dict(sorted(tagged.items())), lacking
 
     def read(self, reader: FieldReader) -> T:
         """Take a record in the reader's version."""
-        plain, tagged = self._at(reader.version)
+        plain, tagged, _ = self._at(reader.version)
         values = {field.name: field.type.read(reader) for field in plain}
         if reader.flexible:
             for _ in range(reader.unsigned_varint()):
@@ -112,14 +114,16 @@ class Schema(Generic[T]):
         Raises:
             ValueError: The version has no place for a value that must not be lost, or a value does not fit its field.
         """
-        plain, tagged = self._at(writer.version)
-        for field in self.fields:
-            present = field.since <= writer.version <= field.until
-            if field.needed and not present and getattr(value, field.name) != self._defaults[field.name]:
+        plain, tagged, lacking = self._at(writer.version)
+        for field in lacking:
+            if getattr(value, field.name) != self._defaults[field.name]:
                 raise ValueError(f"version {writer.version} has no {field.name}")
         for field in plain:
             field.type.write(writer, getattr(value, field.name))
         if not writer.flexible:
+            return
+        if not tagged:
+            writer.unsigned_varint(0)
             return
         given = [(tag, field, getattr(value, field.name)) for tag, field in tagged.items()]
         given = [entry for entry in given if entry[2] != self._defaults[entry[1].name]]

@@ -9,6 +9,7 @@ from odradek.inspection.log_files import LogFile
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.log import Log
+from odradek.storage.log.replaced_files import retried
 from odradek.storage.log.transactions import Transactions
 from odradek.storage.names import LOG_SUFFIX, TopicPartition
 from odradek.storage.segment.open_segments import OpenSegments
@@ -41,7 +42,7 @@ class SegmentFile(Log):
     @property
     def segments(self) -> Sequence[Segment]:
         """The one segment."""
-        self._check_open()
+        self._state.check_open()
         return self._segments
 
     @property
@@ -57,21 +58,21 @@ class SegmentFile(Log):
     @property
     def log_end_offset(self) -> int:
         """The offset after the segment's last record."""
-        return self._retried(lambda: self.segments[0].end().next_offset)
+        return retried(self, lambda: self.segments[0].end().next_offset)
 
     @property
     def last_stable_offset(self) -> int:
         """Where the oldest transaction begins that the segment does not end."""
-        return self._retried(lambda: self._transactions.last_stable_offset(self.segments, self.log_end_offset))
+        return retried(self, lambda: self._transactions.last_stable_offset(self.segments, self.log_end_offset))
 
     @property
     def damage(self) -> list[FormatError]:
         """What is wrong at the end of the segment."""
-        damage = self._retried(lambda: self.segments[0].end().damage)
+        damage = retried(self, lambda: self.segments[0].end().damage)
         return [] if damage is None else [damage]
 
     def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        return self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
+        return retried(self, lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
 
     def may_have_gaps(self) -> bool:
         """Whether offsets may be missing without a loss: that is not known."""
@@ -79,9 +80,9 @@ class SegmentFile(Log):
 
     def refresh(self) -> None:
         """Do nothing: the segment is what it was when it was opened."""
-        self._check_open()
+        self._state.check_open()
 
     def close(self) -> None:
         """Close the files."""
-        self._is_closed = True
+        self._state.is_closed = True
         self._opened.close_all()

@@ -9,11 +9,11 @@ Such a reader gets nothing after that offset, also of other producers, until the
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.printable import logger
 from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.records.isolation import Isolation
 from odradek.storage.names import TopicPartition
@@ -25,7 +25,7 @@ _LONG_OPEN_S = 60
 """How long a transaction is open before it is told of: Kafka's default `transaction.timeout.ms`."""
 _LOOK_EVERY_S = 10
 _TELL_EVERY_S = 600
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 class OpenTransaction(NamedTuple):

@@ -8,6 +8,7 @@ Source in Kafka: `ConfigDef`.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -17,11 +18,11 @@ from odradek.errors import InvalidConfigError
 MAX_INT32 = (1 << 31) - 1
 MAX_INT64 = (1 << 63) - 1
 
-INTEGER = re.compile(r"[+-]?\d+")
-"""A whole number as Java reads it: of the digits of any script."""
-NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
+INTEGER = re.compile(r"[+-]?\d{1,4300}")
+"""A whole number as Java reads it: of the digits of any script; Python reads no longer one."""
+NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
 """A number as Java reads it; Python knows no suffix of a type."""
-LIST_SEPARATOR = re.compile(r"\s*,\s*", re.ASCII)
+_REFERENCE = re.compile(r"\$\{[^}:]*:[^}]*\}")
 _BLANKS = "".join(map(chr, range(ord(" ") + 1)))
 
 Parser = Callable[[str], Any]
@@ -38,6 +39,24 @@ def trimmed(text: str) -> str:
     with a non-breaking space.
     """
     return text.strip(_BLANKS)
+
+
+def check_literal(text: str) -> None:
+    """Check that a value does not stand in a file, in the environment or elsewhere (KIP-297, `config.providers`).
+
+    Raises:
+        ValueError: It has a reference such as `${file:/etc/secrets:password}`, which nothing here resolves.
+    """
+    if _REFERENCE.search(text):
+        raise ValueError(
+            "refers to a config provider (${...:...}), and these are not supported; write the value itself"
+        )
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a list as Kafka does: separated by commas, without blanks around them."""
+    value = trimmed(text)
+    return [word.strip(string.whitespace) for word in value.split(",")] if value else []
 
 
 def as_text(name: str, value: ConfigValue) -> str:
@@ -127,7 +146,7 @@ def one_of(*choices: str) -> Parser:
 
 def words(text: str) -> tuple[str, ...]:
     """Parse words that are separated by commas; the list may be empty."""
-    found = tuple(LIST_SEPARATOR.split(trimmed(text))) if trimmed(text) else ()
+    found = tuple(split_words(text))
     if "" in found:
         raise ValueError("has an empty entry")
     return found

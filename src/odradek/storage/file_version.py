@@ -11,6 +11,7 @@ time of the last change count too.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 _TICK_NS = 100_000_000
@@ -37,6 +38,14 @@ class FileVersion(NamedTuple):
 def version_of(status: os.stat_result) -> FileVersion:
     """Return the version that `stat` tells of."""
     return FileVersion(status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+
+
+def version_at(path: Path) -> FileVersion | None:
+    """Return the version of what a path leads to; None if it cannot be looked at."""
+    try:
+        return version_of(path.stat())
+    except (OSError, ValueError):
+        return None
 
 
 def settled_version(status: os.stat_result, looked_ns: int) -> FileVersion | None:

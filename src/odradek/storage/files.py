@@ -13,11 +13,13 @@ import stat
 from pathlib import Path
 from typing import TypeAlias
 
+from odradek.closing import Closing
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes to write."""
 
 
-class WritableFile:
+class WritableFile(Closing):
     """An open file to write to. `size` is where the next `write` goes."""
 
     # For an exception between `__new__` and `__init__`.
@@ -87,7 +89,7 @@ class FileSystem:
         os.link(source, target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; it is not an error if it is gone already."""
+        """Remove a file; it is not an error if it does not exist."""
         try:  # noqa: SIM105 - as in `rename`
             os.unlink(path)  # noqa: PTH108 - as in `rename`
         except FileNotFoundError:
@@ -164,15 +166,12 @@ def replace_file(path: Path, data: Buffer, files: FileSystem = FILES, *, tempora
     if temporary.is_symlink():
         # It may be a link: what it leads to belongs to others, and the link itself would replace the file.
         files.unlink(temporary)
-    file = files.open(temporary)
-    try:
+    with files.open(temporary) as file:
         file.truncate(0)
         if mode is not None and mode != _mode_of(temporary):
             file.set_mode(mode)
         file.write(data)
         file.sync()
-    finally:
-        file.close()
     files.rename(temporary, path)
 
 

@@ -1,10 +1,10 @@
 """The locks of this layer, and the only order in which they may be taken.
 
-    DIRECTORY     topics, folders, which logs are open            `WritableLogDirectory`
+    DIRECTORY     topics, folders, which logs are open            `DirectoryGuard`
     METADATA      the records of topics and settings              `ClusterMetadata`
     CLEANING      the old segments of one log: compacted, or gone `CleaningTurn`
-    FLUSH         what of one log is brought to the disk          `WritableLog`
-    LOG           appends to one log, its list of segments        `WritableLog`
+    FLUSH         what of one log is brought to the disk          `ChangeGuard`
+    LOG           appends to one log, its list of segments        `ChangeGuard`
     CHECKPOINT    the checkpoint files of one folder              `DirectoryState`, `LogCleaner`
     SYNC          one sync of one log at a time                   `LogDisk`
     REGISTER      which files are open or locked, over all logs   `OpenSegments`, `OpenWriters`, `LockedFiles`

@@ -17,6 +17,10 @@ from typing import NamedTuple, TypeGuard
 from uuid import UUID
 
 from odradek.arguments import given_text
+from odradek.messages.topics import CONSUMER_OFFSETS_TOPIC as CONSUMER_OFFSETS_TOPIC
+from odradek.messages.topics import SHARE_GROUP_STATE_TOPIC as SHARE_GROUP_STATE_TOPIC
+from odradek.messages.topics import TRANSACTION_STATE_TOPIC as TRANSACTION_STATE_TOPIC
+from odradek.messages.topics import TopicPartition as TopicPartition
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -43,9 +47,6 @@ STRAY_DIRECTORY_SUFFIX = "-stray"
 FUTURE_DIRECTORY_SUFFIX = "-future"
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 COMPACTED_INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 """The internal topics that are compacted, whatever the broker's default is."""
 
@@ -59,16 +60,6 @@ _PARTITION_DIRECTORY = re.compile(r"(?P<topic>\S+)-(?P<partition>0|[1-9][0-9]{0,
 _MARKED_DIRECTORY = re.compile(r"(?P<name>\S+)\.(?P<unique>[^\s.]+)(?P<suffix>-delete|-stray|-future)", re.ASCII)
 _SEGMENT_FILE = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.[a-z]+(?:\.(?:deleted|cleaned|swap))?)", re.ASCII)
 _RAFT_SNAPSHOT = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint", re.ASCII)
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 def checked_topic_partition(key: object) -> TopicPartition:

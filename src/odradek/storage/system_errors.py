@@ -8,6 +8,7 @@ import os
 from odradek.errors import LogError
 
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def raise_unless_of_system(error: Exception) -> None:

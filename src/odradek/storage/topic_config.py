@@ -158,9 +158,19 @@ class TopicConfig:
         return getattr(self, _attribute(name))
 
     @property
+    def flushes(self) -> bool:
+        """Whether appended records are brought to the disk after some of them, or some time."""
+        return self.flush_messages != MAX_INT64 or self.flush_ms != MAX_INT64
+
+    @property
     def is_compacted(self) -> bool:
         """Whether the topic is compacted."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def keeps_records(self) -> bool:
+        """Whether records may not be deleted up to an offset, because the topic is compacted only."""
+        return self.is_compacted and not self.is_deleted
 
     @property
     def is_deleted(self) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import socket
 import sys
 import threading
@@ -31,10 +30,11 @@ from uuid import UUID
 
 from odradek.errors import OdradekError, OptionError
 from odradek.messages.uuids import format_uuid
+from odradek.printable import logger
 from odradek.testing.broker_control import BrokerControl
 from odradek.testing.request_tap import Fault, ReceivedRequest
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _MAX_BODY_BYTES = 1 << 20
 _FAULT_OPTIONS = ("error", "delay_ms", "disconnect", "drop", "times")

@@ -8,7 +8,6 @@ connection -> RequestTap -> Server          no fault matches
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -28,11 +27,12 @@ from odradek.broker.protocol import (
 from odradek.broker.request_body import decode_request
 from odradek.broker.server import Server
 from odradek.errors import OptionError, ProtocolError
+from odradek.printable import logger
 from odradek.testing.api_names import API_NAMES, api_key_of, error_code_of
 from odradek.testing.error_answers import FETCH_KEY, SESSION_ERRORS, error_answer
 from odradek.testing.plain_fields import plain_fields
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _PRODUCE_KEY = 0
 _METADATA_KEY = 3

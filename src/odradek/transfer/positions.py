@@ -12,8 +12,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from odradek.coordination.placement import partition_for
 from odradek.kafka.committed_offset import CommittedOffset
-from odradek.messages.coordinators.coordinator_records import partition_for
 from odradek.messages.coordinators.group_records import (
     NO_LEADER_EPOCH,
     OffsetCommitKey,

@@ -14,7 +14,7 @@ import pytest
 
 from odradek.broker.groups import coordinator
 from odradek.broker.running import BrokerThread
-from odradek.broker.state_log import partition_for
+from odradek.coordination.placement import partition_for
 from odradek.messages.coordinators.coordinator_records import CoordinatorRecord
 from odradek.messages.coordinators.group_records import (
     GroupMetadataValue,

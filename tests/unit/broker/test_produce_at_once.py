@@ -86,7 +86,7 @@ class _Side:
 
     def fail_disk(self, name: str, number: int) -> None:
         log = self.running.broker.logs[name, number]
-        log._disk.failure = OSError(errno.ENOSPC, "No space left on device")
+        log.guard.disk.failure = OSError(errno.ENOSPC, "No space left on device")
 
     def answers(self, request: bytes) -> list[bytes]:
         """Send a request, and another one after it; return what came before the answer to that."""

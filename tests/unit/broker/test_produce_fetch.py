@@ -474,7 +474,7 @@ def test_a_disk_that_fails_is_told_to_the_client_and_logged_once(
 ) -> None:
     log = running.broker.logs["events", 0]
     log.append_batches(batch(b"a"))
-    log._disk.failure = OSError(errno.ENOSPC, "No space left on device")
+    log.guard.disk.failure = OSError(errno.ENOSPC, "No space left on device")
     for _ in range(3):
         refused = produce(client, 9, batch(b"b"), topic_id=topic_id)
         assert (int(refused.error_code), refused.base_offset) == (56, -1)

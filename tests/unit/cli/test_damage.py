@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import damage_table
+from flips import damage_table
 
 ROWS = {row[0].strip("`"): row for row in damage_table.rows()}
 

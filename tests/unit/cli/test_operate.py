@@ -407,7 +407,7 @@ def test_a_deleted_topic_takes_the_offsets_with_it(source: str) -> None:
 
 
 def test_a_folder_that_another_process_has_names_it(tmp_path: Path) -> None:
-    program = "import odradek, sys; odradek.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    program = "import odradek, sys; logs = odradek.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", program, tmp_path / "data"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:

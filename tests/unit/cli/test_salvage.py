@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import odradek.cli.salvage
-from breakage import flip_bit_of_number
+from flips.breakage import flip_bit_of_number
 from odradek.cli.app import main
 from odradek.errors import OptionError
 from odradek.inspection import salvage, verify

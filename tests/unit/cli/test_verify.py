@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from breakage import THINGS
+from flips.breakage import THINGS
 from odradek.cli.app import main
 from odradek.records import scan_batches
 from peers.kafka_fixture import KafkaFixture

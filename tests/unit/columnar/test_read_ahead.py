@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 import odradek
-from descriptors import descriptors
 from odradek.columnar import read_ahead, scan
 from odradek.errors import LogError, OptionError
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.log.read_only_log import ReadOnlyLog
+from peers.descriptors import descriptors
 from peers.kafka_fixture import KafkaFixture
 from threaded_scans import outcome, write_log
 

@@ -19,7 +19,7 @@ from odradek.errors import CorruptRecordError, OffsetOutOfRangeError, OptionErro
 from odradek.records import Record, scan_batches
 from odradek.records.isolation import Isolation
 from peers.kafka_fixture import KafkaFixture
-from placed import offset_of, timestamp_of
+from peers.placed import offset_of, timestamp_of
 
 
 def as_records(table: pa.Table) -> dict[str, list[Record]]:

@@ -37,7 +37,7 @@ from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
-from placed import offset_of
+from peers.placed import offset_of
 
 SEGMENT = "00000000000000000000.log"
 

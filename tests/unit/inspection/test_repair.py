@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import odradek
-from breakage import cut, flip_bit
+from flips.breakage import cut, flip_bit
 from odradek.cli.app import main
 from odradek.errors import LogDirectoryLockedError
 from odradek.inspection import FindingKind, UnknownPathError, repair, verify

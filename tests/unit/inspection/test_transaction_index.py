@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import odradek
-from breakage import flip_bit
+from flips.breakage import flip_bit
 from odradek.inspection import Finding, FindingKind, verify
 from odradek.records import Record
 from odradek.records.append.validator import AppendOrigin

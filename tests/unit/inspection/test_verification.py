@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import odradek
-from breakage import THINGS, cut, flip_bit, flip_bit_of_number
+from flips.breakage import THINGS, cut, flip_bit, flip_bit_of_number
 from odradek.inspection import Finding, FindingKind, UnknownPathError, verify
 from odradek.records import Record, scan_batches
 from odradek.records.append.validator import AppendOrigin

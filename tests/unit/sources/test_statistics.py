@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from breakage import cut, flip_bit
+from flips.breakage import cut, flip_bit
 from odradek.cli.app import main
 from odradek.inspection.statistics.distinct_keys import estimate, united
 from odradek.inspection.statistics.log_statistics import LogStatistics, class_start

@@ -61,6 +61,7 @@ def test_a_child_process_has_no_lock_of_its_parent(tmp_path: Path) -> None:
     lock.release()
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_no_lock_and_no_file_that_would_take_one_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_an_interrupt_leaves_no_lock_and_no_file_that_would_take_one_away(
     lock.release()
 
 
+@pytest.mark.slow
 def test_a_lock_that_nobody_refers_to_gives_itself_back(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "lock")
     assert lock.acquire()

@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from descriptors import descriptors
+from flips.breakage import THINGS
 from odradek.errors import FormatError
 from odradek.storage.formats.checkpoints import read_leader_epochs, read_offset_checkpoint
 from odradek.storage.formats.meta_properties import MetaProperties
 from odradek.storage.formats.metadata_snapshot import read_snapshot as read_metadata_snapshot
 from odradek.storage.formats.partition_metadata import read_partition_metadata
-from odradek.storage.formats.producer_snapshot import (
-    ProducerSnapshotEntry,
-    format_snapshot,
-    read_snapshot,
-)
+from odradek.storage.formats.producer_snapshot import ProducerSnapshotEntry, format_snapshot, read_snapshot
 from odradek.storage.formats.quorum_state import read_quorum_state
 from odradek.storage.metadata.metadata_log import load_bootstrap
 from odradek.storage.regular_files import read_file, subfolders
-
-
-def make_socket(path: Path) -> None:
-    # The name of a socket is short; the file stays when the socket is gone.
-    here = Path.cwd()
-    os.chdir(path.parent)
-    try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(path.name)
-    finally:
-        os.chdir(here)
-
+from peers.descriptors import descriptors, stay_open
 
 STRANGE: dict[str, Callable[[Path], object]] = {
-    "directory": Path.mkdir,
-    "FIFO": os.mkfifo,
-    "socket": make_socket,
-    "loop": lambda path: path.symlink_to(path),
-    "device": lambda path: path.symlink_to("/dev/zero"),
+    **{name: make for name, make in THINGS.items() if name != "a link that leads nowhere"},
     "below a file": lambda path: path.symlink_to("/dev/null/x"),
 }
 
@@ -58,6 +38,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("strange", STRANGE)
 @pytest.mark.parametrize("reader", READERS)
 def test_what_is_no_file_is_named_at_once(tmp_path: Path, reader: str, strange: str) -> None:
@@ -96,7 +77,7 @@ def test_no_descriptor_is_left_behind(tmp_path: Path) -> None:
         make(tmp_path / name)
         with pytest.raises(FormatError):
             read_file(tmp_path / name, 3)
-    assert descriptors() - before == set()
+    assert stay_open(before) == set()
 
 
 def test_a_producer_snapshot_is_read_when_its_size_is_what_its_header_says(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from odradek.broker.configs.topic_keys import TOPIC_KEYS
 from odradek.broker.errors import ApiError
 from odradek.errors import InvalidConfigError
+from odradek.storage.config_def import int64, number, split_words, words
 from odradek.storage.topic_config import BROKER_SYNONYMS, TOPIC_CONFIGS, TopicConfig
 
 INT64 = (1 << 63) - 1
@@ -55,6 +59,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "taken", "refused"), CASES)
 def test_values(name: str, taken: dict[str, object], refused: list[str]) -> None:
     for text, value in taken.items():
@@ -139,3 +144,24 @@ def test_text_is_trimmed_and_read_as_java_does(parse: str) -> None:
             for wrong in (blank + text, text + blank):
                 with pytest.raises((InvalidConfigError, ApiError)):
                     value(name, wrong)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (number(0, 1), "1" * 16_000 + "x"),
+        (int64(0), "1" * 16_000),
+        (words, "a" + " " * 16_000 + "b"),
+    ],
+)
+def test_a_long_value_takes_no_time_that_grows_with_its_square(parse: Callable[[str], object], text: str) -> None:
+    begun = time.thread_time()
+    with suppress(ValueError):
+        parse(text)
+    # A millisecond; a second if each blank or digit is tried with each other one.
+    assert time.thread_time() - begun < 0.1
+
+
+def test_words_are_without_blanks_around_them() -> None:
+    assert split_words(" a b ,\tc,, d\f") == ["a b", "c", "", "d"]
+    assert split_words(" ") == []

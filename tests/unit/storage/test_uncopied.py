@@ -13,6 +13,7 @@ import odradek
 from odradek.errors import LogDirectoryLockedError
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_nothing_with_open_files_is_copied(tmp_path: Path, copied: Callable[[object], object]) -> None:
     with odradek.open(tmp_path) as logs:

@@ -22,10 +22,10 @@ from click.testing import CliRunner
 import odradek
 from odradek.cli.app import main
 from odradek.columnar.record_schema import SCHEMA
+from odradek.coordination.placement import partition_for
 from odradek.errors import InvalidProducerEpochError, LogError, OptionError
 from odradek.kafka.producer import Transaction
 from odradek.kafka.stopping import StoppedError
-from odradek.messages.coordinators.coordinator_records import partition_for
 from odradek.messages.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, encode_offset_commit
 from odradek.records import Record
 from odradek.records.builder import build_batch

@@ -12,7 +12,6 @@ Source in Kafka: `KafkaApis.handleTopicMetadataRequest`, `KRaftMetadataCache`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
@@ -24,10 +23,11 @@ from odradek.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERA
 from odradek.broker.protocol import Message, given
 from odradek.errors import BrokerError
 from odradek.messages.uuids import ZERO_UUID
+from odradek.printable import logger
 from odradek.storage.metadata.metadata_image import PartitionImage, TopicImage
 from odradek.storage.names import invalid_topic_name_reason, is_internal
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _FIRST_WITH_NULL = 1
 _FIRST_WITH_IDS = 12

@@ -62,7 +62,7 @@ def api_versions(request: Request) -> Message:
         "error_code": NO_ERROR,
         "api_keys": _advertised(),
         "supported_features": supported,
-        "finalized_features_epoch": request.broker.logs.metadata_offset,
+        "finalized_features_epoch": request.broker.logs.metadata.offset,
         "finalized_features": finalized,
         "zk_migration_ready": False,
     }

@@ -12,8 +12,8 @@ from __future__ import annotations
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.protocol import Message
-from odradek.broker.state_log import partition_for
 from odradek.broker.transactions.rules import ProducerIdAndEpoch
+from odradek.coordination.placement import partition_for
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
 
 _FIRST_WITH_FENCED = 2

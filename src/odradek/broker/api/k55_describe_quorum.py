@@ -27,7 +27,7 @@ def describe_quorum(request: Request) -> Message:
         code = int(ErrorCode.unknown_topic_or_partition)
         return _answer(request, lambda one: _partition(one.partition_index, code), nodes=[])
     endpoint = broker.endpoint(request.connection.listener)
-    offset = broker.logs.metadata_offset
+    offset = broker.logs.metadata.offset
     now_ms = broker.clock.now_ms()
     voter = {
         "replica_id": broker.node_id,
@@ -38,7 +38,7 @@ def describe_quorum(request: Request) -> Message:
         "last_caught_up_timestamp": now_ms,
     }
     # Before there is a log, this is the epoch that Apache Kafka's first election would have.
-    epoch = max(broker.logs.metadata_epoch, 1)
+    epoch = max(broker.logs.metadata.leader_epoch, 1)
     state = {"leader_id": broker.node_id, "leader_epoch": epoch, "high_watermark": offset}
     listener = {"name": endpoint.name, "host": endpoint.host, "port": endpoint.port}
     return _answer(

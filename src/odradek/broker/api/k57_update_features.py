@@ -34,7 +34,7 @@ async def update_features(request: Request) -> Message:
         _check(request, update)
     levels = {update.feature: update.max_version_level for update in updates}
     if levels and not given(request.body, "validate_only", False):
-        await broker.topics.change(partial(broker.logs.set_feature_levels, levels), partitions=1)
+        await broker.topics.change(partial(broker.logs.metadata.set_feature_levels, levels), partitions=1)
     results = [{"feature": name, "error_code": NO_ERROR, "error_message": "NONE"} for name in levels]
     return {
         "error_code": NO_ERROR,

@@ -155,6 +155,13 @@ BROKER_KEYS: Mapping[str, ConfigKey] = by_name(
             is_dynamic=True,
         ),
         _key("producer.id.expiration.ms", INT, 86_400_000, "How long a silent producer is remembered."),
+        _key(
+            "num.recovery.threads.per.data.dir",
+            INT,
+            2,
+            "How many threads recover the logs of a folder after a crash.",
+            is_dynamic=True,
+        ),
         # maintenance
         _key("log.retention.check.interval.ms", LONG, 300_000, "How often old segments are deleted."),
         _key(

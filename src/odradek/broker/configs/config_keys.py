@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.errors import ApiError
-from odradek.storage.config_def import INTEGER, LIST_SEPARATOR, NUMBER, trimmed
+from odradek.storage.config_def import INTEGER, NUMBER, split_words, trimmed
 
 
 class ConfigType(IntEnum):
@@ -87,7 +87,7 @@ class ConfigKey(NamedTuple):
                 return float(value.rstrip("fFdD"))
             case ConfigType.LIST:
                 # A word that is there twice counts once.
-                return list(dict.fromkeys(LIST_SEPARATOR.split(value))) if value else []
+                return list(dict.fromkeys(split_words(value)))
             case _:
                 return value
 

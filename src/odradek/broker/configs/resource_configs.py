@@ -11,7 +11,6 @@ Source in Kafka: `ConfigHelper`, `ConfigAdminManager`, `ConfigurationControlMana
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, partial
@@ -29,6 +28,7 @@ from odradek.broker.errors import ApiError
 from odradek.broker.protocol import Message
 from odradek.broker.topic_names import check_topic_name
 from odradek.errors import LogError
+from odradek.printable import logger
 from odradek.storage.directory.broker_config import BROKER_CONFIGS
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.metadata.metadata_image import (
@@ -39,7 +39,7 @@ from odradek.storage.metadata.metadata_image import (
     ConfigResource,
 )
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE = 8, 16
 RESOURCE_TYPES = {
@@ -153,7 +153,7 @@ class ResourceConfigs:
         if image.features.get(_ELIGIBLE_LEADER_REPLICAS) and _MIN_INSYNC_REPLICAS not in image.broker_config():
             value = self._given.get(_MIN_INSYNC_REPLICAS, "1")
             try:
-                self._logs.alter_broker_config({_MIN_INSYNC_REPLICAS: value}, for_all=True)
+                self._logs.metadata.alter_broker_config({_MIN_INSYNC_REPLICAS: value}, for_all=True)
             except LogError as error:
                 # Not needed to serve records.
                 _logger.warning("the metadata cannot be changed: %s", error)
@@ -307,8 +307,8 @@ class ResourceConfigs:
         if kind == TOPIC_RESOURCE:
             return partial(self._alter_topic, name, different)
         if kind == BROKER_RESOURCE:
-            return partial(self._logs.alter_broker_config, different, for_all=name == EVERY_BROKER)
-        return partial(self._logs.alter_group_config, name, different)
+            return partial(self._logs.metadata.alter_broker_config, different, for_all=name == EVERY_BROKER)
+        return partial(self._logs.metadata.alter_other_config, ConfigResource(kind, name), different)
 
     def _alter_topic(self, name: str, changes: Mapping[str, str | None]) -> None:
         self._logs.alter_topic_config(name, changes)

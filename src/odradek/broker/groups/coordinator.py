@@ -9,7 +9,6 @@ Source in Kafka: `GroupCoordinatorService`, `CoordinatorRuntime`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,14 +19,16 @@ from odradek.broker.clock import Timer
 from odradek.broker.errors import ApiError
 from odradek.broker.groups.shard import Shard
 from odradek.broker.partitions import Partition
-from odradek.broker.state_log import check_storable, load_state, partition_for
+from odradek.broker.state_log import check_storable, load_state
+from odradek.coordination.placement import partition_for
 from odradek.errors import BrokerError, OdradekError
+from odradek.printable import logger
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from odradek.broker.broker import Broker
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 class Groups:

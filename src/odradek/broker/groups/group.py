@@ -18,7 +18,7 @@ from odradek.broker.clock import Timer
 from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.groups.member import Member, Protocols
 from odradek.broker.protocol import Message
-from odradek.broker.state_log import java_hash
+from odradek.coordination.placement import java_hash
 from odradek.errors import FormatError
 from odradek.messages.coordinators.consumer_protocol import SUBSCRIPTION
 from odradek.messages.coordinators.group_records import (

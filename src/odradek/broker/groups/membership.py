@@ -12,7 +12,6 @@ Source in Kafka: `GroupMetadataManager` (`classicGroupJoin` and what follows it)
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -30,8 +29,9 @@ from odradek.broker.protocol import Message
 from odradek.broker.state_log import check_storable
 from odradek.errors import BrokerError
 from odradek.messages.coordinators.group_records import GroupMetadataValue, encode_group_metadata
+from odradek.printable import logger
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 _FIRST_THAT_REQUIRES_MEMBER_ID = 4

@@ -8,7 +8,6 @@ Source in Kafka: `GroupCoordinatorShard`, `CoordinatorRuntime`, `CoordinatorOper
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 
 from kio.schema.errors import ErrorCode
@@ -33,10 +32,11 @@ from odradek.messages.coordinators.group_records import (
     encode_offset_commit,
     modern_key,
 )
+from odradek.printable import logger
 from odradek.records.control import ControlRecordType, parse_control_key
 from odradek.storage.names import TopicPartition
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _TOMBSTONES_AT_ONCE = 1000
 

@@ -15,7 +15,6 @@ Source in Kafka: `TransactionCoordinator`, KIP-98, KIP-360, KIP-588, KIP-664, KI
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,6 +46,7 @@ from odradek.broker.transactions.rules import (
 from odradek.broker.transactions.states import TransactionStates
 from odradek.errors import OdradekError
 from odradek.messages.coordinators.transaction_records import TransactionState
+from odradek.printable import logger
 from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _RETRY_MS = 500
 _GIVEN_UP = frozenset(

@@ -9,7 +9,6 @@ Source in Kafka: `TransactionStateManager`, `TransactionLog`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -19,9 +18,10 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.clock import Clock
 from odradek.broker.errors import ApiError, code_of
 from odradek.broker.partitions import Partition, Partitions
-from odradek.broker.state_log import check_storable, load_state, partition_for
+from odradek.broker.state_log import check_storable, load_state
 from odradek.broker.topics import Topics
 from odradek.broker.transactions.metadata import Transaction, TransactionMetadata
+from odradek.coordination.placement import partition_for
 from odradek.errors import BrokerError, FormatError, OdradekError
 from odradek.messages.coordinators.transaction_records import (
     TransactionKey,
@@ -30,13 +30,14 @@ from odradek.messages.coordinators.transaction_records import (
     decode_transaction_record,
     encode_transaction_record,
 )
+from odradek.printable import logger
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.names import TRANSACTION_STATE_TOPIC
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _TRANSACTION_VERSION = "transaction.version"
 

@@ -1,8 +1,10 @@
 """The parts of a log that are read: ranges of offsets of one partition, as the segments cut it.
 
-partition   [ 0 ........ 1000 ........ 2000 ........ 3000 )     segments
-filter      offset in (1500, 2999)
-fragments               [1500 ....... 2000 ........ 3000 )      clipped to the offsets that may pass
+    partition   [ 0 ........ 1000 ........ 2000 ........ 3000 )     segments
+    filter      offset in (1500, 2999)
+    fragments                     [1500 .. 2000 ........ 3000 )     clipped to the offsets that may pass
+
+A segment without an offset that may pass gives no fragment.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from odradek.columnar.record_schema import SCHEMA, select
 from odradek.records.isolation import Isolation
 from odradek.storage.log.log import Log
 from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.timestamp_lookup import largest_timestamp
 
 Columns: TypeAlias = Sequence[str] | dict[str, Expression] | None
 """Names of columns, in the order wanted, or expressions by the names of what they give; None for all."""
@@ -103,7 +106,7 @@ class Range(NamedTuple):
         )
 
     def _constants(self, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield so many rows of columns that say the same in each."""
+        """Yield a number of rows whose columns are the same in each."""
         if not rows:
             return
         said = self.log.topic_partition._asdict()
@@ -157,7 +160,7 @@ def _may_be_in_time(segment: Segment, part: Range, pruning: Pruning) -> bool:
         return True
     # Its writer may have put another one in its place: then it is read, and what it holds filtered.
     with suppress(FileNotFoundError):
-        return pruning.may_match(part.guarantee & not_later_than(segment.largest_timestamp()))
+        return pruning.may_match(part.guarantee & not_later_than(largest_timestamp(segment).timestamp))
     return True
 
 

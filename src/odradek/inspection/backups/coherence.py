@@ -42,6 +42,7 @@ from odradek.records.header import BatchHeader
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from odradek.storage.segment.offset_lookup import locate_batch
 
 _UNDECIDED = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 
@@ -147,7 +148,7 @@ def _end_of_transactions(
         following = log.segments[number + 1].base_offset if number + 1 < len(log.segments) else None
         if following is not None and following <= start_offset:
             continue
-        for header in segment.scan(segment.position_for(start_offset), segment.end().position, transactional=True):
+        for header in segment.scan(locate_batch(segment, start_offset)[1], segment.end().position, transactional=True):
             if not header.is_control:
                 if header.producer_id in committing:
                     end_offset = header.next_offset

@@ -25,6 +25,7 @@ from odradek.storage.formats.partition_metadata import PARTITION_METADATA
 from odradek.storage.log.listing import SegmentListing
 from odradek.storage.names import CHECKPOINT_SUFFIX, TopicPartition, parse_raft_snapshot_file
 from odradek.storage.regular_files import open_descriptor, read_file
+from odradek.storage.segment.offset_lookup import locate_batch
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 
@@ -195,7 +196,7 @@ class HeldPartition:
             position, self.end_offset = end.position, end.next_offset
         if end_offset is not None and segments and end_offset < self.end_offset:
             segments = [segments[0], *(segment for segment in segments[1:] if segment.base_offset <= end_offset)]
-            header, position = segments[-1].locate(end_offset)
+            header, position = locate_batch(segments[-1], end_offset, verifies=False)
             self.end_offset = max(end_offset, segments[-1].base_offset)
             if header is not None and header.base_offset < end_offset:
                 position, self.end_offset = header.end_position, header.next_offset

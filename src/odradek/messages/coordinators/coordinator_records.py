@@ -1,9 +1,9 @@
-"""How the records of the coordinators' topics are framed, and which partition they are in.
+"""How the records of the coordinators' topics are framed.
 
     key     type: int16 | fields                  never flexible
     value   version: int16 | fields               flexible from some version on; a null value is a tombstone
 
-Source in Kafka: `CoordinatorRecordSerde`, `Utils.abs`, `String.hashCode`.
+Source in Kafka: `CoordinatorRecordSerde`.
 """
 
 from __future__ import annotations
@@ -51,20 +51,6 @@ class RecordType(NamedTuple):
 
     key: Schema[Any]
     value: Schema[Any]
-
-
-def partition_for(name: str, partitions: int) -> int:
-    """Return the partition that holds a group's or a transactional id's records.
-
-    Args:
-        name: The group id or transactional id.
-        partitions: How many partitions the topic has.
-    """
-    code = 0
-    for (unit,) in struct.iter_unpack(">H", name.encode("utf-16-be", "surrogatepass")):
-        code = (31 * code + unit) & 0xFFFF_FFFF
-    signed = code - (1 << 32) if code >> 31 else code
-    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
 
 
 def decode(types: Mapping[int, RecordType], key: bytes | None, value: bytes | None) -> CoordinatorRecord:

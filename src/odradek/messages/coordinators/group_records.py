@@ -5,8 +5,10 @@
 
     key     0002 | group: string                                              a group of the classic protocol
     key     0003, 0005 to 0008, 0010 | group_id: string ...                   a group of the consumer protocol
+    key     000a to 000f | group_id: string ...                               a share group
 
-The consumer protocol is that of KIP-848. Those of share groups and of Streams groups are only listed.
+The consumer protocol is that of KIP-848; of type 4 only tombstones are written. The records of Streams groups are only
+listed.
 
 Source in Kafka: `GroupCoordinatorRecordSerde`, `GroupCoordinatorRecordHelpers`; `*Key.json`, `*Value.json`.
 """
@@ -20,17 +22,8 @@ from uuid import UUID
 from odradek.messages.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, protocol_json
 from odradek.messages.coordinators.coordinator_records import CoordinatorRecord, RecordType, decode, encode, to_json
 from odradek.messages.coordinators.listed_records import LISTED_GROUP_TYPES
-from odradek.messages.field_types import (
-    BYTES,
-    INT8,
-    INT32,
-    INT64,
-    NULLABLE_STRING,
-    STRING,
-    UUID_FIELD,
-    Array,
-    Nullable,
-)
+from odradek.messages.coordinators.share_group_records import SHARE_EPOCH, SHARE_HOLDINGS, SHARE_MEMBER, SHARE_STATE
+from odradek.messages.field_types import BYTES, INT8, INT32, INT64, NULLABLE_STRING, STRING, UUID_FIELD, Array, Nullable
 from odradek.messages.schema import Field, Schema, flexible
 from odradek.messages.uuids import ZERO_UUID
 
@@ -48,6 +41,7 @@ _SHARE_TYPES = range(10, 16)
 _STREAMS_TYPES = range(17, 24)
 
 CONSUMER_PROTOCOL = "consumer"
+SHARE_PROTOCOL = "share"
 NO_LEADER_EPOCH = -1
 NO_EXPIRY = -1
 
@@ -102,7 +96,7 @@ class GroupMetadataValue(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """A group of the consumer protocol."""
+    """A group of the consumer protocol, or a share group."""
 
     group_id: str
 
@@ -112,13 +106,6 @@ class MemberKey(NamedTuple):
 
     group_id: str
     member_id: str
-
-
-class RegularExpressionKey(NamedTuple):
-    """A pattern that members of such a group subscribed to."""
-
-    group_id: str
-    regular_expression: str
 
 
 class ConsumerGroupMetadataValue(NamedTuple):
@@ -163,18 +150,25 @@ class TargetAssignmentMetadataValue(NamedTuple):
     assignment_timestamp: int = 0
 
 
+class TargetPartitions(NamedTuple):
+    """Partitions of a topic by its id, for a member to get."""
+
+    topic_id: UUID
+    partitions: tuple[int, ...]
+
+
+class TargetAssignmentMemberValue(NamedTuple):
+    """The partitions that a member is to get."""
+
+    topic_partitions: tuple[TargetPartitions, ...]
+
+
 class TopicIdPartitions(NamedTuple):
     """Partitions of a topic by its id."""
 
     topic_id: UUID
     partitions: tuple[int, ...]
     assignment_epochs: tuple[int, ...] | None = ()
-
-
-class TargetAssignmentMemberValue(NamedTuple):
-    """The partitions that a member is to get."""
-
-    topic_partitions: tuple[TopicIdPartitions, ...]
 
 
 class CurrentMemberAssignmentValue(NamedTuple):
@@ -187,8 +181,15 @@ class CurrentMemberAssignmentValue(NamedTuple):
     partitions_pending_revocation: tuple[TopicIdPartitions, ...]
 
 
+class RegularExpressionKey(NamedTuple):
+    """A pattern of topics in such a group."""
+
+    group_id: str
+    regular_expression: str
+
+
 class RegularExpressionValue(NamedTuple):
-    """The topics that match a pattern."""
+    """The topics that a pattern matched."""
 
     topics: tuple[str, ...]
     version: int
@@ -232,7 +233,7 @@ _CLASSIC_MEMBER = Schema(
     ClassicMemberMetadata,
     (Field("session_timeout_ms", INT32), Field("supported_protocols", Array(_CLASSIC_PROTOCOL))),
 )
-_TARGET_PARTITIONS = Schema(TopicIdPartitions, (Field("topic_id", UUID_FIELD), Field("partitions", _INT32S)))
+_TARGET_PARTITIONS = Schema(TargetPartitions, (Field("topic_id", UUID_FIELD), Field("partitions", _INT32S)))
 _CURRENT_PARTITIONS = Schema(
     TopicIdPartitions,
     (
@@ -241,6 +242,10 @@ _CURRENT_PARTITIONS = Schema(
         Field("assignment_epochs", Array(INT32, nullable=True), tag=0),
     ),
 )
+_TARGET_EPOCH = flexible(
+    TargetAssignmentMetadataValue, Field("assignment_epoch", INT32), Field("assignment_timestamp", INT64, tag=0)
+)
+_TARGET = flexible(TargetAssignmentMemberValue, Field("topic_partitions", Array(_TARGET_PARTITIONS)))
 
 
 TYPES = {
@@ -266,6 +271,7 @@ TYPES = {
         _GROUP_KEY,
         flexible(ConsumerGroupMetadataValue, Field("epoch", INT32), Field("metadata_hash", INT64, tag=0)),
     ),
+    4: LISTED_GROUP_TYPES[4],
     5: RecordType(
         _MEMBER_KEY,
         flexible(
@@ -281,16 +287,8 @@ TYPES = {
             Field("classic_member_metadata", Nullable(_CLASSIC_MEMBER, tagged=True), tag=0),
         ),
     ),
-    6: RecordType(
-        _GROUP_KEY,
-        flexible(
-            TargetAssignmentMetadataValue, Field("assignment_epoch", INT32), Field("assignment_timestamp", INT64, tag=0)
-        ),
-    ),
-    7: RecordType(
-        _MEMBER_KEY,
-        flexible(TargetAssignmentMemberValue, Field("topic_partitions", Array(_TARGET_PARTITIONS))),
-    ),
+    6: RecordType(_GROUP_KEY, _TARGET_EPOCH),
+    7: RecordType(_MEMBER_KEY, _TARGET),
     8: RecordType(
         _MEMBER_KEY,
         flexible(
@@ -302,10 +300,19 @@ TYPES = {
             Field("partitions_pending_revocation", Array(_CURRENT_PARTITIONS)),
         ),
     ),
+    10: RecordType(_MEMBER_KEY, SHARE_MEMBER),
+    11: RecordType(_GROUP_KEY, SHARE_EPOCH),
+    12: RecordType(_GROUP_KEY, _TARGET_EPOCH),
+    13: RecordType(_MEMBER_KEY, _TARGET),
+    14: RecordType(_MEMBER_KEY, SHARE_HOLDINGS),
+    15: RecordType(_GROUP_KEY, SHARE_STATE),
     16: RecordType(
         Schema(RegularExpressionKey, (Field("group_id", STRING), Field("regular_expression", STRING))),
         flexible(
-            RegularExpressionValue, Field("topics", Array(STRING)), Field("version", INT64), Field("timestamp", INT64)
+            RegularExpressionValue,
+            Field("topics", Array(STRING)),
+            Field("version", INT64),
+            Field("timestamp", INT64),
         ),
     ),
 }
@@ -324,9 +331,9 @@ def modern_key(key: bytes) -> tuple[str, str] | None:
         return None
     number, size = _TYPE_AND_SIZE.unpack_from(key)
     if number in _CONSUMER_TYPES:
-        kind = "consumer"
+        kind = CONSUMER_PROTOCOL
     elif number in _SHARE_TYPES:
-        kind = "share"
+        kind = SHARE_PROTOCOL
     elif number in _STREAMS_TYPES:
         kind = "streams"
     else:
@@ -364,6 +371,13 @@ def encode_group_metadata(
 ) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a group of the classic protocol; a value of None is a tombstone."""
     return encode(TYPES, CoordinatorRecord(GROUP_METADATA_TYPE, GroupMetadataKey(group), version, value))
+
+
+def encode_group_record(
+    number: int, key: GroupKey | MemberKey | RegularExpressionKey, value: Any
+) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a record of such a group; None is a tombstone."""
+    return encode(TYPES, CoordinatorRecord(number, key, 0, value))
 
 
 def group_record_json(key: bytes | None, value: bytes | None) -> tuple[dict[str, Any], dict[str, Any] | None]:

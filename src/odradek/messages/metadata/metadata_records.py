@@ -22,6 +22,8 @@ from typing_extensions import Buffer
 from odradek.errors import FormatError
 from odradek.messages.field_types import (
     BOOL,
+    BYTES,
+    FLOAT64,
     INT8,
     INT16,
     INT32,
@@ -41,6 +43,7 @@ UNCHANGED_LEADER = -2
 UNCHANGED_RECOVERY_STATE = -1
 
 _INT32S = Array(INT32)
+_STRINGS = Array(STRING)
 _NULLABLE_INT32S = Array(INT32, nullable=True)
 _UUIDS = Array(UUID_FIELD)
 _NULLABLE_UUIDS = Array(UUID_FIELD, nullable=True)
@@ -108,6 +111,54 @@ class RemoveTopicRecord(NamedTuple):
     topic_id: UUID
 
 
+class UserScramCredentialRecord(NamedTuple):
+    """A user gets what its password is checked by (SCRAM), which replaces what it had for the mechanism.
+
+    `mechanism` is 1 for SCRAM-SHA-256 and 2 for SCRAM-SHA-512.
+    """
+
+    name: str
+    mechanism: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        # Errors and logs show records, and by the keys a password can be guessed.
+        return (
+            f"UserScramCredentialRecord(name={self.name!r}, mechanism={self.mechanism}, iterations={self.iterations})"
+        )
+
+
+class RemoveUserScramCredentialRecord(NamedTuple):
+    """A user can no longer log in by a mechanism of SCRAM."""
+
+    name: str
+    mechanism: int
+
+
+class DelegationTokenRecord(NamedTuple):
+    """A delegation token is created, or renewed: its owner may log in by it until it expires.
+
+    Principals are like `User:alice`, times are in ms. A client's secret is not here, but made of the id.
+    """
+
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp: int
+    max_timestamp: int
+    expiration_timestamp: int
+    token_id: str
+
+
+class RemoveDelegationTokenRecord(NamedTuple):
+    """Nobody can log in by a delegation token any more."""
+
+    token_id: str
+
+
 class FeatureLevelRecord(NamedTuple):
     """A feature, `metadata.version` among them, has this level from here on; 0 is off."""
 
@@ -156,6 +207,22 @@ class RegisterBrokerRecord(NamedTuple):
     cordoned_log_dirs: tuple[UUID, ...] | None = None
 
 
+class QuotaEntity(NamedTuple):
+    """A part of what a quota is for: a user, a client id or an address; the name None is the default of its type."""
+
+    entity_type: str
+    entity_name: str | None
+
+
+class ClientQuotaRecord(NamedTuple):
+    """A quota of clients gets a value, or is removed."""
+
+    entity: tuple[QuotaEntity, ...]
+    key: str
+    value: float = 0.0
+    remove: bool = False
+
+
 class UnregisterBrokerRecord(NamedTuple):
     """A broker is removed for good."""
 
@@ -175,6 +242,25 @@ class UnfenceBrokerRecord(NamedTuple):
 
     id: int
     epoch: int
+
+
+class AccessControlEntryRecord(NamedTuple):
+    """An access control list is created, which Kafka calls an ACL: who may, or may not, do what."""
+
+    id: UUID
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+class RemoveAccessControlEntryRecord(NamedTuple):
+    """An access control list is deleted."""
+
+    id: UUID
 
 
 class BrokerRegistrationChangeRecord(NamedTuple):
@@ -245,9 +331,11 @@ _SUPPORTED_FEATURE = Schema(
     SupportedFeature,
     (Field("name", STRING), Field("min_supported_version", INT16), Field("max_supported_version", INT16)),
 )
+_QUOTA_ENTITY = Schema(QuotaEntity, (Field("entity_type", STRING), Field("entity_name", NULLABLE_STRING)))
 _PARTITION = (Field("partition_id", INT32), Field("topic_id", UUID_FIELD))
 _TOPIC_ID = Field("topic_id", UUID_FIELD)
 _BROKER = (Field("broker_id", INT32), Field("broker_epoch", INT64))
+_SCRAM_USER = (Field("name", STRING), Field("mechanism", INT8))
 _FENCE = (Field("id", INT32), Field("epoch", INT64))
 
 
@@ -309,7 +397,32 @@ SCHEMAS: dict[int, Schema[Any]] = {
     7: flexible(FenceBrokerRecord, *_FENCE),
     8: flexible(UnfenceBrokerRecord, *_FENCE),
     9: flexible(RemoveTopicRecord, _TOPIC_ID),
+    10: flexible(
+        DelegationTokenRecord,
+        Field("owner", STRING),
+        Field("requester", STRING),
+        Field("renewers", _STRINGS),
+        Field("issue_timestamp", INT64),
+        Field("max_timestamp", INT64),
+        Field("expiration_timestamp", INT64),
+        Field("token_id", STRING),
+    ),
+    11: flexible(
+        UserScramCredentialRecord,
+        *_SCRAM_USER,
+        Field("salt", BYTES),
+        Field("stored_key", BYTES),
+        Field("server_key", BYTES),
+        Field("iterations", INT32),
+    ),
     12: flexible(FeatureLevelRecord, Field("name", STRING), Field("feature_level", INT16)),
+    14: flexible(
+        ClientQuotaRecord,
+        Field("entity", Array(_QUOTA_ENTITY)),
+        Field("key", STRING),
+        Field("value", FLOAT64),
+        Field("remove", BOOL),
+    ),
     15: flexible(ProducerIdsRecord, *_BROKER, Field("next_producer_id", INT64)),
     17: flexible(
         BrokerRegistrationChangeRecord,
@@ -320,11 +433,25 @@ SCHEMAS: dict[int, Schema[Any]] = {
         Field("cordoned_log_dirs", _NULLABLE_UUIDS, since=3, tag=3, needed=True),
         latest=3,
     ),
+    18: flexible(
+        AccessControlEntryRecord,
+        Field("id", UUID_FIELD),
+        Field("resource_type", INT8),
+        Field("resource_name", STRING),
+        Field("pattern_type", INT8),
+        Field("principal", STRING),
+        Field("host", STRING),
+        Field("operation", INT8),
+        Field("permission_type", INT8),
+    ),
+    19: flexible(RemoveAccessControlEntryRecord, Field("id", UUID_FIELD)),
     20: flexible(NoOpRecord),
     21: flexible(ZkMigrationStateRecord, Field("zk_migration_state", INT8)),
+    22: flexible(RemoveUserScramCredentialRecord, *_SCRAM_USER),
     23: flexible(BeginTransactionRecord, Field("name", NULLABLE_STRING, tag=0)),
     24: flexible(EndTransactionRecord),
     25: flexible(AbortTransactionRecord, Field("reason", NULLABLE_STRING, tag=0)),
+    26: flexible(RemoveDelegationTokenRecord, Field("token_id", STRING)),
     27: flexible(
         RegisterControllerRecord,
         Field("controller_id", INT32),
@@ -345,12 +472,19 @@ MetadataRecord: TypeAlias = (
     | PartitionChangeRecord
     | ConfigRecord
     | RemoveTopicRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
+    | DelegationTokenRecord
+    | RemoveDelegationTokenRecord
     | FeatureLevelRecord
+    | ClientQuotaRecord
     | ProducerIdsRecord
     | RegisterBrokerRecord
     | UnregisterBrokerRecord
     | FenceBrokerRecord
     | UnfenceBrokerRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
     | BrokerRegistrationChangeRecord
     | RegisterControllerRecord
     | NoOpRecord

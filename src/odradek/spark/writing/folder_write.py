@@ -9,7 +9,6 @@ One process at a time may write to a log directory, and tasks are several: so no
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 import uuid
@@ -28,6 +27,7 @@ from odradek.errors import BrokerError, LogDirectoryLockedError, LogError, SinkE
 from odradek.inspection.groups import load_groups
 from odradek.kafka.committed_offset import CommittedOffset
 from odradek.messages.coordinators.group_records import NO_LEADER_EPOCH, OffsetCommitValue
+from odradek.printable import logger
 from odradek.records.builder import BatchOptions
 from odradek.records.compression import Codec
 from odradek.records.header import MAX_SEQUENCE
@@ -41,7 +41,7 @@ from odradek.storage.file_lock import FileLock
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _LOCK_WAIT_S = 10
 """How long another program may have the folder open before that is an error."""

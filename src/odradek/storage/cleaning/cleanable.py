@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from odradek.storage.producers.producer_state_manager import LastRecord
     from odradek.storage.segment.segment import Segment
 
+_NAP_S = 0.1
+"""How long a sleep takes at most before it is asked whether it must end."""
+
 
 class CleanableLog(Protocol):
-    """A log as the cleaner needs it; appends to it go on.
+    """A log as the cleaner needs it; appends to it continue.
 
     Attributes:
         topic_partition: Whose log it is.
@@ -140,16 +143,21 @@ def segments_between(segments: Sequence[Segment], start_offset: int, end_offset:
 
 
 class Throttle:
-    """Limits the average rate of a stream of bytes."""
+    """Limits the rate of a stream of bytes. What was not used in a second is lost."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
-        self._started = time.monotonic()
-        self._bytes = 0
+        # When the bytes that were counted will have had their time.
+        self._end = time.monotonic()
 
-    def wait(self, size: int) -> None:
-        """Count bytes, and sleep if they came too fast."""
-        self._bytes += size
-        ahead = self._bytes / self._rate - (time.monotonic() - self._started)
-        if ahead > 0:
-            time.sleep(ahead)
+    def wait(self, size: int, check: Callable[[], None]) -> None:
+        """Count bytes, and sleep if they came too fast.
+
+        Args:
+            size: How many.
+            check: Called now and then meanwhile; it raises to end that.
+        """
+        self._end = max(self._end, time.monotonic() - 1) + size / self._rate
+        while (ahead := self._end - time.monotonic()) > 0:
+            check()
+            time.sleep(min(ahead, _NAP_S))

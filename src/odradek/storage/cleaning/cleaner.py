@@ -6,19 +6,19 @@
 One round reads the dirty part into an offset map. Then it copies all segments up to the map's end, group by group, into
 one new segment for each group, without the records for which the map has newer ones, and swaps that segment in.
 Tombstones stay until a delete horizon, which the first round that meets them writes into their batch. For transactions
-see `CleanedTransactions`. Appends go on meanwhile: they change only the active segment.
+see `CleanedTransactions`. Appends continue meanwhile: they change only the active segment.
 
 Source in Kafka: `Cleaner`, `LogCleaner`.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from odradek.errors import FormatError, LogError
+from odradek.printable import logger
 from odradek.storage.cleaning.cleanable import CleanableLog, CleanerConfig, CleaningRange, CleaningStats, Throttle
 from odradek.storage.cleaning.offset_map_builder import OffsetMapBuilder
 from odradek.storage.cleaning.segment_cleaner import SegmentCleaner, modified_ms
@@ -27,7 +27,7 @@ from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.segment.segment import Segment
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 def group_segments(

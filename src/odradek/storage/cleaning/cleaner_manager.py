@@ -10,12 +10,12 @@ Source in Kafka: `LogCleanerManager`, `LogCleaner`, `LogToClean`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.errors import OdradekError, UnknownTopicOrPartitionError
+from odradek.printable import logger
 from odradek.records.scan import scan_batches
 from odradek.records.timestamps import now_ms
 from odradek.storage.cleaning.cleanable import (
@@ -33,14 +33,13 @@ from odradek.storage.formats.checkpoints import (
     write_offset_checkpoint,
 )
 from odradek.storage.locks import Rank, create_lock
-from odradek.storage.log.retention import largest_timestamp
 from odradek.storage.names import TopicPartition
 from odradek.storage.system_errors import is_out_of_descriptors, raise_unless_of_system
 
 if TYPE_CHECKING:
     from odradek.storage.segment.segment import Segment
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 class LogToClean(NamedTuple):
@@ -100,8 +99,11 @@ def examine(log: CleanableLog, checkpoint: int | None, now_ms: int) -> LogToClea
     dirty = segments_between(segments, start, active_base)
     limit = min(log.last_stable_offset, active_base)
     if log.config.min_compaction_lag_ms > 0:
+        # A directory opens without what segments are made of.
+        from odradek.storage.log.retention import age_timestamp
+
         youngest = now_ms - log.config.min_compaction_lag_ms
-        fresh = (segment.base_offset for segment in dirty if largest_timestamp(segment) > youngest)
+        fresh = (segment.base_offset for segment in dirty if age_timestamp(segment) > youngest)
         limit = min(limit, next(fresh, limit))
     limit = max(start, limit)
     # Only whole segments are cleaned.

@@ -20,13 +20,7 @@ from odradek.records.header import BatchHeader
 from odradek.records.kernels.offset_map import SLOT_BYTES, OffsetMap, count_records
 from odradek.records.payload import records_section
 from odradek.records.scan import Status, damage_at
-from odradek.storage.cleaning.cleanable import (
-    CleanerConfig,
-    CleaningRange,
-    CleaningStats,
-    Throttle,
-    segments_between,
-)
+from odradek.storage.cleaning.cleanable import CleanerConfig, CleaningRange, CleaningStats, Throttle, segments_between
 from odradek.storage.cleaning.cleaned_transactions import CleanedTransactions
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.segment.segment import Segment
@@ -110,7 +104,7 @@ class OffsetMapBuilder:
             self._check_done()
             before = position
             status, position = offsets.add_batches(data, position, end, start_offset)
-            self._throttle.wait(position - before)
+            self._throttle.wait(position - before, self._check_done)
             if status == Status.END:
                 return True
             if status == Status.COMPRESSED:

@@ -11,6 +11,7 @@ Source in Kafka: `Cleaner.cleanSegments`, `Cleaner.cleanInto`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from odradek.errors import LogError
 from odradek.records.batch import read_records
@@ -24,15 +25,83 @@ from odradek.records.kernels.offset_map import OffsetMap
 from odradek.records.payload import records_section
 from odradek.records.scan import Status, damage_at
 from odradek.storage.cleaning.cleanable import CleanableLog, CleaningStats, Throttle
-from odradek.storage.cleaning.cleaned_segment import CleanedSegment
 from odradek.storage.cleaning.cleaned_transactions import CleanedTransactions
-from odradek.storage.files import FileSystem
-from odradek.storage.formats.transaction_index import AbortedTransaction
+from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
+from odradek.storage.formats.transaction_index import AbortedTransaction, format_transaction
+from odradek.storage.names import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
 from odradek.storage.producers.producer_state_manager import LastRecord
 from odradek.storage.segment.segment import Segment
 
 OUTPUT_BYTES = 1 << 20
 """The number of bytes of a new segment after which they are written."""
+
+
+def delete_cleaned_files(directory: Path, base_offset: int, files: FileSystem = FILES) -> None:
+    """Delete the `.cleaned` files of a segment, finished or not."""
+    for suffix in SEGMENT_SUFFIXES:
+        files.unlink(directory / segment_file_name(base_offset, suffix + CLEANED_SUFFIX))
+
+
+class CleanedSegment:
+    """The files of a segment that compaction makes, under names that mark it as not yet part of the log.
+
+        0.log.cleaned 0.index.cleaned 0.timeindex.cleaned 0.txnindex.cleaned      synced; then see `SegmentSwap`
+
+    Args:
+        directory: The partition's folder.
+        base_offset: The segment's base offset; leftovers under its name are deleted.
+        files: The file system to write through.
+    """
+
+    def __init__(self, directory: Path, base_offset: int, files: FileSystem = FILES) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self._files = files
+        delete_cleaned_files(directory, base_offset, files)
+        self._log: WritableFile = files.open(self._path(LOG_SUFFIX))
+
+    def _path(self, suffix: str) -> Path:
+        return self.directory / segment_file_name(self.base_offset, suffix + CLEANED_SUFFIX)
+
+    def write(self, batches: Buffer) -> None:
+        """Append whole batches."""
+        self._log.write(batches)
+
+    def finish(self, batches: BatchFilter, aborted: Sequence[AbortedTransaction], modified_ms: int) -> None:
+        """Write the indexes and bring all files to the disk.
+
+        Args:
+            batches: The filter that the batches came from; it has the entries of the indexes.
+            aborted: The entries of the transaction index; if there are none, no file is made.
+            modified_ms: The modification time of the files, in ms: retention uses it if there are no timestamps.
+        """
+        offset_index, time_index = batches.finish()
+        self._log.sync()
+        self._log.close()
+        self._write_file(INDEX_SUFFIX, offset_index)
+        self._write_file(TIME_INDEX_SUFFIX, time_index)
+        if aborted:
+            self._write_file(TRANSACTION_INDEX_SUFFIX, b"".join(map(format_transaction, aborted)))
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            self._files.set_modified_ms(self._path(suffix), modified_ms)
+
+    def _write_file(self, suffix: str, data: bytes) -> None:
+        with self._files.open(self._path(suffix)) as file:
+            file.write(data)
+            file.sync()
+
+    def abandon(self) -> None:
+        """Delete what was written."""
+        self._log.close()
+        delete_cleaned_files(self.directory, self.base_offset, self._files)
 
 
 def modified_ms(segment: Segment) -> int:
@@ -138,9 +207,9 @@ class SegmentCleaner:
                 if batches.overflowed:
                     raise LogError(f"{segment.path}: the segments take more than 2^31 - 1 offsets or bytes together")
                 raise damage_at(status, data, batches.batch.position, end, segment.path)
-            self._throttle.wait(position - before)
+            self._throttle.wait(position - before, self._check_done)
             if batches.output_size and (status == Status.END or batches.output_size >= OUTPUT_BYTES):
-                self._throttle.wait(batches.output_size)
+                self._throttle.wait(batches.output_size, self._check_done)
                 writer.write(memoryview(batches.take()))
             if status == Status.END:
                 return

@@ -19,6 +19,7 @@ from pathlib import Path
 from odradek.errors import ForeignDirectoryError, FormatError, LogError
 from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.partition_folders import holds_segments
+from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.meta_properties import META_PROPERTIES
 from odradek.storage.metadata.cluster import MAX_PARTITIONS_PER_BATCH
@@ -44,13 +45,15 @@ class Admission:
 
     Raises:
         ForeignDirectoryError: A folder holds something else; or with `adopt`, something that cannot become a partition.
-        LogError: A folder cannot be read.
+        LogError: A folder cannot be read, or is new and within a log directory.
     """
 
     def __init__(self, paths: Sequence[Path], *, adopt: bool = False, files: FileSystem = FILES) -> None:
         self._files = files
         self._missing = {folder for path in paths for folder in _missing(path)}
         for path in paths:
+            if not (path / META_PROPERTIES).exists():
+                check_outside(path)
             _check(path, adopt=adopt)
 
     def remove_files(self, path: Path) -> None:
@@ -97,8 +100,8 @@ def _check(path: Path, *, adopt: bool) -> None:
         raise ForeignDirectoryError(
             path,
             found,
-            f"is not a log directory: it holds {_listed(found)}, but no {META_PROPERTIES}. With adopt=True it is made "
-            "one, and the folders of partitions in it become topics",
+            f"is not a log directory: it holds {_listed(found)}, but no {META_PROPERTIES}. With adopt=True (odradek "
+            "serve --adopt) it is made one, and the folders of partitions in it become topics",
         )
     if found:
         _check_partitions(path)

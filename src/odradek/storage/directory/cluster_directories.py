@@ -41,7 +41,7 @@ from odradek.storage.names import (
     parse_partition_directory,
 )
 from odradek.storage.regular_files import subfolders
-from odradek.storage.system_errors import raise_unless_of_system
+from odradek.storage.system_errors import raise_unless_of_system, suppress_system_errors
 from odradek.storage.topic_config import TopicConfig
 
 _INTERNAL_CONFIG = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
@@ -129,6 +129,9 @@ class ClusterDirectories:
         self.metadata = ClusterMetadata(paths[0], is_clean=paths[0] in clean, report=report, files=self._files)
         if not self.metadata.is_recorded:
             self._complete(self._metas[0])
+        with suppress_system_errors():
+            # A full disk does not keep the directory from being opened.
+            self.metadata.leave_to_election()
         for image in orphans:
             self._adopt(image)
 
@@ -157,8 +160,9 @@ class ClusterDirectories:
         for path, image in zip(self._paths, orphans, strict=False):
             if image.topics and not adopt:
                 reason = (
-                    f"holds {len(image.topics)} topics, {min(image.topics)} among them, but {self._paths[0]}, which "
-                    "is to hold the metadata, is empty. With adopt=True it gets those topics"
+                    f"holds topics, {min(image.topics)} among them ({len(image.topics)} in all), but "
+                    f"{self._paths[0]}, which is to hold the metadata, is empty. With adopt=True (odradek serve "
+                    "--adopt) it gets those topics"
                 )
                 raise ForeignDirectoryError(path, sorted(image.topics), reason)
 

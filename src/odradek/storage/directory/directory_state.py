@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from odradek.errors import LogError
 from odradek.storage.directory.lock import LogDirectoryLock
-from odradek.storage.files import FILES, FileSystem, write_atomically
+from odradek.storage.files import FILES, FileSystem, make_durable_directory, write_atomically
 from odradek.storage.formats.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -77,7 +77,7 @@ class DirectoryState:
         self._files = files
         self._lock = create_lock(Rank.CHECKPOINT)
         try:
-            files.make_directory(path)
+            make_durable_directory(path, files)
         except OSError as error:
             raise_unless_of_system(error)
             raise LogError(f"{path} cannot be made a log directory: {error.strerror or error}") from error
@@ -123,7 +123,7 @@ class DirectoryState:
     def _write(self, kind: Checkpoint, offsets: dict[TopicPartition, int]) -> None:
         path = self.path / kind.value
         if offsets != self._known[kind] or not _is_written(path):
-            write_offset_checkpoint(path, offsets, self._files)
+            write_offset_checkpoint(path, dict(sorted(offsets.items())), self._files)
             self._known[kind] = offsets
 
     def forget(self, topic_partition: TopicPartition) -> None:

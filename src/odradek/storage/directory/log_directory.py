@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from types import TracebackType
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from odradek.arguments import checked_path, checked_text
+from odradek.closing import Closing
 from odradek.errors import FormatError, LogError, UnknownTopicOrPartitionError
-from odradek.html_table import html_table
+from odradek.html_table import html_or_reason, html_table
 from odradek.storage.config_def import MAX_INT32
 from odradek.storage.directory.gaps import may_have_gaps
-from odradek.storage.directory.listing import Listing
+from odradek.storage.directory.listing import Listing, segments_bytes
 from odradek.storage.directory.problems import directory_problems
 from odradek.storage.directory.topic import Topic
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
@@ -35,6 +37,7 @@ from odradek.storage.names import (
     invalid_topic_name_reason,
     parse_partition_directory,
 )
+from odradek.storage.open_state import OpenState
 from odradek.storage.regular_files import subfolders
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.system_errors import raise_unless_of_system, unreadable
@@ -45,8 +48,12 @@ if TYPE_CHECKING:
     from odradek.storage.log.log import Log
     from odradek.storage.log.read_only_log import ReadOnlyLog
 
+_MEASURED = 1000
+"""How many partitions are measured to show a log directory."""
+_DRAWN = 10
 
-class LogDirectory(Uncopied):
+
+class LogDirectory(Uncopied, Closing):
     """A log directory, open for reading; a context manager. A log is opened when it is first used.
 
     Args:
@@ -68,33 +75,58 @@ class LogDirectory(Uncopied):
         self._problems: list[FormatError] | None = None
         self._opened = OpenSegments()
         self._checkpoints = RootCheckpoints(self.path)
-        self._is_closed = False
+        self._state = OpenState(self.path)
         self._logs: dict[TopicPartition, ReadOnlyLog] = {}
         self._listing = Listing()
-        self.refresh()
+        self._look()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.path}, mode {self.mode!r}{', closed' if self._is_closed else ''}>"
+        return f"<{type(self).__name__} {self.path}, mode {self.mode!r}{', closed' if self._state.is_closed else ''}>"
 
     def _repr_html_(self) -> str:
-        if self._is_closed:
-            return html_table(repr(self), (), ())
-        listed = self._listed()
-        rows = [(topic, len(listed.of(topic))) for topic in listed.topics]
-        return html_table(repr(self), ("topic", "partitions"), rows)
+        return html_or_reason(repr(self), self._html)
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise LogError(f"{self.path} is closed")
+    def _html(self) -> str:
+        if self._state.is_closed:
+            return html_table(repr(self), (), ())
+        # Few programs draw.
+        from odradek.plots import largest_bars
+
+        listed = self._listed()
+        if len(listed) > _MEASURED:
+            rows = ((topic, len(listed.of(topic))) for topic in listed.topics)
+            return html_table(repr(self), ("topic", "partitions"), rows)
+        sizes = dict.fromkeys(listed.topics, 0)
+        for held in self.sizes_bytes().values():
+            for name, size_bytes in held.items():
+                sizes[name.topic] = sizes.get(name.topic, 0) + size_bytes
+        plot = largest_bars("The largest topics", sizes, "{:,} bytes".format, _DRAWN)
+        table = [(topic, len(listed.of(topic)), size) for topic, size in sizes.items()]
+        return f"{plot or ''}{html_table(repr(self), ('topic', 'partitions', 'size_bytes'), table)}"
+
+    def sizes_bytes(self) -> dict[Path, dict[TopicPartition, int]]:
+        """Return how many bytes of records each partition has, by the folder of `log.dirs` that it is in.
+
+        A partition that is deleted meanwhile, or whose files cannot be read, is left out.
+        """
+        self._state.check_open()
+        sizes: dict[TopicPartition, int] = {}
+        for name in self._listed():
+            with suppress(OSError):
+                sizes[name] = segments_bytes(self.path / str(name))
+        return {self.path: sizes}
 
     def refresh(self) -> None:
         """Look at the folder again; logs are opened again when they are next used.
 
         Raises:
-            LogError: The folder is gone.
+            LogError: The folder was deleted.
         """
-        self._check_open()
+        self._state.check_open()
         self._problems = None
+        self._look()
+
+    def _look(self) -> None:
         try:
             folders = subfolders(self.path)
         except OSError as error:
@@ -114,7 +146,7 @@ class LogDirectory(Uncopied):
         All of them are checked the first time this is read, and again after a `refresh`, so the list is complete. In a
         large cluster's directory this may take some seconds.
         """
-        self._check_open()
+        self._state.check_open()
         if self._problems is None:
             self._problems = directory_problems(self.path)
         return list(self._problems)
@@ -126,12 +158,12 @@ class LogDirectory(Uncopied):
         Raises:
             FormatError: The file is not what Kafka writes.
         """
-        self._check_open()
+        self._state.check_open()
         return MetaProperties.read(self.path / META_PROPERTIES)
 
     def topics(self) -> list[str]:
         """Return the names of the topics, sorted."""
-        self._check_open()
+        self._state.check_open()
         return self._listed().topics
 
     def topic(self, name: str) -> Topic:
@@ -165,7 +197,7 @@ class LogDirectory(Uncopied):
         Raises:
             UnknownTopicOrPartitionError: The directory holds no partition of that topic.
         """
-        self._check_open()
+        self._state.check_open()
         if topic is None:
             return list(self._listed())
         checked_text("topic", topic)
@@ -175,14 +207,16 @@ class LogDirectory(Uncopied):
         return list(found)
 
     def __contains__(self, key: object) -> bool:
-        self._check_open()
+        self._state.check_open()
+        if isinstance(key, str):
+            return bool(self._listed().of(key))
         try:
             return self._named(key) in self._listed()
         except (TypeError, UnknownTopicOrPartitionError):
             return False
 
     def __len__(self) -> int:
-        self._check_open()
+        self._state.check_open()
         return len(self._listed())
 
     def __iter__(self) -> Iterator[Log]:
@@ -190,7 +224,7 @@ class LogDirectory(Uncopied):
             yield self[topic_partition]
 
     def __getitem__(self, key: tuple[str, int]) -> Log:
-        self._check_open()
+        self._state.check_open()
         topic_partition = self._named(key)
         log = self._logs.get(topic_partition)
         if log is None:
@@ -217,19 +251,14 @@ class LogDirectory(Uncopied):
 
     def close(self) -> None:
         """Close all files. Records that were handed out stay valid; nothing more can be read."""
-        self._is_closed = True
+        self._state.is_closed = True
         for log in self._logs.values():
             log.close()
         self._logs = {}
 
     def __enter__(self) -> Self:
-        self._check_open()
+        self._state.check_open()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     if not TYPE_CHECKING:  # a type checker reports such calls by itself
         alter_topic_config = Refused()

@@ -6,30 +6,36 @@
     log.flush.start.offset.checkpoint.interval.ms      log start offsets are checkpointed
     replica.high.watermark.checkpoint.interval.ms      high watermarks are checkpointed
     log.flush.scheduler.interval.ms                    logs whose `flush.ms` has passed are flushed
+    second                                             logs that a full disk took offline are opened again
+    second                                             files of deleted segments are unlinked
     producer.id.expiration.check.interval.ms           producers that were silent for long are forgotten
-    when needed                                        rolled segments are flushed, deleted files unlinked
+    when needed                                        rolled segments are flushed
     log.cleaner.backoff.ms                             the cleaner looks for work, in a thread of its own
+
+The work of each second looks only at the logs that have announced something due, not at all open logs: of 10,000 logs,
+most are idle.
 
 Source in Kafka: `LogManager`, `ReplicaManager`, `LogCleaner`.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby, pairwise
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from odradek.errors import InvalidConfigError, LogError, OdradekError, UnknownTopicOrPartitionError
+from odradek.printable import logger
 from odradek.storage.cleaning.cleanable import CleanerConfig
 from odradek.storage.cleaning.cleaner_manager import LogCleaner
 from odradek.storage.config_def import Parser, boolean, int32, int64, number
@@ -37,15 +43,14 @@ from odradek.storage.directory.directory_state import Checkpoint
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.names import TopicPartition
 from odradek.storage.system_errors import raise_unless_of_system
+from odradek.storage.topic_config import TopicConfig
 
 if TYPE_CHECKING:
+    from odradek.storage.log.retention import Deletion
     from odradek.storage.log.writable_log import WritableLog
 
 _TICK_MS = 1000
-_LONGEST_WAIT_S = 1.0
-"""How long a thread may take to notice that nothing refers to its log directory any more."""
-
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 class MaintenanceConfig(NamedTuple):
@@ -59,6 +64,7 @@ class MaintenanceConfig(NamedTuple):
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
     initial_task_delay_ms: int = 30_000
+    recovery_threads: int = 2
     cleaner_enable: bool = True
     cleaner: CleanerConfig = CleanerConfig()
 
@@ -90,6 +96,7 @@ _SETTINGS: dict[str, tuple[str, Parser]] = {
     "producer.id.expiration.ms": ("producer_id_expiration_ms", int32(1)),
     "producer.id.expiration.check.interval.ms": ("producer_id_expiration_check_interval_ms", int32(1)),
     "log.initial.task.delay.ms": ("initial_task_delay_ms", int64(0)),
+    "num.recovery.threads.per.data.dir": ("recovery_threads", int32(1)),
     "log.cleaner.enable": ("cleaner_enable", boolean),
     # The offset map must hold at least one key.
     "log.cleaner.dedupe.buffer.size": ("dedupe_buffer_size", int64(1 << 12)),
@@ -116,16 +123,28 @@ class MaintainedDirectory(Protocol):
         """The logs that are open."""
         ...
 
-    def topic_partitions(self) -> Sequence[TopicPartition]:
-        """Return the topic-partitions."""
+    def topics(self) -> Sequence[str]:
+        """Return the names of the topics."""
+        ...
+
+    def topic_partitions(self, topic: str | None = None) -> Sequence[TopicPartition]:
+        """Return the partitions of a topic, or all."""
+        ...
+
+    def open_log(self, topic_partition: TopicPartition) -> WritableLog | None:
+        """Return a log if it is open."""
         ...
 
     def __getitem__(self, key: TopicPartition) -> WritableLog:
         """Return a log, opened if necessary."""
         ...
 
-    def compacted_logs(self) -> Iterable[WritableLog]:
-        """Return the logs of compacted topics, opened if necessary."""
+    def topic_config(self, topic: str) -> TopicConfig:
+        """Return the settings of a topic."""
+        ...
+
+    def reopen_logs(self) -> None:
+        """Open the logs again that a full disk took offline, if it has room now."""
         ...
 
     def checkpoint(self, kind: Checkpoint) -> None:
@@ -158,6 +177,7 @@ class Maintenance:
     Attributes:
         config: As given.
         cleaner: The log cleaner.
+        pending: The logs to look at each second: see `LogOptions.pending`.
     """
 
     def __init__(
@@ -169,11 +189,14 @@ class Maintenance:
         clock: Callable[[], int],
     ) -> None:
         self.config = config
-        self.cleaner = LogCleaner(lambda: self._directory.compacted_logs(), config.cleaner, files=files, clock=clock)
+        self.cleaner = LogCleaner(self.compacted_logs, config.cleaner, files=files, clock=clock)
+        self.pending: set[TopicPartition] = set()
         self._directory_ref = weakref.ref(directory)
         self._clock = clock
         self._threads: list[_Worker] = []
         self._rolled: deque[WritableLog] = deque()
+        # What each task failed with, to be told of once.
+        self._failing: dict[object, str] = {}
         self._folders: deque[tuple[int, Path]] = deque()
 
     @property
@@ -201,68 +224,114 @@ class Maintenance:
         Raises:
             OdradekError: Some of the work failed, such as a flush; all the rest was done.
         """
-        failures: list[Exception] = []
-        for run in (self._flush_rolled, self._flush_due, self._expire_producers, self._delete_old_segments):
-            collect(failures, run)
+        do_all(
+            [
+                self._directory.reopen_logs,
+                self._flush_rolled,
+                self._flush_due,
+                self._expire_producers,
+                self._delete_old_segments,
+                self._clean_all,
+                self._remove_deleted,
+                *(partial(self._directory.checkpoint, kind) for kind in Checkpoint),
+            ]
+        )
+
+    def _clean_all(self) -> None:
         while self.config.cleaner_enable and self.cleaner.clean_once() is not None:
             pass
-        collect(failures, self._remove_deleted)
-        for kind in Checkpoint:
-            collect(failures, partial(self._directory.checkpoint, kind))
-        if failures:
-            raise failures[0]
 
     def _flush_rolled(self) -> None:
         rolled = []
         while self._rolled:
             rolled.append(self._rolled.popleft())
-        self._each(dict.fromkeys(rolled), lambda log: log.flush_sealed())
+        self._each(dict.fromkeys(rolled), lambda log: log.flushing.flush_sealed())
 
     def _each(self, logs: Iterable[WritableLog], action: Callable[[WritableLog], object]) -> None:
-        """Apply an action to every log that is not offline; go on with the others if it fails for one."""
-        failures: list[Exception] = []
-        for log in logs:
-            if not log.is_offline:
-                collect(failures, partial(unless_deleted, partial(action, log)))
-        if failures:
-            raise failures[0]
+        """Apply an action to every log that is not offline; if it fails for one, then also to the others."""
+        do_all(partial(unless_deleted, partial(action, log)) for log in logs if not log.is_offline)
+
+    def _pending_logs(self) -> list[WritableLog]:
+        """Return the logs of `LogOptions.pending`, after removing those that have nothing due any more."""
+        found: list[WritableLog] = []
+        for place in list(self.pending):
+            if self._pending_log(place) is None:
+                self.pending.discard(place)
+            # Asked again: the log may have announced something between the two lines above.
+            log = self._pending_log(place)
+            if log is not None:
+                self.pending.add(place)
+                found.append(log)
+        return found
+
+    def _pending_log(self, place: TopicPartition) -> WritableLog | None:
+        log = self._directory.open_log(place)
+        return log if log is not None and log.has_pending else None
 
     def _flush_due(self) -> None:
-        self._each(self._directory.open_logs, lambda log: log.flush_if_due())
+        timed = [log for log in self._pending_logs() if log.flushing.has_interval]
+        self._each(timed, lambda log: log.flushing.flush_if_due())
+
+    def _reopen(self) -> None:
+        if any(log.guard.disk.is_full for log in self._pending_logs()):
+            self._directory.reopen_logs()
 
     def _flush_sealed(self) -> None:
-        self._each(self._directory.open_logs, lambda log: log.flush_sealed())
+        unflushed = [log for log in self._directory.open_logs if log.flushing.has_unflushed]
+        self._each(unflushed, lambda log: log.flushing.flush_sealed())
 
     def _expire_producers(self) -> None:
-        self._each(self._directory.open_logs, lambda log: log.expire_producers())
+        self._each(self._directory.open_logs, lambda log: log.upkeep.expire_producers())
 
     def _delete_old_segments(self) -> None:
-        failures: list[Exception] = []
-        for topic_partition in self._directory.topic_partitions():
-            collect(failures, partial(unless_deleted, partial(self._delete_of, topic_partition)))
-        if failures:
-            # A log that cannot be opened must not keep the others from freeing space.
-            raise failures[0]
+        # A log that cannot be opened must not keep the others from freeing space.
+        do_all(
+            partial(unless_deleted, partial(self._delete_of, topic_partition))
+            for topic_partition in self._directory.topic_partitions()
+        )
 
     def _delete_of(self, topic_partition: TopicPartition) -> None:
         log = self._directory[topic_partition]
+        if log.has_pending:
+            # An exception of a signal handler may have prevented the announcement.
+            self.pending.add(topic_partition)
         if not log.is_offline and not log.is_closed:
-            log.delete_old_segments()
+            _log_deleted(log, log.upkeep.delete_old_segments())
 
     def _remove_deleted(self) -> None:
-        self._each(self._directory.open_logs, lambda log: log.remove_deleted_files())
+        having = [log for log in self._pending_logs() if log.upkeep.has_deleted_files]
+        self._each(having, lambda log: log.upkeep.remove_deleted_files())
+        # What is left of them is removed when the log directory is next opened.
+        do_all(partial(self._directory.remove_deleted_folder, folder) for folder in self._due_folders())
+
+    def _due_folders(self) -> Iterator[Path]:
         now = self._clock()
-        failures: list[Exception] = []
         for _ in range(len(self._folders)):
             with suppress(IndexError):
                 due_ms, folder = self._folders.popleft()
                 if due_ms > now:
                     self._folders.append((due_ms, folder))
                 else:
-                    # What is left of it is removed when the log directory is next opened.
-                    collect(failures, partial(self._directory.remove_deleted_folder, folder))
-        if failures:
-            raise failures[0]
+                    yield folder
+
+    def compacted_logs(self) -> list[WritableLog]:
+        """Return the logs of compacted topics, opened if necessary; one that cannot be opened is left out."""
+        directory = self._directory
+        found: list[WritableLog] = []
+
+        def add(place: TopicPartition) -> None:
+            found.append(directory[place])
+
+        def add_topic(topic: str) -> None:
+            if directory.topic_config(topic).is_compacted:
+                for place in directory.topic_partitions(topic):
+                    _call_or_log(directory, place, partial(add, place))
+
+        for topic in directory.topics():
+            _call_or_log(directory, topic, partial(add_topic, topic))
+        if directory.is_closed:
+            return []
+        return [log for log in found if not log.is_offline and not log.is_closed]
 
     # -- in the background
 
@@ -300,6 +369,7 @@ class Maintenance:
             _Task(config.flush_scheduler_interval_ms, task(Maintenance._flush_due), now),
             _Task(config.producer_id_expiration_check_interval_ms, task(Maintenance._expire_producers), first_expiry),
             _Task(_TICK_MS, task(Maintenance._remove_deleted), now),
+            _Task(_TICK_MS, task(Maintenance._reopen), now),
         ]
 
     def _checkpoint(self, kind: Checkpoint) -> None:
@@ -316,11 +386,17 @@ class Maintenance:
 
     def _clean(self, tasks: list[_Task]) -> float:
         cleaned: list[object] = []
-        self._guarded(lambda: cleaned.append(self.cleaner.clean_once()))
+        self._guarded(lambda: cleaned.append(self.cleaner.clean_once()), "cleaner")
         return 0.0 if cleaned and cleaned[0] is not None else self.config.cleaner.backoff_ms / 1000
 
-    def _guarded(self, run: Callable[[], None]) -> None:
-        """Call a function, and log its error: if the thread ended silently, the disk would fill up."""
+    def _guarded(self, run: Callable[[], None], name: str | None = None) -> None:
+        """Call a function, and log its error: if the thread ended silently, the disk would fill up.
+
+        Args:
+            run: The function.
+            name: What its errors are remembered by; the function if None.
+        """
+        key = name or run
         try:
             run()
         except Exception as error:
@@ -329,7 +405,14 @@ class Maintenance:
                 # It was closed meanwhile; what is really wrong, `close` finds too.
                 return
             # The log in question is offline, and raises when it is used.
-            _logger.exception("the maintenance goes on after an error")
+            text = f"{type(error).__name__}: {error}"
+            if self._failing.get(key) != text:
+                self._failing[key] = text
+                is_known = isinstance(error, OdradekError | OSError)
+                _logger.error("the maintenance goes on after an error: %s", error, exc_info=None if is_known else error)
+        else:
+            if self._failing and self._failing.pop(key, None) is not None:
+                _logger.warning("the maintenance works again")
 
     def stop(self) -> None:
         """End the threads. They finish their current work, except a compaction, which is dropped."""
@@ -348,17 +431,19 @@ class _Worker(threading.Thread):
         self, name: str, maintenance: Maintenance, work: Callable[[Maintenance, list[_Task]], float], tasks: list[_Task]
     ) -> None:
         super().__init__(name=name, daemon=True)
-        self._maintenance = weakref.ref(maintenance)
+        # An item wakes the thread; True also ends it, as does the end of the `Maintenance`. No exception can leave this
+        # queue half changed.
+        calls: SimpleQueue[bool] = SimpleQueue()
+        self._calls = calls
+        self._maintenance = weakref.ref(maintenance, lambda _: calls.put(True))
         self._work = work
         self._tasks = tasks
-        # An item wakes the thread; True also ends it. No exception can leave this queue half changed.
-        self._calls: SimpleQueue[bool] = SimpleQueue()
 
     def run(self) -> None:
         wait_s = 0.0
         while True:
             with suppress(Empty):
-                if self._calls.get(timeout=min(max(wait_s, 0.0), _LONGEST_WAIT_S)):
+                if self._calls.get(timeout=min(max(wait_s, 0.0), threading.TIMEOUT_MAX)):
                     return
             maintenance = self._maintenance()
             if maintenance is None:
@@ -398,3 +483,35 @@ def collect(failures: list[Exception], action: Callable[[], object]) -> None:
     except OSError as error:
         raise_unless_of_system(error)
         failures.append(error)
+
+
+def do_all(actions: Iterable[Callable[[], object]]) -> None:
+    """Call functions, all of them even if one fails; then raise the first error that `collect` keeps."""
+    failures: list[Exception] = []
+    for action in actions:
+        collect(failures, action)
+    if failures:
+        raise failures[0]
+
+
+def _call_or_log(directory: MaintainedDirectory, named: object, action: Callable[[], None]) -> None:
+    """Call a function of the cleaner; log its error, unless the directory was closed: then nothing is wrong."""
+    failures: list[Exception] = []
+    collect(failures, partial(unless_deleted, action))
+    for error in () if directory.is_closed else failures:
+        _logger.error("%s cannot be compacted: %s", named, error)
+
+
+def _log_deleted(log: WritableLog, deleted: Sequence[Deletion]) -> None:
+    """Log what retention has deleted: a line for each reason."""
+    starts = [*(one.segment.base_offset for one in deleted), log.log_start_offset]
+    for reason, group in groupby(zip(deleted, pairwise(starts), strict=True), key=lambda one: one[0].reason):
+        parts = list(group)
+        _logger.info(
+            "%s: deleted offsets %d to %d, %d bytes: %s",
+            log.topic_partition,
+            parts[0][1][0],
+            parts[-1][1][1] - 1,
+            sum(one.size_bytes for one, _ in parts),
+            reason.value,
+        )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias, overload
+from weakref import ref
 
 from odradek.arguments import checked_flag
 from odradek.errors import LogDirectoryLockedError, LogError, OptionError
@@ -21,6 +24,14 @@ from odradek.storage.files import FILES, FileSystem, UnsyncedFileSystem
 _Path: TypeAlias = str | os.PathLike[str]
 
 _RETRY_S = 0.01
+_OPEN: dict[str, ref[WritableLogDirectory]] = {}
+"""What this program has opened to append, by the real paths.
+
+A WeakValueDictionary would run Python code when one of them is collected as garbage, and a Ctrl-C that arrives then is
+lost.
+"""
+
+_turn = threading.RLock()
 
 
 @overload
@@ -65,18 +76,17 @@ def open_log_directory(
             no limit), `log.segment.bytes` (1073741824), `log.roll.hours` (168), `log.cleanup.policy` (delete),
             `compression.type` (producer), `message.max.bytes` (1048588) and `log.flush.interval.messages`
             (9223372036854775807, never); and those of the maintenance, such as `log.retention.check.interval.ms`
-            (300000), `log.flush.scheduler.interval.ms` (Kafka: never; here flushes that are due are looked for once a
-            second), `log.flush.offset.checkpoint.interval.ms` (60000), `log.cleaner.enable` (true),
-            `log.cleaner.dedupe.buffer.size` (134217728) and `producer.id.expiration.ms` (86400000). Other settings of a
-            broker have no effect here.
-        background: Only to append: whether retention, compaction and checkpoints run in threads, as they always do in
-            Kafka's broker. Otherwise `maintain` does what is due. False by default.
-        max_open_logs: Only to append: how many logs may have files open for appending at a time. Kafka has no such
-            limit; by default it follows from how many files the process may open.
+            (300000), `log.flush.scheduler.interval.ms` (1000; Kafka: never), `log.cleaner.enable` (true),
+            `log.flush.offset.checkpoint.interval.ms` (60000), `log.cleaner.dedupe.buffer.size` (134217728) and
+            `producer.id.expiration.ms` (86400000). Other settings of a broker have no effect here.
+        background: Only to append: whether retention, compaction and checkpoints run in threads, as in Kafka's broker.
+            Otherwise `maintain` does what is due.
+        max_open_logs: Only to append: how many logs may have files open for appending at a time; by default, as many
+            as the limit on open files allows.
         adopt: Only to append: whether to make a log directory of a folder that is neither empty nor a log directory,
-            and topics of the partitions' folders in it. Kafka does not start on such a folder. False by default.
+            and topics of the partitions' folders in it. Kafka does not start on such a folder.
         sync: Only to append: `off` is for tests. Nothing waits for the disk: no `flush`, no durable append, no `close`.
-            A program that is killed loses nothing; after a power cut the folder may hold anything, without a notice.
+            If the program is killed nothing is lost; after a power cut the folder may hold anything.
         files: Only to append: the file system to write through; tests pass another one (`odradek.testing`).
         clock: Only to append: returns the time in ms; tests pass another one.
 
@@ -87,8 +97,8 @@ def open_log_directory(
             With `adopt=True` it becomes one, and the partitions' folders in it become topics.
         LogDirectoryLockedError: Another program, such as a running Kafka, or this one has the folder open for writing.
         InvalidConfigError: A setting has a value that is not valid.
-        FormatError: A checkpoint, `meta.properties` or the metadata are damaged; or the metadata are missing, although
-            the folder has partitions and is one of KRaft's.
+        FormatError: A checkpoint, `meta.properties` or the metadata are damaged; or a KRaft folder that has partitions
+            has no metadata.
         LogOfflineError: The disk failed.
     """
     if sync not in {"on", "off"}:
@@ -98,7 +108,7 @@ def open_log_directory(
             if files is not FILES:
                 raise OptionError("with sync='off' files is of no use: give one of them")
             files = UnsyncedFileSystem()
-        return WritableLogDirectory(
+        opened = WritableLogDirectory(
             path,
             config=config,
             background=background,
@@ -107,25 +117,61 @@ def open_log_directory(
             files=files,
             clock=clock,
         )
+        _remember(opened, [path] if isinstance(path, str | os.PathLike) else path)
+        return opened
     if mode == "r":
-        checked_flag("background", background)
-        checked_flag("adopt", adopt)
         if isinstance(path, Sequence) and not isinstance(path, str | bytes):
             raise LogError("several folders can be opened together only to append; to read, open them one by one")
-        given = {
-            "config": config is not None,
-            "background": background,
-            "max_open_logs": max_open_logs is not None,
-            "adopt": adopt,
-            "sync": sync != "on",
-            "files": files is not FILES,
-            "clock": clock is not now_ms,
-        }
-        for name, is_given in given.items():
-            if is_given:
-                raise OptionError(f'{name} applies only to a log directory that is open for appending, not to mode="r"')
+        _check_reading(
+            config=config is not None,
+            background=checked_flag("background", background),
+            max_open_logs=max_open_logs is not None,
+            adopt=checked_flag("adopt", adopt),
+            sync=sync != "on",
+            files=files is not FILES,
+            clock=clock is not now_ms,
+        )
         return LogDirectory(path)
     raise LogError(f"a log directory is opened with mode 'a' or 'r', not {mode!r}")
+
+
+def _check_reading(**given: bool) -> None:
+    """Raise if an option is given that applies only to a log directory that is open for appending."""
+    for name, is_given in given.items():
+        if is_given:
+            raise OptionError(f'{name} applies only to a log directory that is open for appending, not to mode="r"')
+
+
+def withhold(logs: WritableLogDirectory) -> None:
+    """Let `writable` no longer give a log directory that is open: a broker, which knows its groups, is to serve it."""
+    for path, opened in list(_OPEN.items()):
+        if opened() is logs:
+            _OPEN.pop(path, None)
+
+
+def _remember(logs: WritableLogDirectory, folders: Iterable[_Path]) -> None:
+    """Let `writable` give a log directory; forget those that were collected as garbage."""
+    for path, opened in list(_OPEN.items()):
+        if opened() is None:
+            _OPEN.pop(path, None)
+    for folder in folders:
+        _OPEN[os.path.realpath(folder)] = ref(logs)
+
+
+@contextmanager
+def writable(path: _Path, timeout_s: float) -> Iterator[WritableLogDirectory]:
+    """Give a log directory to append to: the one that this program has open, else one as `open_when_unlocked` opens it.
+
+    In either case nobody else who asks for it here has it meanwhile.
+    """
+    known = _OPEN.get(os.path.realpath(path))
+    opened = known() if known is not None else None
+    if opened is not None and not opened.is_closed and FileLock(Path(path) / LOCK_FILE_NAME).is_taken_here:
+        with _turn:
+            yield opened
+        return
+    with open_when_unlocked(path, timeout_s) as logs:
+        yield logs
 
 
 def open_when_unlocked(path: _Path, timeout_s: float) -> WritableLogDirectory:

@@ -82,8 +82,8 @@ class PartitionFolders:
         self.places, self.strays, self.deleted = places, strays, deleted
 
     def within(self, state: DirectoryState) -> Iterator[TopicPartition]:
-        """Yield the partitions that a folder of `log.dirs` holds, sorted."""
-        yield from sorted(place for place, held in self.places.items() if held is state)
+        """Yield the partitions that a folder of `log.dirs` holds."""
+        return (place for place, held in self.places.items() if held is state)
 
     def choose(self, count: int) -> list[DirectoryState]:
         """Return the folders for new partitions: for each one, the folder that has the fewest.
@@ -206,7 +206,7 @@ class PartitionFolders:
         return target
 
     def remove(self, folder: Path) -> None:
-        """Remove a folder and what is in it; it is not an error if it is gone already.
+        """Remove a folder and what is in it; it is not an error if it does not exist.
 
         A symbolic link is removed itself, here and inside the folder, but not what it leads to. Anything else that is
         not a folder stays, since this package never marks such a thing as deleted.

@@ -84,8 +84,8 @@ def start_offset_problems(directory: Path, meta: MetaProperties | None, *, is_cl
     elif size is None and (directory / RECOVERY_POINT_CHECKPOINT).exists():
         reason = f"it is missing, although {RECOVERY_POINT_CHECKPOINT}, which is written with it, is there"
     if reason is not None and meta is not None and meta.version:
-        told = f"{reason}; without it every log starts with its first segment, and deleted records are there again"
-        return [CheckpointError(told, path=path)]
+        text = f"{reason}; without it every log starts with its first segment, and deleted records are there again"
+        return [CheckpointError(text, path=path)]
     named = read_offset_checkpoint(path)
     folders = [parse_partition_directory(name) for name in subfolders(directory)] if named else []
     here = {folder.topic_partition for folder in folders if folder is not None}

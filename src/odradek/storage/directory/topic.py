@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 from typing_extensions import Buffer
 
 from odradek.arguments import checked_flag, checked_index, checked_text
-from odradek.errors import InvalidRecordError
+from odradek.errors import InvalidRecordError, OdradekError
+from odradek.html_table import SHOWN_ROWS, html_or_reason, html_table
 from odradek.records.append.given import Headers, given_records
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.kernels.objects import Record
@@ -63,6 +64,29 @@ class Topic(Uncopied):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def _repr_html_(self) -> str:
+        return html_or_reason(repr(self), self._html)
+
+    def _html(self) -> str:
+        # Few programs draw.
+        from odradek.plots import bars
+
+        numbers = self.partitions
+        rows: list[tuple[object, ...]] = []
+        sizes: list[tuple[str, int, str]] = []
+        for number in numbers[:SHOWN_ROWS]:
+            try:
+                log = self[number]
+                size = log.size_bytes
+                rows.append((number, log.log_start_offset, log.log_end_offset, len(log.segments), size))
+            except (OdradekError, OSError) as error:
+                rows.append((number, error))
+            else:
+                sizes.append((f"partition {number}", size, f"{size:,} bytes"))
+        columns = ("partition", "log_start_offset", "log_end_offset", "segments", "size_bytes")
+        plot = bars(f"The partitions of {self.name}", sizes)
+        return f"{plot or ''}{html_table(repr(self), columns, rows, len(numbers))}"
 
     @property
     def partitions(self) -> list[int]:

@@ -12,14 +12,11 @@ Source in Kafka: `LogManager`, `ReplicaManager`.
 
 from __future__ import annotations
 
-import functools
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.arguments import (
@@ -31,57 +28,31 @@ from odradek.arguments import (
     checked_text,
     given_text,
 )
-from odradek.errors import LogError, UnknownTopicOrPartitionError
+from odradek.errors import LogError
 from odradek.records.timestamps import now_ms
 from odradek.storage.config_def import ConfigValue, as_texts
-from odradek.storage.directory.adoption import Admission
 from odradek.storage.directory.broker_config import broker_config_text
-from odradek.storage.directory.cluster_directories import ClusterDirectories
-from odradek.storage.directory.directory_state import Checkpoint, DirectoryState
+from odradek.storage.directory.directory_guard import DirectoryGuard
+from odradek.storage.directory.directory_parts import DirectoryParts
+from odradek.storage.directory.directory_shutdown import DirectoryShutdown
+from odradek.storage.directory.directory_state import Checkpoint
+from odradek.storage.directory.disk_errors import with_log_errors
 from odradek.storage.directory.listing import Listing
 from odradek.storage.directory.log_directory import LogDirectory
-from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, collect, unless_deleted
-from odradek.storage.directory.partition_folders import PartitionFolders
+from odradek.storage.directory.log_opener import LogOpener
+from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, unless_deleted
+from odradek.storage.directory.metadata_changes import MetadataChanges
 from odradek.storage.directory.topic import WritableTopic
 from odradek.storage.directory.topic_changes import TopicChanges
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.meta_properties import MetaProperties
-from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
-from odradek.storage.locks import Lock, Rank, create_lock, run_if_free
-from odradek.storage.log.open_writers import OpenWriters
-from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.metadata.metadata_image import MetadataImage, TopicImage
 from odradek.storage.metadata.new_topic import NewTopic
-from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, LOG_SUFFIX, TopicPartition
-from odradek.storage.process import WritingProcess
-from odradek.storage.system_errors import raise_unless_of_system
+from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition
 from odradek.storage.topic_config import TopicConfig
 
 if TYPE_CHECKING:
     from odradek.storage.log.writable_log import WritableLog
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-_logger = logging.getLogger(__name__)
-
-
-def _tells_of_disk(
-    method: Callable[Concatenate[WritableLogDirectory, _P], _T],
-) -> Callable[Concatenate[WritableLogDirectory, _P], _T]:
-    """Raise a `LogError` for a system error: that the disk is full, say, or cannot be written to."""
-
-    @functools.wraps(method)
-    def told(self: WritableLogDirectory, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return method(self, *args, **kwargs)
-        except OSError as error:
-            raise_unless_of_system(error)
-            # Before it has a path, nothing but the working directory was looked up.
-            path = getattr(self, "path", "the working directory")
-            raise LogError(f"{error.filename or path}: {error.strerror}") from error
-
-    return told
 
 
 class WritableLogDirectory(LogDirectory):
@@ -120,7 +91,7 @@ class WritableLogDirectory(LogDirectory):
         LogOfflineError: The disk failed.
     """
 
-    @_tells_of_disk
+    @with_log_errors
     def __init__(
         self,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -142,173 +113,97 @@ class WritableLogDirectory(LogDirectory):
             raise TypeError(f"clock must be a function that returns the time in ms, not {given_text(clock)}")
         checked_flag("background", background)
         checked_flag("adopt", adopt)
-        self._config = broker_config_text(config)
-        self._files = files
-        self._clock = clock
-        self._lock = create_lock(Rank.DIRECTORY)
-        self._writers = OpenWriters(None if max_open_logs is None else checked_int("max_open_logs", max_open_logs, 1))
-        self._open_logs: dict[TopicPartition, WritableLog] = {}
-        self._flushes_late = False
-        self._is_closed = False
-        self._has_let_go = False
-        self._unclean: list[DirectoryState] = []
-        self._process = WritingProcess(paths[0])
-        self.report = RecoveryReport()
-        maintenance_config = MaintenanceConfig.parse(self._config)
-        TopicConfig.load({}, self._config)
+        most_logs = None if max_open_logs is None else checked_int("max_open_logs", max_open_logs, 1)
+        texts = broker_config_text(config)
+        maintenance_config = MaintenanceConfig.parse(texts)
+        TopicConfig.load({}, texts)
         with ExitStack() as undo:
-            self._states: list[DirectoryState] = []
-            admission = Admission(paths, adopt=adopt, files=files)
-            undo.callback(admission.remove_folders)
-            for one in paths:
-                self._states.append(DirectoryState(one, files))
-                undo.callback(self._states[-1].close, is_clean=self._states[-1].is_clean)
-                undo.callback(admission.remove_files, one)
-            clean = [state.path for state in self._states if state.is_clean]
-            self._cluster = ClusterDirectories(paths, files, adopt=adopt, clean=clean, report=self.report)
-            self._folders = PartitionFolders(self._states, self._cluster, files)
+            parts = self._parts = DirectoryParts(paths, texts, adopt=adopt, files=files, clock=clock, undo=undo)
             super().__init__(paths[0])
             self.mode = "a"
+            self.report = parts.report
             self._maintenance = Maintenance(self, maintenance_config, files=files, clock=clock)
-            self._changes = TopicChanges(
-                self._cluster,
-                self._folders,
-                self._maintenance,
-                self._open_logs,
-                config_of=self._config_of,
-                list_again=self._list,
-                clock=clock,
+            self._changes = TopicChanges(parts, self._maintenance)
+            self._guard = DirectoryGuard(self._state, parts.open_logs, self._changes)
+            self._shutdown = DirectoryShutdown(parts, self._changes, maintenance_config.recovery_threads)
+            self.metadata = MetadataChanges(parts, self._changes, self._guard)
+            compacted = {partition for one in paths for partition in self._maintenance.cleaner.checkpoints(one)}
+            self._opener = LogOpener(
+                parts,
+                self._changes,
+                self._guard,
+                maintenance_config,
+                compacted=compacted,
+                max_open_logs=most_logs,
+                pending=self._maintenance.pending,
             )
-            self._compacted = {partition for one in paths for partition in self._maintenance.cleaner.checkpoints(one)}
-            for folder in self._folders.deleted:
+            for folder in parts.folders.deleted:
                 self.remove_deleted_folder(folder)
-            self._recover()
+            self._opener.recover(self)
             undo.pop_all()
         if background:
-            self._flush_late(True)
+            self._opener.flush_late()
             self._maintenance.start()
-
-    def _flush_late(self, flushes_late: bool) -> None:
-        self._flushes_late = flushes_late
-        for log in self.open_logs:
-            log.flushes_late = flushes_late
-
-    def _settle_if_free(self) -> None:
-        """Settle an interrupted change; if the lock is taken, the thread that holds it does so."""
-        if not self._changes.is_settled and not self._is_closed and self._process.is_this:
-            run_if_free(self._lock, partial(collect, [], self._changes.settle))
-
-    def _changing(self) -> Lock:
-        """Return the lock for a change; see `_check_entry`."""
-        self._check_entry()
-        return self._lock
-
-    def _check_entry(self) -> None:
-        """Raise if no change may begin here; to be called before any lock is taken.
-
-        Raises:
-            LogError: This is a fork, where locks may be held forever; or a signal handler called this in the middle of
-                another change.
-        """
-        self._process.check()
-        if self._lock._is_owned() or any(log.is_within_call for log in self.open_logs):
-            raise LogError(f"{self.path}: a change was asked for in the middle of another one, by a signal's handler?")
 
     # -- what there is
 
-    @_tells_of_disk
+    @with_log_errors
     def refresh(self) -> None:
         """Look at the folders again; in a fork, keep what it inherited.
 
         Raises:
             LogError: A folder cannot be read; what was known before stays.
         """
-        if not self._process.is_this:
+        if not self._guard.process.is_this:
             return
-        with self._changing():
-            self._check_open()
+        with self._guard.changing():
+            self._state.check_open()
             self._problems = None
-            self._folders.find()
-            self._list()
+            self._look()
+
+    def _look(self) -> None:
+        self._parts.find()
 
     def _listed(self) -> Listing:
-        self._settle_if_free()
-        return super()._listed()
-
-    def _list(self) -> None:
-        topics, places = self._cluster.image.topics, self._folders.places
-        going: dict[str, list[TopicPartition]] = {}
-        for name in self._listing.without(topics):
-            # What is being deleted is there until its folder is gone.
-            kept = [place for place in self._listing.of(name) if place in places]
-            if kept:
-                going[name] = kept
-        self._listing = Listing(topics, going)
+        self._guard.settle_if_free()
+        return self._parts.listing
 
     @property
     def metadata_image(self) -> MetadataImage:
         """The topics and settings as they are now. Read only; another one takes its place with each change."""
-        return self._cluster.image
+        return self._parts.cluster.image
 
     @property
     def identity(self) -> MetaProperties:
         """Which cluster and which node the folder belongs to."""
-        return self._cluster.identity
-
-    @property
-    def metadata_offset(self) -> int:
-        """A number that grows with each change of the metadata: the next offset of its log, if there is one."""
-        return self._cluster.metadata.offset
-
-    @property
-    def metadata_epoch(self) -> int:
-        """The leader epoch of the metadata log; 0 before there is one."""
-        return self._cluster.metadata.leader_epoch
-
-    def places(self) -> dict[Path, set[TopicPartition]]:
-        """Return which partitions are in each folder of `log.dirs`."""
-        places: dict[Path, set[TopicPartition]] = {state.path: set() for state in self._states}
-        for topic_partition, state in list(self._folders.places.items()):
-            places[state.path].add(topic_partition)
-        return places
+        return self._parts.cluster.identity
 
     def sizes_bytes(self) -> dict[Path, dict[TopicPartition, int]]:
         """Return how many bytes of records each partition has, by the folder of `log.dirs` that it is in.
 
         A partition that is deleted meanwhile, or whose files cannot be read, is left out.
         """
-        self._check_open()
-        sizes: dict[Path, dict[TopicPartition, int]] = {}
-        for path, held in self.places().items():
-            sizes[path] = {}
-            for place in sorted(held):
-                with suppress(OSError, LogError):
-                    sizes[path][place] = self._size_bytes(path, place)
-        return sizes
+        self._state.check_open()
+        return self._parts.sizes_bytes()
 
-    def _size_bytes(self, path: Path, place: TopicPartition) -> int:
-        log = self._open_logs.get(place)
-        if log is not None and not log.is_closed:
-            return log.size_bytes
-        # A log need not be opened for this.
-        return sum(file.stat().st_size for file in (path / str(place)).glob(f"*{LOG_SUFFIX}"))
+    def places(self) -> dict[Path, set[TopicPartition]]:
+        """Return which partitions are in each folder of `log.dirs`."""
+        return self._parts.places()
 
     @property
     def strays(self) -> list[Path]:
         """The partitions' folders that the metadata does not have; Kafka would set them aside."""
-        return list(self._folders.strays)
+        return list(self._parts.folders.strays)
 
     def __getitem__(self, key: tuple[str, int]) -> WritableLog:
-        self._settle_if_free()
+        self._guard.settle_if_free()
         topic_partition = self._named(key)
-        log = self._open_logs.get(topic_partition)
-        if log is None or self._is_closed:
-            self._process.check()
-            with self._lock:
-                self._check_usable()
-                log = self._open_logs.get(topic_partition)
-                if log is None:
-                    log = self._open_logs[topic_partition] = self._open(topic_partition)
+        log = self._parts.open_logs.get(topic_partition)
+        if log is None or self._state.is_closed:
+            self._guard.process.check()
+            with self._guard.lock:
+                self._guard.check_usable()
+                log = self._opener.open(topic_partition, self)
         return log
 
     def __iter__(self) -> Iterator[WritableLog]:
@@ -318,7 +213,11 @@ class WritableLogDirectory(LogDirectory):
     @property
     def open_logs(self) -> list[WritableLog]:
         """The logs that are open."""
-        return list(self._open_logs.values())
+        return list(self._parts.open_logs.values())
+
+    def open_log(self, topic_partition: TopicPartition) -> WritableLog | None:
+        """Return a log if it is open."""
+        return self._parts.open_logs.get(topic_partition)
 
     def topic_config(self, topic: str) -> TopicConfig:
         """Return the settings of a topic.
@@ -326,19 +225,14 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
-        self._check_open()
-        return self._config_of(topic)
-
-    def _config_of(self, topic: str) -> TopicConfig:
-        checked_text("topic", topic)
-        if not self._listed().of(topic):
-            raise UnknownTopicOrPartitionError(topic, path=self.path)
-        return self._cluster.topic_config(topic, self._config)
+        self._state.check_open()
+        self._guard.settle_if_free()
+        return self._parts.topic_config(topic)
 
     def default_topic_config(self) -> TopicConfig:
         """Return the settings of a topic that has none of its own."""
-        self._check_open()
-        return self._cluster.default_topic_config(self._config)
+        self._state.check_open()
+        return self._parts.cluster.default_topic_config(self._parts.config)
 
     def topic_id(self, topic: str) -> UUID | None:
         """Return the id of a topic; None in the folder of a Kafka that had no topic ids.
@@ -346,8 +240,8 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
         """
-        self._check_open()
-        return self._cluster.image.topic(checked_text("topic", topic)).topic_id
+        self._state.check_open()
+        return self._parts.cluster.image.topic(checked_text("topic", topic)).topic_id
 
     def topic(self, name: str) -> WritableTopic:
         """Return a topic, with all of its partitions, to append to with Kafka's default partitioner.
@@ -357,65 +251,18 @@ class WritableLogDirectory(LogDirectory):
         """
         return WritableTopic(self, name)
 
-    def _check_usable(self) -> None:
-        """Raise if nothing can be changed; to be called under the lock, before a change."""
-        self._check_open()
-        if not self._changes.is_settled:
-            self._changes.settle()
+    @with_log_errors
+    def reopen_logs(self) -> None:
+        """Open the logs again that a full disk took offline, once it has room: each is recovered as after a crash.
 
-    @_tells_of_disk
-    def _open(self, topic_partition: TopicPartition) -> WritableLog:
-        # A directory opens, and a broker starts, without what logs are made of: a fifth of the time.
-        from odradek.storage.log.writable_log import WritableLog
-
-        if topic_partition not in self._listing:
-            raise UnknownTopicOrPartitionError(*topic_partition, path=self.path)
-        topic, number = topic_partition
-        if topic_partition not in self._folders.places:
-            self._tell_of_lost(topic_partition)
-            self._changes.make_folders([topic_partition], self._folders.choose(1))
-            self._list()
-        state = self._folders.places[topic_partition]
-        folder = state.path / str(topic_partition)
-        image = self._cluster.image.topics.get(topic)
-        partition = None if image is None else image.partitions.get(number)
-        if image is not None and image.topic_id is not None and not (folder / PARTITION_METADATA).exists():
-            write_partition_metadata(folder / PARTITION_METADATA, image.topic_id, self._files)
-        log = WritableLog(
-            folder,
-            config=self._config_of(topic),
-            is_clean=state.is_clean,
-            recovery_point=state.offset(Checkpoint.RECOVERY_POINT, topic_partition),
-            log_start_offset=state.offset(Checkpoint.START_OFFSET, topic_partition),
-            leader_epoch=0 if partition is None else partition.leader_epoch,
-            producer_id_expiration_ms=self._maintenance.config.producer_id_expiration_ms,
-            opened=self._opened,
-            writers=self._writers,
-            files=self._files,
-            clock=self._clock,
-            owner=self,
-            flushes_late=self._flushes_late,
-            was_compacted=topic_partition in self._compacted,
-        )
-        self.report.extend(log.report)
-        return log
-
-    def _tell_of_lost(self, topic_partition: TopicPartition) -> None:
-        """Report that a partition's folder is missing although a checkpoint has the partition."""
-        for state in self._states:
-            end_offset = state.offset(Checkpoint.RECOVERY_POINT, topic_partition)
-            if end_offset > 0:
-                folder = state.path / str(topic_partition)
-                self.report.add(RecoveryKind.LOST, folder, 0, 0, lost_records(0, end_offset))
-
-    def _recover(self) -> None:
-        for topic_partition, state in sorted(self._folders.places.items()):
-            if not state.is_clean:
-                self._open_logs[topic_partition] = self._open(topic_partition)
+        Raises:
+            LogError: Some stay offline: there is no room, or they could not be recovered.
+        """
+        self._opener.reopen_all(self)
 
     # -- topics
 
-    @_tells_of_disk
+    @with_log_errors
     def create_topic(
         self,
         name: str,
@@ -440,7 +287,7 @@ class WritableLogDirectory(LogDirectory):
         """
         return self.create_topics([NewTopic(name, partitions, config, topic_id)])[0]
 
-    @_tells_of_disk
+    @with_log_errors
     def create_topics(self, topics: Iterable[NewTopic]) -> list[TopicImage]:
         """Create topics, all of them or none, in less time than by a call for each.
 
@@ -455,11 +302,11 @@ class WritableLogDirectory(LogDirectory):
         for topic in given:
             if not isinstance(topic, NewTopic):
                 raise TypeError(f"a topic to create must be a NewTopic, not {given_text(topic)}")
-        with self._changing():
-            self._check_usable()
+        with self._guard.changing():
+            self._guard.check_usable()
             return self._changes.create(given)
 
-    @_tells_of_disk
+    @with_log_errors
     def create_partitions(self, name: str, total: int) -> TopicImage:
         """Add partitions to a topic, up to a total of `total`.
 
@@ -469,11 +316,11 @@ class WritableLogDirectory(LogDirectory):
         """
         checked_text("name", name)
         count = checked_int("total", total)
-        with self._changing():
-            self._check_usable()
+        with self._guard.changing():
+            self._guard.check_usable()
             return self._changes.grow(name, count)
 
-    @_tells_of_disk
+    @with_log_errors
     def alter_topic_config(self, name: str, changes: Mapping[str, ConfigValue | None]) -> TopicConfig:
         """Change settings of a topic; a value of None resets a setting to its default.
 
@@ -484,55 +331,24 @@ class WritableLogDirectory(LogDirectory):
         checked_text("name", name)
         given = checked_mapping("changes", changes)
         texts = as_texts({key: value for key, value in given.items() if value is not None})
-        with self._changing():
-            self._check_usable()
+        with self._guard.changing():
+            self._guard.check_usable()
             self._changes.alter(name, {key: texts.get(key) for key in given})
             return self.topic_config(name)
 
-    @_tells_of_disk
-    def alter_broker_config(self, changes: Mapping[str, str | None], *, for_all: bool = False) -> None:
-        """Change the broker's settings in the metadata, which override those that were given; None removes one.
-
-        Those that are defaults of topics have an effect at once.
-
-        Args:
-            changes: The settings by Kafka's names.
-            for_all: Whether they are those of every broker, not of this one.
-
-        Raises:
-            InvalidConfigError: A setting that is a default of topics has a value that is not valid.
-        """
-        with self._changing():
-            self._check_usable()
-            self._changes.alter_broker(changes, None if for_all else self.identity.node_id)
-
-    @_tells_of_disk
-    def alter_group_config(self, group: str, changes: Mapping[str, str | None]) -> None:
-        """Change settings of a group in the metadata, which are not checked; None removes one."""
-        with self._changing():
-            self._check_usable()
-            self._cluster.metadata.alter_group_config(group, changes)
-
-    @_tells_of_disk
-    def set_feature_levels(self, levels: Mapping[str, int]) -> None:
-        """Set the levels of Kafka's features, which are not checked; 0 switches one off."""
-        with self._changing():
-            self._check_usable()
-            self._cluster.metadata.set_feature_levels(levels)
-
-    @_tells_of_disk
+    @with_log_errors
     def take_producer_ids(self, count: int = 1) -> range:
         """Allocate producer ids, which no other program that opens the folder will get.
 
         Raises:
-            LogError: So many ids are not left.
+            LogError: Fewer ids are left.
         """
         wanted = checked_index("count", count)
-        with self._changing():
-            self._check_usable()
-            return self._cluster.metadata.take_producer_ids(wanted)
+        with self._guard.changing():
+            self._guard.check_usable()
+            return self._parts.cluster.metadata.take_producer_ids(wanted)
 
-    @_tells_of_disk
+    @with_log_errors
     def delete_topic(self, name: str) -> None:
         """Delete a topic: its folders are renamed at once, and removed after `file.delete.delay.ms`.
 
@@ -540,8 +356,8 @@ class WritableLogDirectory(LogDirectory):
             UnknownTopicOrPartitionError: There is no such topic.
         """
         checked_text("name", name)
-        with self._changing():
-            self._check_usable()
+        with self._guard.changing():
+            self._guard.check_usable()
             self._changes.delete(name)
 
     def remove_deleted_folder(self, folder: Path) -> None:
@@ -550,16 +366,16 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             LogError: It is not marked, or the directory was closed, or this is a fork of the process that opened it.
         """
-        self._process.check()
-        self._check_open()
+        self._guard.process.check()
+        self._state.check_open()
         if not folder.name.endswith(DELETE_DIRECTORY_SUFFIX):
             raise LogError(f"{folder} is not marked as deleted")
-        self._folders.remove(folder)
+        self._parts.folders.remove(folder)
 
     @property
     def is_closed(self) -> bool:
         """Whether it is closed, or about to be."""
-        return self._is_closed
+        return self._state.is_closed
 
     # -- called by the logs, without their locks
 
@@ -573,36 +389,17 @@ class WritableLogDirectory(LogDirectory):
 
     # -- checkpoints and maintenance
 
-    def compacted_logs(self) -> list[WritableLog]:
-        """Return the logs of compacted topics, opened if necessary; one that cannot be opened is left out."""
-        compacted = {topic for topic in self.topics() if self._cluster.topic_config(topic, self._config).is_compacted}
-        found: list[WritableLog] = []
-        for topic_partition in self.topic_partitions():
-            if topic_partition.topic not in compacted:
-                continue
-            failures: list[Exception] = []
-            collect(failures, partial(unless_deleted, partial(self._add, found, topic_partition)))
-            for error in failures:
-                _logger.error("%s cannot be compacted: %s", topic_partition, error)
-        return [log for log in found if not log.is_offline and not log.is_closed]
-
-    def _add(self, logs: list[WritableLog], topic_partition: TopicPartition) -> None:
-        logs.append(self[topic_partition])
-
-    @_tells_of_disk
+    @with_log_errors
     def checkpoint(self, kind: Checkpoint) -> None:
         """Write a checkpoint of each folder.
 
         Raises:
             OSError: The disk failed.
         """
-        with self._changing():
-            self._check_open()
-            for state in self._states:
-                self._checkpoint(kind, state)
-
-    def _checkpoint(self, kind: Checkpoint, state: DirectoryState) -> None:
-        state.checkpoint(kind, {place: self._open_logs.get(place) for place in self._folders.within(state)})
+        with self._guard.changing():
+            self._state.check_open()
+            for state in self._parts.states:
+                self._parts.checkpoint(kind, state)
 
     def maintain(self) -> None:
         """Do the background work now: flushes that are due, retention, compaction, checkpoints.
@@ -610,11 +407,11 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             LogError: Some of the work failed, for example because a disk failed; all the rest was done.
         """
-        self._check_entry()
-        self._check_open()
+        self._guard.check_entry()
+        self._state.check_open()
         self._maintain()
 
-    @_tells_of_disk
+    @with_log_errors
     def _maintain(self) -> None:
         self._maintenance.run_once()
 
@@ -624,12 +421,12 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
-        self._process.check()
-        self._check_open()
+        self._guard.process.check()
+        self._state.check_open()
         for log in self.open_logs:
             unless_deleted(log.flush)
 
-    @_tells_of_disk
+    @with_log_errors
     def close(self) -> None:
         """Flush and close every log, and release the directory; with the clean-shutdown marker if all went well.
 
@@ -638,52 +435,21 @@ class WritableLogDirectory(LogDirectory):
         Raises:
             LogError: A log could not be closed in order; the others are closed, without the marker.
         """
-        if not self._process.is_this:
+        if not self._guard.process.is_this:
             # A fork must not close what its parent has open.
             return
-        self._check_entry()
-        self._is_closed = True
+        self._guard.check_entry()
+        self._state.is_closed = True
         self._maintenance.stop()
-        failures: list[Exception] = []
-        with self._lock:
-            if self._has_let_go:
-                return
-            if not self._changes.is_settled:
-                collect(failures, self._changes.settle)
-            for topic_partition, log in sorted(self._open_logs.items()):
-                failed = len(failures)
-                collect(failures, log.close)
-                if len(failures) > failed or log.is_offline or log.is_dirty:
-                    place = self._folders.places.get(topic_partition)
-                    self._unclean += self._states if place is None else [place]
-                if len(failures) > failed:
-                    _logger.error("%s could not be closed: %s", topic_partition, failures[-1])
-                    log.discard()
-            for state in self._states:
-                self._close_state(state, failures)
-            super().close()
-            self._has_let_go = True
+        with self._guard.lock:
+            failures = self._shutdown.close()
         if failures:
             raise failures[0]
 
     def abandon(self) -> None:
         """Release everything as it is, as when the program is killed; the next opening recovers the directory."""
-        self._check_entry()
-        self._is_closed = True
+        self._guard.check_entry()
+        self._state.is_closed = True
         self._maintenance.stop()
-        with self._lock:
-            for log in self.open_logs:
-                log.discard()
-            for state in self._states:
-                state.close(is_clean=False)
-            self._has_let_go = True
-
-    def _close_state(self, state: DirectoryState, failures: list[Exception]) -> None:
-        # Logs that were never opened are still clean: if they had not been, all would have been opened at the start.
-        failed = len(failures)
-        collect(failures, self._cluster.metadata.settle)
-        for kind in Checkpoint:
-            collect(failures, partial(self._checkpoint, kind, state))
-        is_clean = len(failures) == failed and state not in self._unclean
-        collect(failures, lambda: state.close(is_clean=is_clean))
-        state.close(is_clean=False)
+        with self._guard.lock:
+            self._shutdown.abandon()

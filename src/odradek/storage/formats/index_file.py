@@ -188,7 +188,7 @@ class IndexFile:
         return low, data[low * size : end * size], end - low
 
     def floor_entry_of_offset(self, offset: int) -> int:
-        """Return the number of the last entry whose offset is at most `offset`; -1 if there is none."""
+        """Return the number of the last entry whose offset is at most `offset`, or -1 if there is none."""
         relative_offset = offset - self.base_offset
         if relative_offset < 0:
             return -1

@@ -8,6 +8,7 @@
     cluster.id=T2RyYWRla0ZpeHR1cmVzQQ
 
 Java's properties format: `#` and `!` begin a comment; the key ends at the first `=`, `:` or blank; a backslash escapes.
+Its bytes are Latin-1; other characters are written as `\\u20ac`, those beyond 16 bits as two surrogates.
 A key that occurs twice is damage: neither of two identities can be trusted.
 
 Source in Kafka: `MetaProperties`, `PropertiesUtils`; in Java: `java.util.Properties`.
@@ -15,24 +16,32 @@ Source in Kafka: `MetaProperties`, `PropertiesUtils`; in Java: `java.util.Proper
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 from uuid import UUID
 
-from odradek.errors import CheckpointError
+from odradek.errors import CheckpointError, FormatError, LogError
 from odradek.messages.uuids import RESERVED_BELOW, format_uuid, parse_uuid
+from odradek.printable import logger
 from odradek.storage.config_def import MAX_INT32
 from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.regular_files import read_file
+
+_logger = logger(__name__)
 
 META_PROPERTIES = "meta.properties"
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _PROPERTY = re.compile(r"((?:[^\\=: \t\f]|\\.)*)(?:[ \t\f]*[=:]|[ \t\f])?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_MARK = codecs.BOM_UTF8.decode("latin-1")
+_UNICODE = "utf-16-le", "surrogatepass"
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _CONTROL_NAMES = {character: f"\\{name}" for name, character in _CONTROL.items()}
 _INTEGER = re.compile(r"\+?[0-9]{1,10}", re.ASCII)
@@ -43,9 +52,12 @@ _TO_ESCAPE = re.compile(r"[\t\n\r\f\\=:#!]|[^ -~]|^ ")
 def _unescape(text: str) -> str:
     def plain(match: re.Match[str]) -> str:
         code = match[1]
+        if code == "u":
+            raise ValueError("has a \\u that four hexadecimal digits do not follow; write \\\\ for a backslash")
         return chr(int(code[1:], 16)) if len(code) == 5 else _CONTROL.get(code, code)
 
-    return _ESCAPE.sub(plain, text)
+    # Two surrogates, each with an escape, are one character.
+    return _ESCAPE.sub(plain, text).encode(*_UNICODE).decode(*_UNICODE)
 
 
 def _escape(text: str) -> str:
@@ -53,27 +65,85 @@ def _escape(text: str) -> str:
         character = match[0]
         if character in _CONTROL_NAMES:
             return _CONTROL_NAMES[character]
-        return f"\\{character}" if " " <= character <= "~" else f"\\u{ord(character):04X}"
+        if " " <= character <= "~":
+            return f"\\{character}"
+        return "".join(f"\\u{unit:04X}" for (unit,) in struct.iter_unpack("<H", character.encode(*_UNICODE)))
 
     return _TO_ESCAPE.sub(coded, text)
 
 
+_MOST_BYTES = 1 << 24
+"""The longest file of settings, in bytes."""
+
+
+def read_properties(path: Path, encoding: Literal["latin-1", "utf-8"] = "latin-1") -> dict[str, str]:
+    """Return the settings in a file of Java properties.
+
+    Args:
+        path: The file.
+        encoding: Latin-1, as in Kafka, or UTF-8 for the files of `FileConfigProvider`.
+
+    Raises:
+        OSError: It cannot be read.
+        LogError: It is no regular file, is too large, has another encoding, has an incomplete escape, or its settings
+            would be ignored.
+    """
+    try:
+        data = read_file(path, _MOST_BYTES)
+        properties = dict(parse_properties(data.decode(encoding)))
+    except FormatError as error:
+        raise LogError(str(error)) from error
+    except UnicodeDecodeError as error:
+        raise LogError(f"{path} is not UTF-8: {error.reason} at position {error.start}") from None
+    except ValueError as error:
+        raise LogError(f"{path}: {error}") from None
+    if b"\0" in data:
+        raise LogError(f"{path} has NUL characters, as UTF-16 has them; save it as text of one byte a letter")
+    if encoding == "latin-1" and not data.isascii():
+        marked = next(iter(properties), "").removeprefix(_MARK)
+        if data.startswith(codecs.BOM_UTF8) and marked[:1] not in ("", "#", "!"):
+            text = f"{path} begins with a byte order mark, which Apache Kafka takes for a part of the first name"
+            raise LogError(f"{text}: {marked}; save it without the mark")
+        _warn_of_utf8(path, data, properties)
+    return properties
+
+
+def _warn_of_utf8(path: Path, data: bytes, properties: Mapping[str, str]) -> None:
+    """Log a warning of settings that were written in UTF-8: their owner means other values."""
+    try:
+        meant = dict(parse_properties(data.decode()))
+    except UnicodeDecodeError:
+        return
+    changed = sorted(name for name, value in meant.items() if properties.get(name) != value)
+    if changed:
+        text = "%s: %s: read as Latin-1, as by Apache Kafka, and not as UTF-8; write \\u00e4 for \u00e4, and its like"
+        _logger.warning(text, path, ", ".join(changed))
+
+
 def parse_properties(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the keys and values of Java properties; of several values for a key the last one counts."""
-    logical = ""
+    """Yield the keys and values of Java properties; of several values for a key the last one counts.
+
+    Raises:
+        ValueError: An escape is incomplete.
+    """
+    # Of one logical line; joined once, since it may have very many.
+    parts: list[str] = []
     for line in [*_LINE_END.split(text), ""]:
         stripped = line.lstrip(" \t\f")
-        if not logical and (not stripped or stripped[0] in "#!"):
+        if not parts and (not stripped or stripped[0] in "#!"):
             continue
-        logical += stripped
-        if (len(logical) - len(logical.rstrip("\\"))) % 2:
-            logical = logical[:-1]
-            if stripped:
-                continue
-        match = _PROPERTY.fullmatch(logical)
-        logical = ""
+        if (len(stripped) - len(stripped.rstrip("\\"))) % 2:
+            if len(stripped) > 1:
+                parts.append(stripped[:-1])
+            continue
+        match = _PROPERTY.fullmatch("".join((*parts, stripped)))
+        parts.clear()
         if match is not None:
-            yield _unescape(match[1]), _unescape(match[2])
+            key = _unescape(match[1])
+            try:
+                yield key, _unescape(match[2])
+            except ValueError as error:
+                raise ValueError(f"{key} {error}") from None
 
 
 def format_properties(properties: dict[str, str], comments: tuple[str, ...]) -> bytes:
@@ -127,7 +197,11 @@ class MetaProperties:
         """
         comments = tuple(line[1:] for line in _LINE_END.split(text) if line.startswith("#"))
         properties: dict[str, str] = {}
-        for key, value in parse_properties(text):
+        try:
+            found = list(parse_properties(text))
+        except ValueError as error:
+            raise CheckpointError(str(error), path=path) from None
+        for key, value in found:
             if key in properties:
                 raise CheckpointError(f"{key[:40]!r} occurs twice", path=path)
             properties[key] = value

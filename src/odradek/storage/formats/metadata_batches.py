@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from odradek.closing import Closing
 from odradek.errors import CorruptRecordError, FormatError, TruncatedBatchError
 from odradek.records import Record, read_records, scan_batches
 from odradek.records.header import LOG_OVERHEAD, BatchHeader
@@ -44,7 +45,7 @@ class MetadataBatch(NamedTuple):
     records: list[Record]
 
 
-class BatchFile:
+class BatchFile(Closing):
     """An iterator over the batches of a file, up to its end or to the first invalid batch.
 
     Args:
@@ -83,12 +84,6 @@ class BatchFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> BatchFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[MetadataBatch]:
         wanted = _CHUNK_BYTES
@@ -145,7 +140,7 @@ class BatchFile:
         self.may_be_torn = may_be_torn
 
     def find_more(self) -> int | None:
-        """Return where the next complete batch after the damage starts; None if there is none."""
+        """Return where the next complete batch after the damage starts, or None."""
         position = self.position
         while position < self.size:
             data = read_at(self._file, self.path, position, _SEARCH_BYTES + MAX_BATCH_BYTES)

@@ -97,7 +97,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 class EncodedBlocks:
-    """The data batches of a snapshot that is written again and again: a block that is as before is not made again."""
+    """The data batches of a snapshot that is written again and again: a block that has not changed is kept."""
 
     def __init__(self) -> None:
         self._known: dict[Block, list[tuple[int, bytes]]] = {}

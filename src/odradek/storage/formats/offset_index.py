@@ -48,7 +48,7 @@ class OffsetIndex(IndexFile):
         return self.entry(self.count - 1) if self.count else OffsetPosition(self.base_offset, 0)
 
     def floor_position(self, position: int) -> int:
-        """Return the number of the last entry whose position is at most `position`; -1 if there is none."""
+        """Return the number of the last entry whose position is at most `position`, or -1 if there is none."""
         return -1 if position < 0 else self._floor(min(position, MAX_RELATIVE_OFFSET).to_bytes(4, "big"), column=4)
 
     def lookup(self, offset: int) -> OffsetPosition:
@@ -67,11 +67,6 @@ class OffsetIndex(IndexFile):
             key = min(max(relative_offset, 0), MAX_RELATIVE_OFFSET).to_bytes(4, "big")
             _, data, count = self._narrowed(key, more=2)
         return surrounding_positions(data, count, relative_offset)
-
-    def upper_bound(self, position: int) -> OffsetPosition | None:
-        """Return the first entry at or after a position in the segment, or `None`."""
-        number = self.floor_position(position - 1) + 1
-        return self.entry(number) if number < self.count else None
 
     def check(self) -> None:
         """Compare every entry with the one before it.
@@ -115,11 +110,3 @@ class WritableOffsetIndex(WritableIndexFile[OffsetIndex]):
             raise LogError(f"{self.path}: offset {offset} is not above the last one, {self.last_offset}")
         self._write(_ENTRY.pack(self._relative(offset), position))
         self.last_offset = offset
-
-    def lookup(self, offset: int) -> OffsetPosition:
-        """Return the greatest entry at or below an offset, or the segment's start."""
-        return self._current.lookup(offset)
-
-    def upper_bound(self, position: int) -> OffsetPosition | None:
-        """Return the first entry at or after a position in the segment, or `None`."""
-        return self._current.upper_bound(position)

@@ -54,7 +54,7 @@ class TimeIndex(IndexFile):
         return self.entry(self.count - 1) if self.count else TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def floor_entry_of_timestamp(self, timestamp: int) -> int:
-        """Return the number of the last entry whose timestamp is at most `timestamp`; -1 if there is none."""
+        """Return the number of the last entry whose timestamp is at most `timestamp`, or -1 if there is none."""
         return -1 if timestamp < 0 else self._floor(min(timestamp, MAX_TIMESTAMP).to_bytes(8, "big"))
 
     def lookup(self, timestamp: int) -> TimestampOffset:
@@ -113,7 +113,3 @@ class WritableTimeIndex(WritableIndexFile[TimeIndex]):
         if timestamp > last.timestamp:
             self._write(_ENTRY.pack(timestamp, self._relative(offset)))
             self.last_entry = TimestampOffset(timestamp, offset)
-
-    def lookup(self, timestamp: int) -> TimestampOffset:
-        """Return the greatest entry at or below a timestamp, or no timestamp at the segment's base offset."""
-        return self._current.lookup(timestamp)

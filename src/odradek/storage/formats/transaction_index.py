@@ -89,16 +89,6 @@ class TransactionIndex:
         self.transactions = parse_transaction_index(data, path=self.path)
         self.is_as_written = data.startswith(b"".join(map(format_transaction, self.transactions)))
 
-    def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Return the transactions that concern a range of offsets, and whether no entry of later segments can."""
-        found = []
-        for transaction in self.transactions:
-            if transaction.last_offset >= start_offset and transaction.first_offset < end_offset:
-                found.append(transaction)
-            if transaction.last_stable_offset >= end_offset:
-                return found, True
-        return found, False
-
     def check(self) -> None:
         """Compare the entries with the segment and with each other.
 

@@ -10,22 +10,25 @@ Source in Kafka: `UnifiedLog.append`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from odradek.arguments import checked_int
 from odradek.errors import InvalidRecordError, OffsetOutOfRangeError, RecordListTooLargeError
-from odradek.records.append.batching import BatchBuilder, headers_of, in_segments
+from odradek.records.append.batching import AppendResult, BatchBuilder, headers_of, in_segments
 from odradek.records.append.validator import AppendOrigin, AppendRules, accept_plain, validate_append
+from odradek.records.builder import build_control_batch
 from odradek.records.compression import CODECS, Codec, Decompressor
+from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.header import BatchHeader
 from odradek.records.kernels.batches import BatchTable, number_batches, walk_batches
+from odradek.storage.config_def import MAX_INT32
 from odradek.storage.formats.index_file import MAX_RELATIVE_OFFSET
 from odradek.storage.log.changes import Changes
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.local_log import LocalLog
-from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.topic_config import TopicConfig
 
@@ -39,20 +42,14 @@ class Appended(NamedTuple):
     """The result of an append.
 
     Attributes:
-        first_offset: The offset of the first record.
-        last_offset: The offset of the last record.
+        result: The answer to who appends.
         end_offset: The log end offset after the append.
         rolled: Whether a segment was rolled.
-        append_time_ms: The time that the records were stamped with; None if they keep their own.
-        is_duplicate: Whether a producer sent the batch for a second time, so that nothing was written.
     """
 
-    first_offset: int
-    last_offset: int
+    result: AppendResult
     end_offset: int
     rolled: bool
-    append_time_ms: int | None = None
-    is_duplicate: bool = False
 
 
 class _PerThread(threading.local):
@@ -86,6 +83,21 @@ def append_rules(config: TopicConfig) -> AppendRules:
     )
 
 
+def transaction_marker(
+    producer_id: int, producer_epoch: int, is_commit: bool, coordinator_epoch: int, timestamp: int
+) -> bytes:
+    """Return the control batch that ends a producer's transaction."""
+    checked_int("producer_id", producer_id)
+    checked_int("producer_epoch", producer_epoch, -(1 << 15), (1 << 15) - 1)
+    checked_int("coordinator_epoch", coordinator_epoch, -(1 << 31), MAX_INT32)
+    return build_control_batch(
+        EndTransactionMarker(ControlRecordType.COMMIT if is_commit else ControlRecordType.ABORT, coordinator_epoch),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timestamp=timestamp,
+    )
+
+
 class Appender:
     """Appends to one log. The caller holds the log's LOG lock.
 
@@ -93,13 +105,15 @@ class Appender:
         local: The log's segments.
         epochs: Its leader epochs.
         config: The topic's settings.
-        disk: The log's disk.
+        leader_epoch: The leader epoch that batches are written in.
+        in_parts: Carries out an append to several segments.
         clock: Returns the time in ms.
 
     Attributes:
+        epochs: As given.
+        leader_epoch: As given.
         rules: What the settings require of appends.
         builder: Builds batches of records by these rules.
-        in_parts: The append to several segments that is in progress, or was interrupted.
     """
 
     def __init__(
@@ -108,14 +122,16 @@ class Appender:
         epochs: LeaderEpochCache,
         config: TopicConfig,
         *,
-        disk: LogDisk,
+        leader_epoch: int,
+        in_parts: Changes,
         clock: Callable[[], int],
     ) -> None:
         self.configure(config)
+        self.epochs = epochs
+        self.leader_epoch = leader_epoch
         self._local = local
-        self._epochs = epochs
+        self._in_parts = in_parts
         self._clock = clock
-        self.in_parts = Changes(disk)
 
     def configure(self, config: TopicConfig) -> None:
         """Use other settings from now on."""
@@ -123,27 +139,29 @@ class Appender:
         self._segment_bytes = config.max_segment_bytes
         self.builder = BatchBuilder(self.rules, self._segment_bytes)
 
-    def append_built(self, built: bytearray, leader_epoch: int) -> tuple[int, int, bool]:
+    def append_built(self, built: bytearray) -> tuple[int, int, bool]:
         """Append batches that were built here; they may need several segments.
 
         Args:
             built: The batches, which get their offsets in place.
-            leader_epoch: The leader epoch that they are written in.
 
         Returns:
             The offset of the first record, the log end offset after the append, and whether a segment was rolled.
         """
-        local = self._local
+        local, leader_epoch = self._local, self.leader_epoch
         first_offset = self._next_offset()
         batches = number_batches(built, first_offset, leader_epoch)
         parts = None
         if len(built) > self._segment_bytes:
             parts = list(in_segments(batches.headers(), self._segment_bytes))
         local.about_to_write()
-        if not self._epochs.is_latest(leader_epoch):
+        if not self.epochs.is_latest(leader_epoch):
             self._note_epochs(batches.headers())
-        rolled = local.append(built, batches) if parts is None else self._write_parts(memoryview(built), parts)
-        return first_offset, batches.last_offset + 1, rolled
+        if parts is None:
+            return first_offset, batches.last_offset + 1, local.append(built, batches)
+        change = _InParts(local, memoryview(built), parts)
+        self._in_parts.carry_out(change)
+        return first_offset, batches.last_offset + 1, change.rolled
 
     def _next_offset(self) -> int:
         """Return the offset that the next record gets."""
@@ -152,39 +170,32 @@ class Appender:
             raise InvalidRecordError(f"there are too few offsets after {offset - 1}")
         return offset
 
-    def _write_parts(self, data: memoryview, parts: Sequence[Sequence[BatchHeader]]) -> bool:
-        """Append to as many segments as there are parts; return whether one was rolled."""
-        rolled = False
-
-        def write(part: Sequence[BatchHeader]) -> None:
-            nonlocal rolled
-            view = data[part[0].position : part[-1].end_position]
-            rolled |= self._local.append(view, _table(view, len(part)))
-
-        self.in_parts.carry_out(_InParts(self._local, parts, write))
-        return rolled
-
     def append_encoded(
         self,
         data: Buffer,
         origin: AppendOrigin,
-        leader_epoch: int,
         *,
         transaction_version: int = 0,
         supports_epoch_bump: bool = False,
     ) -> Appended:
         """Append what is encoded already; for the arguments see `WritableLog.append_batches`."""
         append_time_ms = None
-        if origin is AppendOrigin.CLIENT:
+        if origin is not AppendOrigin.REPLICATION:
             table = accept_plain(
                 data,
                 self.rules,
                 base_offset=self._next_offset(),
-                partition_leader_epoch=leader_epoch,
+                partition_leader_epoch=self.leader_epoch,
                 now_ms=self._clock(),
             )
             if table is not None:
-                return self._append_accepted(data, table, leader_epoch, supports_epoch_bump=supports_epoch_bump)
+                return self._append_accepted(
+                    data,
+                    table,
+                    origin,
+                    transaction_version=transaction_version,
+                    supports_epoch_bump=supports_epoch_bump,
+                )
         if origin is AppendOrigin.REPLICATION:
             headers = self._check_replicated(data)
         else:
@@ -192,7 +203,7 @@ class Appender:
                 data,
                 self.rules,
                 base_offset=self._next_offset(),
-                partition_leader_epoch=leader_epoch,
+                partition_leader_epoch=self.leader_epoch,
                 now_ms=self._clock(),
                 origin=origin,
                 decompressor=_kept.decompressor,
@@ -210,25 +221,36 @@ class Appender:
         )
 
     def _append_accepted(
-        self, data: Buffer, table: BatchTable, leader_epoch: int, *, supports_epoch_bump: bool
+        self,
+        data: Buffer,
+        table: BatchTable,
+        origin: AppendOrigin,
+        *,
+        transaction_version: int,
+        supports_epoch_bump: bool,
     ) -> Appended:
-        """Append a producer's batch that was checked and has its offsets, if its producer's state allows it."""
+        """Append a batch that was checked and has its offsets, if its producer's state allows it."""
         local, view = self._local, memoryview(data)
         change = None
         if table.has_producer_id:
             header = table.header(0)
-            change = local.producers.next_batch(header)
+            change = local.producers.next_batch(header) if origin is AppendOrigin.CLIENT else None
             if change is None:
                 return self._append_numbered(
-                    view, [header], table, AppendOrigin.CLIENT, supports_epoch_bump=supports_epoch_bump
+                    view,
+                    [header],
+                    table,
+                    origin,
+                    transaction_version=transaction_version,
+                    supports_epoch_bump=supports_epoch_bump,
                 )
         self._check_size(table.size_bytes)
         local.about_to_write()
-        if not self._epochs.is_latest(leader_epoch):
+        if not self.epochs.is_latest(self.leader_epoch):
             self._note_epochs(table.headers())
         rolled = local.append(view, table, change)
         last_offset = table.last_offset
-        return Appended(table.base_offset, last_offset, last_offset + 1, rolled)
+        return Appended(AppendResult(table.base_offset, last_offset), last_offset + 1, rolled)
 
     def _append_numbered(
         self,
@@ -257,14 +279,14 @@ class Appender:
                 )
                 if check.duplicate is not None:
                     same = check.duplicate
-                    stamped = same.timestamp if append_time_ms is not None else None
-                    end_offset = self._local.log_end_offset
-                    return Appended(same.first_offset, same.last_offset, end_offset, False, stamped, is_duplicate=True)
+                    # With its timestamp, as in Kafka, also if the topic does not stamp records.
+                    result = AppendResult(same.first_offset, same.last_offset, same.timestamp, is_duplicate=True)
+                    return Appended(result, self._local.log_end_offset, False)
                 change = producers.prepare(check, last.next_offset)
         self._local.about_to_write()
         self._note_epochs(headers)
         rolled = self._local.append(data, table, change)
-        return Appended(first.base_offset, last.last_offset, last.next_offset, rolled, append_time_ms)
+        return Appended(AppendResult(first.base_offset, last.last_offset, append_time_ms), last.next_offset, rolled)
 
     def _check_size(self, size: int) -> None:
         if size > self._segment_bytes:
@@ -289,14 +311,14 @@ class Appender:
         return headers
 
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        latest = self._epochs.latest_epoch
+        latest = self.epochs.latest_epoch
         for header in headers:
             if header.magic < 2:
-                self._epochs.clear()
+                self.epochs.clear()
                 latest = None
             elif header.partition_leader_epoch >= 0 and header.partition_leader_epoch != latest:
-                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
-                latest = self._epochs.latest_epoch
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                latest = self.epochs.latest_epoch
 
 
 def _table(data: Buffer, count: int) -> BatchTable:
@@ -305,28 +327,31 @@ def _table(data: Buffer, count: int) -> BatchTable:
 
 
 class _InParts:
-    """Batches that need several segments."""
+    """Batches that need several segments.
 
-    def __init__(
-        self,
-        local: LocalLog,
-        parts: Sequence[Sequence[BatchHeader]],
-        write: Callable[[Sequence[BatchHeader]], None],
-    ) -> None:
+    Attributes:
+        rolled: Whether a segment was rolled for them.
+    """
+
+    def __init__(self, local: LocalLog, data: memoryview, parts: Sequence[Sequence[BatchHeader]]) -> None:
+        self.rolled = False
         self._local = local
+        self._data = data
         self._parts = parts
-        self._write = write
+
+    def _write(self, parts: Iterable[Sequence[BatchHeader]]) -> None:
+        for part in parts:
+            view = self._data[part[0].position : part[-1].end_position]
+            self.rolled |= self._local.append(view, _table(view, len(part)))
 
     def apply(self) -> None:
         """Write them all."""
-        for part in self._parts:
-            self._write(part)
+        self._write(self._parts)
 
     def settle(self) -> None:
         """Where it has begun, bring it to its end."""
         self._local.changes.settle()
         end_offset = self._local.log_end_offset
-        left = [part for part in self._parts if part[0].base_offset >= end_offset]
-        if len(left) < len(self._parts):
-            for part in left:
-                self._write(part)
+        missing = [part for part in self._parts if part[0].base_offset >= end_offset]
+        if len(missing) < len(self._parts):
+            self._write(missing)

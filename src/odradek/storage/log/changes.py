@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.log_disk import LogDisk
 
 
 class Change(Protocol):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.log_disk import LogDisk
 from odradek.storage.segment.segment import Segment
 
 
@@ -24,15 +24,19 @@ class Durability:
     Args:
         disk: The log's disk.
         recovery_point: The recovery point that is known.
+        is_dirty: Whether the log may differ from what was closed in order.
+        flushes_late: Whether the log's owner flushes rolled segments some time later; otherwise a roll flushes them.
 
     Attributes:
         recovery_point: All segments below it are on the disk, with their indexes.
         durable_end: All records below it are on the disk.
         is_dirty: Whether the log was changed since it was last closed in order.
+        flushes_late: As given; it may be changed.
     """
 
-    def __init__(self, disk: LogDisk, recovery_point: int, *, is_dirty: bool = False) -> None:
+    def __init__(self, disk: LogDisk, recovery_point: int, *, is_dirty: bool, flushes_late: bool) -> None:
         self.is_dirty = is_dirty
+        self.flushes_late = flushes_late
         self.recovery_point = recovery_point
         self.durable_end = recovery_point
         self._disk = disk
@@ -64,7 +68,8 @@ class Durability:
     def sync(self, segments: Sequence[Segment], end_offset: int, *, indexes: bool) -> None:
         """Return when all records below an offset are on the disk.
 
-        Files are synced by name: those that are written to may be closed at any moment, as soon as they are rolled.
+        Files are synced by name: those that are written to may be closed at any moment, as soon as they are rolled. So
+        the recovery point moves no further than to the active segment: a roll may have cut its files after their sync.
 
         Args:
             segments: All segments, in order; the last one is active.
@@ -82,4 +87,4 @@ class Durability:
             self._disk.sync_file(segments[-1].path)
         self._disk.sync_names()
         self.durable_end = max(self.durable_end, end_offset)
-        self.recovery_point = max(self.recovery_point, end_offset if indexes else segments[-1].base_offset)
+        self.recovery_point = max(self.recovery_point, segments[-1].base_offset)

@@ -10,10 +10,11 @@ Source in Kafka: `LocalLog.read`, `LogSegment.read`, `ReplicaManager.readFromLog
 
 from __future__ import annotations
 
-from odradek.errors import LogError, OffsetOutOfRangeError
+from odradek.errors import CorruptRecordError, LogError, OffsetOutOfRangeError
 from odradek.storage.log.log import Log
 from odradek.storage.log.segment_search import SegmentSearch
 from odradek.storage.segment.file_records import FileRecords
+from odradek.storage.segment.offset_lookup import locate_batch
 from odradek.storage.segment.segment import Segment
 
 _RETRIES = 100
@@ -37,6 +38,7 @@ def fetch_records(
         not expect a part of it.
 
     Raises:
+        CorruptRecordError: What holds the offset is no batch. Checksums are not verified: that is for clients.
         OffsetOutOfRangeError: The offset is below the log start offset, or above the log end offset.
         LogError: The log is closed, or its disk cannot be read.
         UnknownTopicOrPartitionError: The topic was deleted.
@@ -67,16 +69,17 @@ def _fetch(
         is_last = number + 1 == len(segments)
         segment_end_offset = log.log_end_offset if is_last else segments[number + 1].base_offset
         end = whole if end_offset >= segment_end_offset else _end_position(segment, end_offset, whole)
-        header, position = segment.locate(offset)
+        header, position = locate_batch(segment, offset, verifies=False)
         if position < end:
-            size, magic = min(max_bytes, end - position), 2
-            if header is not None:
-                magic = header.magic
-                if at_least_one:
-                    size = max(size, header.size_bytes)
-                elif size < header.size_bytes:
-                    size = 0
-            return FileRecords(segment.contents, position, size, magic)
+            if header is None:
+                # A client would take it for a batch that is cut short, and ask for it again for ever.
+                raise CorruptRecordError("no batch begins here", path=segment.path, position=position)
+            size = min(max_bytes, end - position)
+            if at_least_one:
+                size = max(size, header.size_bytes)
+            elif size < header.size_bytes:
+                size = 0
+            return FileRecords(segment.contents, position, size, header.magic)
         # Compaction may have left nothing from here on in this segment.
         number += 1
     return None
@@ -84,5 +87,5 @@ def _fetch(
 
 def _end_position(segment: Segment, end_offset: int, whole: int) -> int:
     """Return where the batches that begin below an offset end, which is at the end of the segment at most."""
-    header, _ = segment.locate(end_offset)
+    header, _ = locate_batch(segment, end_offset, verifies=False)
     return whole if header is None else header.position

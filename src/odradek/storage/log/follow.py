@@ -13,13 +13,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Protocol
 
 from odradek.errors import FormatError
 from odradek.records.isolation import Isolation
 from odradek.records.kernels.objects import Record
+from odradek.storage.log.readable_log import ReadableLog
 
 FIRST_WAIT_S = 0.001
 LONGEST_WAIT_S = 0.05
@@ -49,7 +49,7 @@ class Wakeup:
         self.changes += 1
         while self._waiting:
             with suppress(IndexError):
-                # Whoever takes it out is the only one to release it.
+                # The thread that takes it out is the only one to release it.
                 self._waiting.pop().release()
 
     def wait(self, changes: int, timeout_s: float) -> None:
@@ -70,24 +70,8 @@ class Wakeup:
                 self._waiting.remove(released_by_change)
 
 
-class _Log(Protocol):
-    @property
-    def read(self) -> Callable[..., Iterator[Record]]: ...
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    def refresh(self) -> None: ...
-
-    def tail_identity(self) -> object: ...
-
-    def end_offset(self, isolation: Isolation) -> int: ...
-
-    def bounds(self, start_offset: int, end_offset: None, isolation: Isolation) -> tuple[int, int]: ...
-
-
 def followed(
-    log: _Log, position: int, isolation: Isolation, timeout_s: float | None, wakeup: Wakeup, *, is_woken: bool
+    log: ReadableLog, position: int, isolation: Isolation, timeout_s: float | None, wakeup: Wakeup, *, is_woken: bool
 ) -> Iterator[Record]:
     """Give the records of a log from a position on, as they come; see `Log.follow`.
 

@@ -12,11 +12,11 @@ Source in Kafka: `LeaderEpochFileCache` (KIP-101, KIP-279, KIP-320).
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from odradek.printable import logger
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
@@ -25,7 +25,7 @@ from odradek.storage.formats.checkpoints import (
     write_leader_epochs,
 )
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 class LeaderEpochCache:
@@ -54,7 +54,7 @@ class LeaderEpochCache:
 
     @property
     def latest_epoch(self) -> int | None:
-        """The last epoch; None if there is none."""
+        """The last epoch, or None."""
         return self._entries[-1].epoch if self._entries else None
 
     def is_latest(self, epoch: int) -> bool:
@@ -99,15 +99,6 @@ class LeaderEpochCache:
     def _precedes(entry: EpochEntry, later: EpochEntry) -> bool:
         return entry.epoch < later.epoch and entry.start_offset < later.start_offset
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry | None:
-        """Return where an epoch ends; see the function of this name."""
-        return end_offset_for(self._entries, epoch, log_end_offset)
-
-    def epoch_for_offset(self, offset: int) -> int | None:
-        """Return the epoch that an offset was written in; None below the first entry."""
-        number = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset)
-        return self._entries[number - 1].epoch if number else None
-
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or above an offset, since the log ends there now."""
         number = bisect_left(self._entries, end_offset, key=lambda entry: entry.start_offset)
@@ -129,6 +120,12 @@ class LeaderEpochCache:
     def _replace(self, entries: list[EpochEntry]) -> None:
         write_leader_epochs(self.path, entries, self._files)
         self._entries = entries
+
+
+def epoch_for_offset(entries: Sequence[EpochEntry], offset: int) -> int | None:
+    """Return the epoch that an offset was written in; None below the first entry."""
+    number = bisect_right(entries, offset, key=lambda entry: entry.start_offset)
+    return entries[number - 1].epoch if number else None
 
 
 def end_offset_for(entries: Sequence[EpochEntry], epoch: int, log_end_offset: int) -> EpochEntry | None:

@@ -71,7 +71,7 @@ class SegmentListing:
         """Look at the folder again, and return whether it had to be listed: something may have been renamed.
 
         Raises:
-            UnknownTopicOrPartitionError: The folder is gone, or belongs to another topic now.
+            UnknownTopicOrPartitionError: The folder was deleted, or belongs to another topic now.
             LogError: The folder, or a file in it, cannot be read.
         """
         for _ in range(_LISTINGS):

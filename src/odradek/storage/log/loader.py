@@ -16,15 +16,15 @@ Source in Kafka: `LogLoader`, `UnifiedLog.rebuildProducerState`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from odradek.errors import CheckpointError, CorruptIndexError
-from odradek.records.timestamps import now_ms
-from odradek.storage.files import FILES, TEMPORARY_SUFFIX, FileSystem
+from odradek.storage.files import TEMPORARY_SUFFIX, FileSystem
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
 from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.log.log_options import LogOptions
 from odradek.storage.log.recovery import recover_segment, replay_producers, write_transaction_index
 from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.log.transactions import Transactions, rebuilt_index
@@ -42,11 +42,11 @@ from odradek.storage.names import (
     parse_segment_file,
     segment_file_name,
 )
-from odradek.storage.producers.producer_state_manager import PRODUCER_ID_EXPIRATION_MS, ProducerStateManager
-from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.producers.producer_state_manager import ProducerStateManager
 from odradek.storage.segment.segment import Segment
 from odradek.storage.segment.segment_split import parts_of, split_segment
 from odradek.storage.segment.segment_swap import replaced_offsets
+from odradek.storage.segment.timestamp_lookup import largest_timestamp
 
 
 @dataclass(slots=True)
@@ -77,38 +77,14 @@ class LogLoader:
 
     Args:
         directory: The folder.
-        opened: The register of open segments.
-        is_clean: Whether the last program that wrote it closed it in order: then its files are trusted.
-        recovery_point: The checkpointed recovery point.
-        log_start_offset: The checkpointed log start offset.
-        index_interval_bytes: `index.interval.bytes`.
-        producer_id_expiration_ms: `producer.id.expiration.ms`.
+        options: What the log is opened with. If it was closed in order, its files are trusted.
         files: The file system to write through.
-        clock: Returns the time in ms.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        opened: OpenSegments,
-        *,
-        is_clean: bool = False,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        index_interval_bytes: int,
-        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
-        files: FileSystem = FILES,
-        clock: Callable[[], int] = now_ms,
-    ) -> None:
+    def __init__(self, directory: Path, options: LogOptions, files: FileSystem) -> None:
         self._directory = directory
-        self._opened = opened
-        self._is_clean = is_clean
-        self._recovery_point = recovery_point
-        self._log_start_offset = log_start_offset
-        self._index_interval_bytes = index_interval_bytes
-        self._expiration_ms = producer_id_expiration_ms
+        self._options = options
         self._files = files
-        self._clock = clock
         self._report = RecoveryReport()
         self._segments: list[Segment] = []
         self._is_folder_changed = False
@@ -133,22 +109,24 @@ class LogLoader:
         self._complete_swaps()
         self._load_segments()
         recovery_point, end_offset = self._recover()
-        start_offset = self._log_start_offset
-        epochs = self._epochs.entries
-        self._epochs.truncate_from_end(end_offset)
-        if self._epochs.entries != epochs and not self._is_clean:
-            # An entry after the log's end may have displaced those of the batches.
-            self._derive_epochs(self._segments)
+        start_offset = self._options.log_start_offset
         if self._segments:
             start_offset = max(start_offset, self._segments[0].base_offset)
-        self._epochs.truncate_from_start(self._log_start_offset)
+        epochs = self._epochs.entries
+        # An empty log would note the same epoch again at once.
+        if start_offset < end_offset or epochs != [EpochEntry(self._options.leader_epoch, end_offset)]:
+            self._epochs.truncate_from_end(end_offset)
+        if self._epochs.entries != epochs and not self._options.is_clean:
+            # An entry after the log's end may have displaced those of the batches.
+            self._derive_epochs(self._segments)
+        self._epochs.truncate_from_start(self._options.log_start_offset)
         producers = self._recovered or self._new_producers()
-        producers.remove_expired(self._clock())
+        producers.remove_expired(self._options.clock())
         producers.remove_stray_snapshots({segment.base_offset for segment in self._segments})
-        self._rebuild(producers, start_offset, end_offset, is_clean=self._is_clean)
-        if self._is_clean and self._segments and producers.has_transactions:
+        self._rebuild(producers, start_offset, end_offset, is_clean=self._options.is_clean)
+        if self._options.is_clean and self._segments and producers.has_transactions:
             self._check_transaction_index(self._segments)
-        if self._is_folder_changed or not self._is_clean:
+        if self._is_folder_changed or not self._options.is_clean:
             # This covers the crashed process too: a snapshot that was removed must not reappear, nor a segment
             # disappear.
             self._files.sync_directory(self._directory)
@@ -201,7 +179,7 @@ class LogLoader:
             return
         bases = sorted(named.base_offset for named, _ in swapped if named.suffix == LOG_SUFFIX + SWAP_SUFFIX)
         if bases:
-            new = [Segment(self._directory, base, self._opened, suffix=SWAP_SUFFIX) for base in bases]
+            new = [Segment(self._directory, base, self._options.opened, suffix=SWAP_SUFFIX) for base in bases]
             replaced = replaced_offsets(new)
             for segment in new:
                 segment.close()
@@ -228,28 +206,29 @@ class LogLoader:
         listed = self._list()
         bases = {named.base_offset for named, _ in listed if named.suffix == LOG_SUFFIX}
         present = {(named.base_offset, named.suffix) for named, _ in listed}
-        if self._is_clean and bases:
+        if self._options.is_clean and bases:
             self._check_start_offset(max(bases))
         for named, name in listed:
             if named.suffix in SEGMENT_SUFFIXES[1:] and named.base_offset not in bases:
                 self._remove(name, "there is no segment that it belongs to")
-        self._head = max((base for base in bases if base <= self._log_start_offset), default=min(bases, default=0))
+        first = min(bases, default=0)
+        self._head = max((base for base in bases if base <= self._options.log_start_offset), default=first)
         for named, name in listed:
             if named.suffix == SNAPSHOT_SUFFIX and named.base_offset < self._head:
                 # The batches after it may be deleted: replaying from it would leave decided transactions open.
                 self._files.unlink(self._directory / name)
                 self._listed = None
         # Segments that are recovered later are skipped here: a cut there has consequences for the segments after it.
-        unflushed = max((base for base in bases if base <= self._recovery_point), default=min(bases, default=0))
+        unflushed = max((base for base in bases if base <= self._options.recovery_point), default=first)
         ordered = sorted(bases)
         for base_offset, following in zip(ordered, [*ordered[1:], None], strict=False):
-            segment = Segment(self._directory, base_offset, self._opened).identify()
+            segment = Segment(self._directory, base_offset, self._options.opened).identify()
             if self._split(segment, following):
                 self._segments = []
                 self._load_segments()
                 return
-            is_kept = self._is_clean or base_offset < unflushed
-            grows = self._is_clean and following is None
+            is_kept = self._options.is_clean or base_offset < unflushed
+            grows = self._options.is_clean and following is None
             if (is_kept and self._lacks_index(segment, present)) or (grows and self._is_index_ahead(segment)):
                 self._recover_segment(segment)
             self._segments.append(segment)
@@ -268,10 +247,11 @@ class LogLoader:
         Raises:
             CheckpointError: It is after the end. Kafka, and a recovery, would delete the whole log.
         """
-        if self._log_start_offset > last_base_offset:
-            end_offset = Segment(self._directory, last_base_offset, self._opened).end().next_offset
-            if end_offset < self._log_start_offset:
-                reason = f"{self._directory.name} starts at {self._log_start_offset}, after its end at {end_offset}"
+        if self._options.log_start_offset > last_base_offset:
+            end_offset = Segment(self._directory, last_base_offset, self._options.opened).end().next_offset
+            start_offset = self._options.log_start_offset
+            if end_offset < start_offset:
+                reason = f"{self._directory.name} starts at {start_offset}, after its end at {end_offset}"
                 raise CheckpointError(reason, path=self._directory.parent / LOG_START_OFFSET_CHECKPOINT)
 
     @staticmethod
@@ -285,7 +265,7 @@ class LogLoader:
         if not times.count:
             return False
         last = times.last_entry()
-        return last.offset >= end.next_offset or last.timestamp > segment.largest().timestamp
+        return last.offset >= end.next_offset or last.timestamp > largest_timestamp(segment).timestamp
 
     def _split(self, segment: Segment, following: int | None) -> bool:
         parts = parts_of(segment, following)
@@ -318,19 +298,20 @@ class LogLoader:
             self._is_folder_changed = True
 
     def _new_producers(self) -> ProducerStateManager:
-        return ProducerStateManager(self._directory, files=self._files, producer_id_expiration_ms=self._expiration_ms)
+        expiration_ms = self._options.producer_id_expiration_ms
+        return ProducerStateManager(self._directory, files=self._files, producer_id_expiration_ms=expiration_ms)
 
     def _recover_segment(self, segment: Segment) -> int:
         producers = self._new_producers()
         is_deleted = segment.base_offset < self._head
         if not is_deleted:
-            self._rebuild(producers, self._log_start_offset, segment.base_offset, is_clean=False)
+            self._rebuild(producers, self._options.log_start_offset, segment.base_offset, is_clean=False)
         cut = recover_segment(
             segment,
             producers,
             self._epochs,
-            index_interval_bytes=self._index_interval_bytes,
-            recovery_point=self._recovery_point,
+            index_interval_bytes=self._options.config.index_interval_bytes,
+            recovery_point=self._options.recovery_point,
             report=self._report,
             files=self._files,
         )
@@ -344,28 +325,28 @@ class LogLoader:
 
     def _recover(self) -> tuple[int, int]:
         """Recover the segments that need it; return the recovery point and the log end offset."""
-        if not self._is_clean:
+        if not self._options.is_clean:
             self._recover_unflushed()
         elif self._segments and self._segments[-1].end().damage is not None:
             # The marker was wrong; records that were appended after the damage could not be read.
             self._recover_segment(self._segments[-1])
-        end_offset = self._segments[-1].end().next_offset if self._segments else self._log_start_offset
-        if self._is_clean and end_offset < self._recovery_point:
-            reason = lost_records(end_offset, self._recovery_point)
+        end_offset = self._segments[-1].end().next_offset if self._segments else self._options.log_start_offset
+        if self._options.is_clean and end_offset < self._options.recovery_point:
+            reason = lost_records(end_offset, self._options.recovery_point)
             self._report.add(RecoveryKind.LOST, self._directory, 0, 0, reason)
-        if self._segments and end_offset < self._log_start_offset:
+        if self._segments and end_offset < self._options.log_start_offset:
             for segment in reversed(self._segments):
-                self._remove_segment(segment, f"the log starts at {self._log_start_offset}, after its end")
+                self._remove_segment(segment, f"the log starts at {self._options.log_start_offset}, after its end")
             self._segments = []
             self._epochs.clear()
-            self._new_producers().truncate_fully_and_start_at(self._log_start_offset)
-            return self._log_start_offset, self._log_start_offset
-        return end_offset if self._is_clean else min(self._recovery_point, end_offset), end_offset
+            self._new_producers().truncate_fully_and_start_at(self._options.log_start_offset)
+            return self._options.log_start_offset, self._options.log_start_offset
+        return end_offset if self._options.is_clean else min(self._options.recovery_point, end_offset), end_offset
 
     def _recover_unflushed(self) -> None:
         first = 0
         for number, segment in enumerate(self._segments):
-            if segment.base_offset <= self._recovery_point:
+            if segment.base_offset <= self._options.recovery_point:
                 first = number
         if self._epochs.latest_epoch is None:
             # Otherwise the epoch would seem to begin where recovery does, and readers take older records for deleted.
@@ -411,7 +392,7 @@ class LogLoader:
                 producers.take_snapshot()
             return
         was_empty = not producers.producers and producers.map_end_offset >= end_offset
-        producers.truncate_and_reload(start_offset, end_offset, self._clock())
+        producers.truncate_and_reload(start_offset, end_offset, self._options.clock())
         if end_offset > producers.map_end_offset and not was_empty:
             for number, segment in enumerate(self._segments):
                 following = bases[number + 1] if number + 1 < len(bases) else end_offset

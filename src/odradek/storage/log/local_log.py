@@ -19,10 +19,8 @@ from pathlib import Path
 from odradek.records.kernels.batches import BatchTable
 from odradek.records.kernels.segment_end import Written
 from odradek.storage.files import Buffer
-from odradek.storage.locks import Lock
-from odradek.storage.log.changes import Changes
+from odradek.storage.log.change_guard import ChangeGuard
 from odradek.storage.log.durability import Durability
-from odradek.storage.log.log_disk import LogDisk
 from odradek.storage.log.new_segments import NewSegments
 from odradek.storage.log.open_writers import OpenWriters
 from odradek.storage.log.retention import DelayedDeletes
@@ -35,62 +33,68 @@ from odradek.storage.segment.segment_swap import SegmentSwap, rename_segment_fil
 from odradek.storage.topic_config import TopicConfig
 
 
+class MustRollError(Exception):
+    """Batches need a new segment, and there may be none now: see `LocalLog.may_roll`."""
+
+
 class LocalLog:
     """The segments of one log. To change them, hold the log's LOG lock; any thread may read them.
 
     Args:
         path: The partition's folder.
-        segments: The segments without the active one.
-        active: The active segment.
+        segments: The segments that were found.
+        log_start_offset: Where the active segment begins if there are none.
         producers: The producers' state at the log's end.
-        disk: The log's disk.
+        guard: Guards the log's changes.
         durability: How much of the log is on the disk.
         opened: The register of open segments.
         new_segments: Makes the active segments.
         writers: The register of logs with files open for appending.
-        lock: The log's LOG lock.
+        announce: Called after files were scheduled to be unlinked.
         clock: Returns the time in ms.
-        flushes_late: Whether the owner flushes rolled segments some time later; otherwise a roll flushes them.
 
     Attributes:
         path: As given.
-        lock: As given.
+        lock: The log's LOG lock.
         segments: The segments by base offset, the active one last; replaced, never changed.
         producers: As given.
-        flushes_late: As given; it may be changed.
+        durability: As given.
+        opened: As given.
+        disk: The log's disk.
         deleted: The files that are to be unlinked, and when.
-        changes: The change that is in progress, or was interrupted.
+        changes: Carries out the changes of the segments.
+        may_roll: Whether an append may make a new segment, which waits for the disk.
     """
 
     def __init__(
         self,
         path: Path,
         segments: Sequence[Segment],
-        active: ActiveSegment,
+        log_start_offset: int,
         *,
         producers: ProducerStateManager,
-        disk: LogDisk,
+        guard: ChangeGuard,
         durability: Durability,
         opened: OpenSegments,
         new_segments: NewSegments,
         writers: OpenWriters,
-        lock: Lock,
+        announce: Callable[[], object],
         clock: Callable[[], int],
-        flushes_late: bool = False,
     ) -> None:
         self.path = path
-        self.lock = lock
-        self.segments: tuple[Segment, ...] = (*segments, active)
+        self.lock = guard.lock
+        active = new_segments.resume(segments[-1]) if segments else new_segments.create(log_start_offset)
+        self.segments: tuple[Segment, ...] = (*segments[:-1], active)
         self.producers = producers
-        self.deleted = DelayedDeletes(disk)
-        self.flushes_late = flushes_late
-        self._disk = disk
-        self._durability = durability
-        self._opened = opened
+        self.deleted = DelayedDeletes(guard.disk, announce)
+        self.may_roll = True
+        self.disk = guard.disk
+        self.durability = durability
+        self.opened = opened
         self._new_segments = new_segments
         self._writers = writers
         self._clock = clock
-        self.changes = Changes(disk)
+        self.changes = guard.changes
 
     @property
     def active(self) -> ActiveSegment:
@@ -111,7 +115,7 @@ class LocalLog:
         """Note that the files are about to change; to be called before an append or a roll."""
         if self._writers.latest is not self:
             self._writers.touch(self)
-        self._durability.is_dirty = True
+        self.durability.is_dirty = True
 
     def park(self) -> None:
         """Close the files that are open for appending; the next append opens them again."""
@@ -142,14 +146,20 @@ class LocalLog:
         active: ActiveSegment = self.segments[-1]  # type: ignore[assignment]
         rolls = active.must_roll(batches, self._new_segments.limits, self._clock)
         if rolls:
+            if not self.may_roll:
+                raise MustRollError
             first = batches.header(0)
             self.roll(first.base_offset if first.magic == 2 else 0)
             active = self.active
         if change is not None and change.aborted:
             # The file of the transaction index may be new: if its name were lost, Kafka would return aborted records.
-            self._disk.names_changed()
+            self.disk.names_changed()
         self.changes.carry_out(_Append(active, self.producers, data, batches, change))
         return rolls
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether the active segment takes batches of a size that are written now."""
+        return not self.active.is_full(size_bytes, self._clock(), self._new_segments.limits, self._clock)
 
     def roll(self, base_offset: int) -> None:
         """Make another segment the active one.
@@ -167,8 +177,8 @@ class LocalLog:
             return
         # A flush may have set a recovery point within the segment that is sealed here: recovery would skip the rest of
         # it.
-        is_noted = self._durability.recovery_point > self.active.base_offset
-        is_synced = is_noted or not self.flushes_late
+        is_noted = self.durability.recovery_point > self.active.base_offset
+        is_synced = is_noted or not self.durability.flushes_late
         self.changes.carry_out(_Roll(self, self._new_segments, base_offset, is_synced=is_synced))
 
     def replace(self, new_base_offset: int, old: Sequence[Segment], due_ms: int) -> None:
@@ -196,44 +206,15 @@ class LocalLog:
         """
         self.changes.carry_out(_Remove(self, count, due_ms))
 
-    # -- used by the changes below
-
     def seal_active(self, *, is_synced: bool) -> Segment:
         """Seal the active segment, which stays in its place."""
         sealed = self.active.seal()
-        self._disk.names_changed()
+        self.disk.names_changed()
         if is_synced:
             # If the next segment reached the disk before the end of this one, a crash could leave a gap between them.
-            self._disk.sync_segment(sealed.base_offset)
-            self._durability.sync_sealed(self.segments)
+            self.disk.sync_segment(sealed.base_offset)
+            self.durability.sync_sealed(self.segments)
         return sealed
-
-    def remove_files(self, base_offset: int) -> None:
-        """Remove the files of a segment that is in no list."""
-        ActiveSegment.remove(self.path, base_offset, self._disk)
-
-    def after_roll(self, base_offset: int, *, is_synced: bool) -> None:
-        """Note that everything before the new active segment is on the disk, if it is."""
-        if is_synced:
-            self._durability.recovery_point = max(self._durability.recovery_point, base_offset)
-
-    def swap(self, new_base_offset: int, old_base_offsets: Sequence[int]) -> SegmentSwap:
-        """Return the renaming that replaces segments by another one."""
-        return SegmentSwap(self.path, [new_base_offset], old_base_offsets, self._disk)
-
-    def new_segment(self, base_offset: int) -> Segment:
-        """Return a segment that was swapped in."""
-        return Segment(self.path, base_offset, self._opened).identify()
-
-    def mark_deleted(self, segment: Segment) -> list[Path]:
-        """Rename the files of a segment to `.deleted`, its snapshot too; return them."""
-        renamed = rename_segment_files(self.path, segment.base_offset, "", DELETED_SUFFIX, self._disk)
-        snapshot = self.producers.mark_snapshot_deleted(segment.base_offset)
-        return renamed if snapshot is None else [*renamed, snapshot]
-
-    def sync_folder(self) -> None:
-        """Return when the names in the folder are on the disk."""
-        self._disk.sync_directory(self.path)
 
 
 class _Append:
@@ -301,15 +282,18 @@ class _Roll:
         producers.map_end_offset = self._base_offset
         producers.take_snapshot()
         log.segments = (*self._old[:-1], sealed, active)
-        log.after_roll(self._base_offset, is_synced=self._is_synced)
+        if self._is_synced:
+            # Everything before the new active segment is on the disk.
+            log.durability.recovery_point = max(log.durability.recovery_point, self._base_offset)
 
     def settle(self) -> None:
         """If the new segment is not in the list, remove its files: appends continue in the old one."""
-        if self._log.segments is self._old:
-            self._log.remove_files(self._base_offset)
+        log = self._log
+        if log.segments is self._old:
+            ActiveSegment.remove(log.path, self._base_offset, log.disk)
             # If their names came back after a power cut, their base offset would lie within records that are appended
             # now.
-            self._log.sync_folder()
+            log.disk.sync_directory(log.path)
 
 
 class _Replace:
@@ -321,7 +305,7 @@ class _Replace:
         self._old = old
         self._due_ms = due_ms
         self._bases = [segment.base_offset for segment in old]
-        self._swap = log.swap(new_base_offset, self._bases)
+        self._swap = SegmentSwap(log.path, [new_base_offset], self._bases, log.disk)
         self._snapshots: list[Path] = []
 
     def apply(self) -> None:
@@ -335,7 +319,7 @@ class _Replace:
                 self._snapshots.append(snapshot)
         if any(segment in self._old for segment in log.segments):
             kept = [segment for segment in log.segments if segment.base_offset not in bases]
-            new = log.new_segment(self._new_base_offset)
+            new = Segment(log.path, self._new_base_offset, log.opened).identify()
             log.segments = tuple(sorted([*kept, new], key=lambda segment: segment.base_offset))
         log.deleted.schedule([*self._swap.deleted, *self._snapshots], self._due_ms)
         for segment in self._old:
@@ -360,10 +344,13 @@ class _Remove:
         """
         log = self._log
         for segment in self._going:
-            self._renamed += log.mark_deleted(segment)
+            self._renamed += rename_segment_files(log.path, segment.base_offset, "", DELETED_SUFFIX, log.disk)
+            snapshot = log.producers.mark_snapshot_deleted(segment.base_offset)
+            if snapshot is not None:
+                self._renamed.append(snapshot)
         # The checkpoint leaves out a log start offset that is the first segment's, so it must not be written before
         # this.
-        log.sync_folder()
+        log.disk.sync_directory(log.path)
         going = set(self._going)
         log.segments = tuple(segment for segment in log.segments if segment not in going)
         for segment in self._going:

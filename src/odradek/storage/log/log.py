@@ -15,48 +15,36 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from types import TracebackType
-from typing import Self, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Self
 
 from odradek.arguments import checked_flag, checked_index, checked_int, checked_path, given_text
-from odradek.errors import (
-    FormatError,
-    LogError,
-    OffsetOutOfRangeError,
-    UnknownTopicOrPartitionError,
-)
-from odradek.html_table import html_table
-from odradek.records.batch import read_record
+from odradek.closing import Closing
+from odradek.errors import FormatError, LogError, OffsetOutOfRangeError
+from odradek.html_table import html_or_reason, html_table
 from odradek.records.header import NO_TIMESTAMP
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.records.kernels.objects import Record
-from odradek.records.timestamps import Time, TimeRange, bound_ms, iso_text, time_range_ms
+from odradek.records.timestamps import Time, TimeRange, bound_ms, time_range_ms
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.follow import Wakeup, followed
-from odradek.storage.log.record_blocks import AbortedPart, BatchOrder, record_blocks
-from odradek.storage.log.segment_search import SegmentSearch, largest_timestamp
+from odradek.storage.log.log_slices import SLICE_BYTES, log_slices, near_record, out_of_range
+from odradek.storage.log.log_state import LogState
+from odradek.storage.log.record_blocks import record_blocks
+from odradek.storage.log.replaced_files import retried
+from odradek.storage.log.segment_search import SegmentSearch, newest_timestamp
 from odradek.storage.log.tail import last_records, within
-from odradek.storage.log.transactions import AbortedRanges
 from odradek.storage.names import TopicPartition, parse_partition_directory
 from odradek.storage.segment.log_slice import LogSlice
-from odradek.storage.segment.segment import FoundBatch, Segment, TimestampedOffset
-from odradek.storage.system_errors import unreadable
+from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.timestamp_lookup import TimestampedOffset
 from odradek.storage.uncopied import Uncopied
 
-_T = TypeVar("_T")
-_RETRIES = 20
-
-SLICE_BYTES = 64 << 20
-"""About how much a slice holds, unless one batch is larger."""
-
-_FIRST_SLICE_BYTES = 1 << 16
-"""The same of the first one that is read record by record; the next ones are larger, up to that."""
+_SHOWN_DAMAGE = 5
 
 
-class Log(Uncopied, ABC):
+class Log(Uncopied, Closing, ABC):
     """One topic-partition, open for reading; a context manager. Any thread may read it.
 
     Offsets count records, from 0 on; ranges leave out their end; timestamps are ms since the epoch.
@@ -84,25 +72,30 @@ class Log(Uncopied, ABC):
                 raise LogError(f"{self.path} is not named after a topic and a partition")
             topic_partition = named.topic_partition
         self.topic_partition = topic_partition
-        self._is_closed = False
+        self._state = LogState(self.path, topic_partition)
         self._wakeup = Wakeup()
         self._search = SegmentSearch()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.path}{', closed' if self._is_closed else ''}>"
+        return f"<{type(self).__name__} {self.path}{', closed' if self._state.is_closed else ''}>"
 
     def _repr_html_(self) -> str:
-        if self._is_closed:
-            return html_table(repr(self), (), ())
-        newest = self.find_max_timestamp()
+        return html_table(repr(self), (), ()) if self._state.is_closed else html_or_reason(repr(self), self._html)
+
+    def _html(self) -> str:
+        # Few programs draw.
+        from odradek.storage.segment.timeline import segments_timeline
+
+        plot, newest = segments_timeline(str(self.topic_partition), self.segments)
         rows = [
             ("log_start_offset", self.log_start_offset),
             ("log_end_offset", self.log_end_offset),
             ("segments", len(self.segments)),
             ("size_bytes", self.size_bytes),
-            ("newest", "no timestamps" if newest is None else iso_text(newest.timestamp)),
+            ("newest", newest),
+            *(("damage", damage) for damage in self.damage[:_SHOWN_DAMAGE]),
         ]
-        return html_table(f"{type(self).__name__} {self.topic_partition}", (), rows)
+        return f"{plot}{html_table(f'{type(self).__name__} {self.topic_partition}', (), rows)}"
 
     # -- what there is
 
@@ -165,7 +158,7 @@ class Log(Uncopied, ABC):
         return self._wakeup.changes
 
     def tail_identity(self) -> tuple[Segment, int] | None:
-        """Return what is another one once the log's end was cut, or the log goes on in another segment.
+        """Return what changes once the log's end was cut, or the log continues in another segment.
 
         A writer that was killed cuts the end when it starts again, and a replica when its leader has other records:
         after that, offsets that were read may have other records.
@@ -173,15 +166,10 @@ class Log(Uncopied, ABC):
         segments = self.segments
         return (segments[-1], segments[-1].rewritten) if segments else None
 
-    def _check_open(self) -> None:
-        """Raise where it was closed."""
-        if self._is_closed:
-            raise LogError(f"{self.path} is closed")
-
     @property
     def size_bytes(self) -> int:
         """How many bytes the `.log` files have."""
-        return self._retried(lambda: sum(segment.path.stat().st_size for segment in self.segments))
+        return retried(self, lambda: sum(segment.path.stat().st_size for segment in self.segments))
 
     def end_offset(self, isolation: Isolation = "read_uncommitted") -> int:
         """Return the end of what a reader is given: the log end offset, or the last stable offset.
@@ -189,41 +177,11 @@ class Log(Uncopied, ABC):
         Raises:
             OptionError: There is no such isolation level.
         """
-        self._check_open()
+        self._state.check_open()
         check_isolation(isolation)
         return self.last_stable_offset if isolation == "read_committed" else self.log_end_offset
 
     # -- beside a writer
-
-    def _retried(self, action: Callable[[], _T]) -> _T:
-        """Do something that opens files; do it again if a file is gone: its writer may have replaced or deleted it."""
-        self._check_open()
-        failures = 0
-        while True:
-            try:
-                return action()
-            except FileNotFoundError as error:
-                failures += 1
-                if failures > _RETRIES:
-                    raise self._gone(error) from error
-            except OSError as error:
-                raise unreadable(error, self.path) from error
-            self.refresh()
-
-    def _opened_by(self, action: Callable[[], _T]) -> _T:
-        try:
-            return action()
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise unreadable(error, self.path) from error
-
-    def _gone(self, error: FileNotFoundError) -> Exception:
-        # The folder of a deleted topic has another name, and a log that this process writes does not list its folder
-        # again.
-        if not self.path.exists():
-            return UnknownTopicOrPartitionError(*self.topic_partition, path=self.path.parent)
-        return LogError(f"{error.filename} is gone, and the log that it belongs to is not")
 
     def bounds(
         self, start_offset: int | None, end_offset: int | None, isolation: Isolation = "read_uncommitted"
@@ -245,11 +203,8 @@ class Log(Uncopied, ABC):
         if start_offset is not None:
             first, start = start, checked_index("start_offset", start_offset)
             if start < first or (start > limit and start > self.log_end_offset):
-                raise self._out_of_range(start)
+                raise out_of_range(self, start)
         return start, limit if end_offset is None else min(checked_index("end_offset", end_offset), limit)
-
-    def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
-        return OffsetOutOfRangeError(offset, self.log_start_offset, self.log_end_offset, log=str(self.path))
 
     # -- reading
 
@@ -281,72 +236,7 @@ class Log(Uncopied, ABC):
         """
         most_bytes = checked_int("slice_bytes", slice_bytes, 1)
         offset, end = self.bounds(start_offset, end_offset, isolation)
-        yield from self._slices(offset, end, most_bytes, may_start_later=start_offset is None)
-
-    def _slices(
-        self,
-        offset: int,
-        end: int,
-        slice_bytes: int,
-        *,
-        may_start_later: bool,
-        first_bytes: int | None = None,
-        aborted: AbortedPart | None = None,
-    ) -> Iterator[LogSlice]:
-        """Yield the slices of a range; if its start is deleted meanwhile and may be skipped, continue after that."""
-        failures = 0
-        while True:
-            self._check_open()
-            if offset < self.log_start_offset:
-                if not may_start_later:
-                    raise self._out_of_range(offset)
-                offset = self.log_start_offset
-            if offset >= end:
-                return
-            try:
-                # Once the first slice has been made, the segment may be deleted: its file stays open.
-                parts, next_offset = self._opened_by(
-                    partial(self._segment_slices, offset, end, slice_bytes, first_bytes, aborted)
-                )
-                first = self._opened_by(partial(next, parts, None))
-            except FileNotFoundError as error:
-                failures += 1
-                if failures > _RETRIES:
-                    raise self._gone(error) from error
-                self.refresh()
-                continue
-            failures = 0
-            if first is not None:
-                yield first
-                yield from parts
-            offset, first_bytes = next_offset, None
-
-    def _segment_slices(
-        self, offset: int, end: int, slice_bytes: int, first_bytes: int | None, aborted: AbortedPart | None
-    ) -> tuple[Iterator[LogSlice], int]:
-        # A writer in this process replaces the list when it rolls or deletes.
-        segments = self.segments
-        number = self._search.number_of(segments, offset)
-        segment = segments[number]
-        if number + 1 == len(segments):
-            whole = segment.end()
-            segment_end_offset, next_offset, end_position = whole.next_offset, end, whole.position
-        else:
-            segment_end_offset = next_offset = segments[number + 1].base_offset
-            end_position = segment.size_bytes
-        if aborted is not None and not aborted.covers(offset, min(end, next_offset)):
-            aborted.look_up(self, offset, min(end, next_offset))
-            # The segments are those of now: what they hold was in the log when it was asked what was aborted.
-            return self._segment_slices(offset, end, slice_bytes, first_bytes, aborted)
-        position = segment.position_for(offset) if offset > segment.base_offset else 0
-        following = next_offset if number + 1 < len(segments) and end >= segment_end_offset else None
-        if end < segment_end_offset:
-            last = segment.batch_for(end - 1)
-            if last is not None:
-                # Where a wrapper of v0 or v1 begins, only its content tells.
-                may_begin_before = last.base_offset < end or last.is_wrapper
-                end_position = last.end_position if may_begin_before else last.position
-        return segment.slices(position, end_position, slice_bytes, following, first_bytes), next_offset
+        yield from log_slices(self, self._search, offset, end, most_bytes, may_start_later=start_offset is None)
 
     def get(self, offset: int, *, isolation: Isolation = "read_uncommitted") -> Record | None:
         """Return the record at an offset. Only its batch is read.
@@ -371,34 +261,8 @@ class Log(Uncopied, ABC):
         end, start = self.end_offset(isolation), self.log_start_offset
         if not start <= wanted < end:
             raise OffsetOutOfRangeError(wanted, start, end, log=str(self.path))
-        record = self._near(wanted, isolation)
+        record = near_record(self, self._search, wanted, isolation)
         return next(self.read(wanted, wanted + 1, isolation=isolation), None) if record is None else record
-
-    def _near(self, offset: int, isolation: Isolation) -> Record | None:
-        """Return the record at an offset where the index leads to it straight away; None says nothing."""
-        takes_transactions = isolation == "read_uncommitted"
-        try:
-            found = self._find(offset, takes_transactions)
-            if found is None or isinstance(found, Record):
-                return found
-            if found.header.is_control:
-                return None
-            if found.header.is_transactional and not takes_transactions:
-                aborted = AbortedRanges(self.aborted_transactions(offset, offset + 1))
-                # As it is now: what it holds was in the log when it was asked what was aborted.
-                found = self._find(offset, takes_transactions)
-                if found is None or isinstance(found, Record) or found.header in aborted:
-                    return None
-            return read_record(found.data, found.header, offset, origin=found.origin)
-        except (FileNotFoundError, FormatError):
-            return None
-
-    def _find(self, offset: int, takes_transactions: bool) -> Record | FoundBatch | None:
-        segments = self.segments
-        if not segments:
-            return None
-        segment = segments[self._search.number_of(segments, offset)]
-        return segment.find_record(offset, takes_transactions)
 
     def read(
         self,
@@ -430,7 +294,7 @@ class Log(Uncopied, ABC):
             LogError: The log was closed, possibly while reading.
             TypeError: An offset is no int, or a time is of no type of `odradek.Time`.
         """
-        self._check_open()
+        self._state.check_open()
         check_isolation(isolation)
         checked_flag("include_control", include_control)
         if since is None and until is None:
@@ -476,30 +340,22 @@ class Log(Uncopied, ABC):
         if start >= end:
             return
         # Who reads but one record needs no more than this.
-        first = self._near(start, isolation)
+        first = near_record(self, self._search, start, isolation)
         if first is not None:
             yield first
             start += 1
             if start >= end:
                 return
-        aborted = AbortedPart() if isolation == "read_committed" else None
-        order = BatchOrder(start, self)
-        parts = self._slices(
-            start,
-            end,
-            SLICE_BYTES,
-            may_start_later=start_offset is None,
-            first_bytes=_FIRST_SLICE_BYTES,
-            aborted=aborted,
-        )
-        for records in record_blocks(parts, order, aborted, include_control=include_control):
+        state, may_start_later = self._state, start_offset is None
+        for records in record_blocks(
+            self, self._search, start, end, isolation, may_start_later=may_start_later, include_control=include_control
+        ):
             for record in records:
-                if self._is_closed:
-                    self._check_open()
+                if state.is_closed:
+                    state.check_open()
                 offset = record.offset
                 if offset is not None and start <= offset < end:
                     yield record
-        order.end(end)
 
     def __iter__(self) -> Iterator[Record]:
         return self.read()
@@ -509,7 +365,7 @@ class Log(Uncopied, ABC):
     ) -> Iterator[Record]:
         """Give the records from an offset on, and wait for more where the log ends.
 
-        What this process appends is given at once; what another one appends, 50 ms later at most. It goes on over new
+        What this process appends is given at once; what another one appends, 50 ms later at most. It continues over new
         segments, and through compaction and retention. The iteration ends where its time is over and nowhere else: the
         log's end is no end, and if the log is closed or deleted that is an error.
 
@@ -531,7 +387,7 @@ class Log(Uncopied, ABC):
         return followed(self, start, isolation, timeout_s, self._wakeup, is_woken=self._is_only_writer)
 
     def tail(self, count: int = 10, *, isolation: Isolation = "read_uncommitted") -> list[Record]:
-        """Return the last records, at most so many, in the order of their offsets; only the log's end is read.
+        """Return the last records, up to a number, in the order of their offsets; only the log's end is read.
 
         Args:
             count: How many.
@@ -560,7 +416,7 @@ class Log(Uncopied, ABC):
         """
         wanted_ms = checked_int("timestamp", timestamp)
         end = self.log_end_offset if end_offset is None else checked_index("end_offset", end_offset)
-        return self._retried(lambda: self._search.find_timestamp(self.segments, wanted_ms, self.log_start_offset, end))
+        return retried(self, lambda: self._search.find_timestamp(self.segments, wanted_ms, self.log_start_offset, end))
 
     def find_max_timestamp(self) -> TimestampedOffset | None:
         """Return the first record that has the greatest timestamp of the log; `None` if none has one.
@@ -568,11 +424,11 @@ class Log(Uncopied, ABC):
         Raises:
             FormatError: A batch that has to be read is corrupt.
         """
-        largest = self._retried(lambda: largest_timestamp(self.segments, self.log_start_offset))
+        largest = retried(self, lambda: newest_timestamp(self.segments, self.log_start_offset))
         return None if largest == NO_TIMESTAMP else self.find_timestamp(largest)
 
     def offset_for_time(self, timestamp: Time, *, isolation: Isolation = "read_uncommitted") -> int | None:
-        """Return the offset of the first record whose timestamp is at or above `timestamp`; `None` if there is none.
+        """Return the offset of the first record whose timestamp is at or above `timestamp`, or None.
 
         Args:
             timestamp: In ms, or as a datetime that has a time zone (`odradek.Time`).
@@ -586,10 +442,5 @@ class Log(Uncopied, ABC):
         return None if found is None else found.offset
 
     def __enter__(self) -> Self:
-        self._check_open()
+        self._state.check_open()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from odradek.storage.log.log_disk import LogDisk
-from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
+from odradek.storage.log_disk import LogDisk
+from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits, SegmentSetup
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.topic_config import TopicConfig
@@ -53,45 +53,28 @@ class NewSegments:
             preallocate=config.preallocate,
         )
 
-    def _jitter_ms(self) -> int:
-        return random.randrange(self._jitter_bound_ms) if self._jitter_bound_ms > 0 else 0
+    def _setup(self) -> SegmentSetup:
+        return SegmentSetup(
+            directory=self._path,
+            opened=self._opened,
+            limits=self.limits,
+            created_ms=self._clock(),
+            jitter_ms=random.randrange(self._jitter_bound_ms) if self._jitter_bound_ms > 0 else 0,
+            files=self._disk,
+        )
 
     def create(self, base_offset: int) -> ActiveSegment:
         """Make the files of a new segment; files that have its name are replaced."""
-        segment = ActiveSegment.create(
-            self._path,
-            base_offset,
-            self._opened,
-            self.limits,
-            created_ms=self._clock(),
-            jitter_ms=self._jitter_ms(),
-            files=self._disk,
-        )
+        segment = ActiveSegment.create(base_offset, self._setup())
         # Only now: a sync before this does not cover the new names.
         self._disk.names_changed()
         return segment
 
     def resume(self, segment: Segment) -> ActiveSegment:
         """Append to the last segment of a log that was opened."""
-        return ActiveSegment.resume(
-            segment,
-            self._opened,
-            self.limits,
-            created_ms=self._clock(),
-            jitter_ms=self._jitter_ms(),
-            files=self._disk,
-        )
+        return ActiveSegment.resume(segment, self._setup())
 
     def begin_again(self, empty: ActiveSegment) -> ActiveSegment:
         """Append to an empty segment under other settings than it was made with."""
         empty.park()
-        return ActiveSegment(
-            self._path,
-            empty.base_offset,
-            self._opened,
-            self.limits,
-            empty.written,
-            created_ms=self._clock(),
-            jitter_ms=self._jitter_ms(),
-            files=self._disk,
-        )
+        return ActiveSegment(empty.base_offset, self._setup(), empty.written)

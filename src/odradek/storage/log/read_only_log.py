@@ -24,6 +24,7 @@ from odradek.storage.log.listing import SegmentListing
 from odradek.storage.log.log import Log
 from odradek.storage.log.recovery_report import lost_records
 from odradek.storage.log.refused import Refused
+from odradek.storage.log.replaced_files import retried
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.log.transactions import Transactions
 from odradek.storage.segment.open_segments import OpenSegments
@@ -73,19 +74,19 @@ class ReadOnlyLog(Log):
     @property
     def segments(self) -> Sequence[Segment]:
         """The segments, by base offset."""
-        self._check_open()
+        self._state.check_open()
         return self._listing.segments
 
     @property
     def leader_epochs(self) -> list[EpochEntry]:
         """The leader epochs and where they begin; empty if Kafka did not record them."""
-        self._check_open()
+        self._state.check_open()
         return read_leader_epochs(self.path / LEADER_EPOCH_CHECKPOINT)
 
     @property
     def log_start_offset(self) -> int:
         """The first offset that readers can get: the greater of the checkpoint and the first segment's base offset."""
-        self._check_open()
+        self._state.check_open()
         start_offset = self._start_offset
         if start_offset is None:
             segments = self.segments
@@ -97,7 +98,7 @@ class ReadOnlyLog(Log):
     @property
     def log_end_offset(self) -> int:
         """The offset after the last record, found by scanning from the last index entry."""
-        return self._retried(self._find_end_offset)
+        return retried(self, self._find_end_offset)
 
     def _find_end_offset(self) -> int:
         start_offset, segments = self.log_start_offset, self._listing.segments
@@ -120,7 +121,7 @@ class ReadOnlyLog(Log):
         A crash may leave an incomplete last batch. Corruption in the middle of a segment is found by reading it.
         """
         start_offset = self.log_start_offset
-        ends = self._retried(lambda: [segment.end() for segment in self.segments])
+        ends = retried(self, lambda: [segment.end() for segment in self.segments])
         # In a log directory, the directory reports them, once.
         found = list(self._checkpoints.problems) if self._is_alone else []
         if ends and ends[-1].next_offset < start_offset:
@@ -151,7 +152,7 @@ class ReadOnlyLog(Log):
             FormatError: The marker of a transaction is corrupt.
         """
         # Records of an open transaction may have been deleted; Kafka then uses the log start offset.
-        return max(self._retried(self._find_stable_offset), self.log_start_offset)
+        return max(retried(self, self._find_stable_offset), self.log_start_offset)
 
     def _find_stable_offset(self) -> int:
         log_end_offset, segments = self.log_end_offset, self._listing.segments
@@ -166,7 +167,7 @@ class ReadOnlyLog(Log):
         return stable_offset
 
     def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        return self._retried(lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
+        return retried(self, lambda: self._transactions.aborted(self.segments, start_offset, end_offset))
 
     def may_have_gaps(self) -> bool:
         """Whether offsets may be missing without a loss: the log was compacted, or that is not known."""
@@ -178,9 +179,9 @@ class ReadOnlyLog(Log):
         """Look at the folder again, after a writer appended, rolled, compacted or deleted.
 
         Raises:
-            UnknownTopicOrPartitionError: The folder is gone, or belongs to another topic of the same name.
+            UnknownTopicOrPartitionError: The folder was deleted, or belongs to another topic of the same name.
         """
-        self._check_open()
+        self._state.check_open()
         if self._listing.refresh():
             # It may have been closed in order by now, and compacted.
             self._judged_end = None
@@ -193,7 +194,7 @@ class ReadOnlyLog(Log):
 
     def close(self) -> None:
         """Close the files. Records that were handed out stay valid; nothing more can be read."""
-        self._is_closed = True
+        self._state.is_closed = True
         self._listing.close()
         self._wakeup.wake()
 

@@ -13,55 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from odradek.errors import CorruptRecordError, FormatError, MissingRecordsError
 from odradek.records.batch import each_record
 from odradek.records.header import BatchHeader
+from odradek.records.isolation import Isolation
 from odradek.records.kernels.objects import Record, decode_run
 from odradek.records.scan import scan_batches
-from odradek.storage.formats.transaction_index import AbortedTransaction
-from odradek.storage.log.transactions import AbortedRanges
+from odradek.storage.log.aborted_part import AbortedPart
+from odradek.storage.log.log_slices import SLICE_BYTES, log_slices
+from odradek.storage.log.readable_log import ReadableLog
+from odradek.storage.log.segment_search import SegmentSearch
 from odradek.storage.segment.log_slice import LogSlice
+
+_FIRST_SLICE_BYTES = 1 << 16
+"""About how much the first slice holds that is read record by record; the next ones grow up to `SLICE_BYTES`."""
 
 _BLOCK_RECORDS = 512
 """About how many records are decoded at a time if the batches are small."""
-
-
-class _Log(Protocol):
-    path: Path
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]: ...
-
-    def may_have_gaps(self) -> bool: ...
-
-
-class AbortedPart:
-    """What is aborted in the part of a log that is read, looked up segment by segment as the reader gets there."""
-
-    def __init__(self) -> None:
-        self._range = (0, 0)
-        self._ranges = AbortedRanges(())
-
-    def covers(self, start_offset: int, end_offset: int) -> bool:
-        """Whether a range was looked up."""
-        return self._range[0] <= start_offset and end_offset <= self._range[1]
-
-    def look_up(self, log: _Log, start_offset: int, end_offset: int) -> None:
-        """Look up a range, which is all that is known then."""
-        self._ranges = AbortedRanges(log.aborted_transactions(start_offset, end_offset))
-        self._range = start_offset, end_offset
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is aborted in the range that was looked up last."""
-        return self._ranges.is_empty
-
-    def __contains__(self, header: BatchHeader) -> bool:
-        return header in self._ranges
 
 
 class BatchOrder:
@@ -72,7 +41,7 @@ class BatchOrder:
         path: The file of the last slice; the log's folder before the first one.
     """
 
-    def __init__(self, start_offset: int, log: _Log) -> None:
+    def __init__(self, start_offset: int, log: ReadableLog) -> None:
         self.next_offset = start_offset
         self.path = log.path
         self._is_first = True
@@ -118,20 +87,42 @@ class BatchOrder:
 
 
 def record_blocks(
-    parts: Iterable[LogSlice], order: BatchOrder, aborted: AbortedPart | None, *, include_control: bool
+    log: ReadableLog,
+    search: SegmentSearch,
+    start: int,
+    end: int,
+    isolation: Isolation,
+    *,
+    may_start_later: bool,
+    include_control: bool,
 ) -> Iterator[Iterable[Record]]:
-    """Yield the records of slices, block by block; the first and the last block may hold records outside of the range.
+    """Yield the records of a range, block by block; the first and the last block may hold records outside of the range.
 
     Args:
-        parts: The slices.
-        order: Knows which offset comes next; advanced with each block.
-        aborted: What is aborted, as far as the slices go; None if aborted records are wanted too.
+        log: The log.
+        search: Looks up its segments.
+        start: The first offset of the range.
+        end: The offset after its last one.
+        isolation: Whether records of aborted transactions are wanted.
+        may_start_later: Whether to continue at the log start offset if that moves above the first offset.
         include_control: Whether control records are wanted.
 
     Raises:
         FormatError: A batch is corrupt; the records before it were given.
         MissingRecordsError: Offsets are missing, though the log was never compacted.
     """
+    aborted = AbortedPart() if isolation == "read_committed" else None
+    order = BatchOrder(start, log)
+    parts = log_slices(
+        log,
+        search,
+        start,
+        end,
+        SLICE_BYTES,
+        may_start_later=may_start_later,
+        first_bytes=_FIRST_SLICE_BYTES,
+        aborted=aborted,
+    )
     for part in parts:
         order.path = part.path
         scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
@@ -159,3 +150,4 @@ def record_blocks(
                 yield records
         if scan.damage is not None and not order.is_at(part.next_offset):
             raise scan.damage
+    order.end(end)

@@ -26,9 +26,11 @@ from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_I
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.producers.producer_state_manager import ProducerStateManager
 from odradek.storage.segment.index_builder import IndexBuilder
+from odradek.storage.segment.offset_lookup import locate_batch
 from odradek.storage.segment.segment import Segment
 
 _CHUNK_BYTES = 1 << 20
+_ZEROS = bytes(_CHUNK_BYTES)
 
 
 class _Indexes:
@@ -181,7 +183,7 @@ def _replay(
 
 def replay_producers(segment: Segment, producers: ProducerStateManager, start_offset: int, end_offset: int) -> None:
     """Apply the batches of a segment from one offset up to another to the producers' state."""
-    for header in segment.scan(segment.position_for(start_offset), segment.end().position):
+    for header in segment.scan(locate_batch(segment, start_offset)[1], segment.end().position):
         if header.base_offset >= end_offset:
             break
         if header.has_producer_id and header.last_offset >= start_offset:
@@ -189,27 +191,21 @@ def replay_producers(segment: Segment, producers: ProducerStateManager, start_of
 
 
 def _truncate(path: Path, size: int, files: FileSystem) -> None:
-    file = files.open(path)
-    try:
+    with files.open(path) as file:
         file.truncate(size)
         file.sync()
-    finally:
-        file.close()
 
 
 def _write_again(path: Path, position: int, end: int, files: FileSystem) -> None:
     if position >= end:
         return
-    file = files.open(path)
-    try:
+    with files.open(path) as file:
         with path.open("rb") as source:
             source.seek(position)
             while position < end:
                 data = source.read(min(_CHUNK_BYTES, end - position))
                 file.write_at(position, data)
                 position += len(data)
-    finally:
-        file.close()
 
 
 def write_transaction_index(
@@ -222,13 +218,22 @@ def write_transaction_index(
 
 
 def _write_index(path: Path, entries: bytes, report: RecoveryReport, files: FileSystem) -> None:
+    reason = ""
     try:
-        present: bytes | None = path.read_bytes()
+        # The last entries of an active segment may be missing, and the one for its end always is.
+        if not _is_beginning(path, entries):
+            reason = "its entries did not match the segment"
     except FileNotFoundError:
-        present = None
-    # The last entries of an active segment may be missing, and the one for its end always is.
-    if present is None or not entries.startswith(present.rstrip(b"\0")):
-        reason = "it was missing" if present is None else "its entries did not match the segment"
+        reason = "it was missing"
+    if reason:
         report.add(RecoveryKind.REBUILT, path, 0, len(entries), reason)
     # In one step: a reader may have mapped the old file.
     replace_file(path, entries, files)
+
+
+def _is_beginning(path: Path, entries: bytes) -> bool:
+    """Whether a file holds the first of some entries and then zeros: it is preallocated, so these are many."""
+    with path.open("rb") as file:
+        if not entries.startswith(file.read(len(entries)).rstrip(b"\0")):
+            return False
+        return all(chunk == _ZEROS[: len(chunk)] for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))

@@ -14,7 +14,7 @@ Source in Kafka: `UnifiedLog.deleteOldSegments`, `UnifiedLog.deletableSegments`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -25,6 +25,7 @@ from odradek.storage.topic_config import TopicConfig
 
 if TYPE_CHECKING:
     from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.timestamp_lookup import largest_timestamp
 
 
 class DeletionReason(Enum):
@@ -37,15 +38,22 @@ class DeletionReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A segment that is to be deleted."""
+    """A segment that is to be deleted.
+
+    Attributes:
+        segment: The segment.
+        reason: Why.
+        size_bytes: Its size, which cannot be asked for any more once it is deleted.
+    """
 
     segment: Segment
     reason: DeletionReason
+    size_bytes: int
 
 
-def largest_timestamp(segment: Segment) -> int:
+def age_timestamp(segment: Segment) -> int:
     """Return the greatest timestamp of a segment's batches, in ms; if none has one, when its file was modified."""
-    timestamp = segment.largest_timestamp()
+    timestamp = largest_timestamp(segment).timestamp
     return timestamp if timestamp >= 0 else segment.path.stat().st_mtime_ns // 1_000_000
 
 
@@ -82,7 +90,7 @@ def deletable_segments(
     for segment, next_base_offset in candidates:
         if next_base_offset is None or next_base_offset > log_start_offset:
             break
-        found.append(Deletion(segment, DeletionReason.START_OFFSET))
+        found.append(Deletion(segment, DeletionReason.START_OFFSET, segment.size_bytes))
     if not config.is_deleted:
         return found
     if config.retention_bytes >= 0:
@@ -91,20 +99,26 @@ def deletable_segments(
             if left - segment.size_bytes < config.retention_bytes:
                 break
             left -= segment.size_bytes
-            found.append(Deletion(segment, DeletionReason.SIZE))
+            found.append(Deletion(segment, DeletionReason.SIZE, segment.size_bytes))
     if config.retention_ms >= 0:
         for segment, _ in candidates[len(found) :]:
-            if now_ms - largest_timestamp(segment) <= config.retention_ms:
+            if now_ms - age_timestamp(segment) <= config.retention_ms:
                 break
-            found.append(Deletion(segment, DeletionReason.TIME))
+            found.append(Deletion(segment, DeletionReason.TIME, segment.size_bytes))
     return found
 
 
 class DelayedDeletes:
-    """Files that are to be unlinked when they are due."""
+    """Files that are to be unlinked when they are due.
 
-    def __init__(self, files: FileSystem = FILES) -> None:
+    Args:
+        files: The file system to unlink them from.
+        scheduled: Called after files were scheduled.
+    """
+
+    def __init__(self, files: FileSystem = FILES, scheduled: Callable[[], object] = lambda: None) -> None:
         self._files = files
+        self._scheduled = scheduled
         self._queue: list[tuple[int, Path]] = []
 
     def __len__(self) -> int:
@@ -114,6 +128,7 @@ class DelayedDeletes:
         """Schedule files to be unlinked."""
         for path in paths:
             heapq.heappush(self._queue, (due_ms, path))
+        self._scheduled()
 
     def run(self, now_ms: int) -> int:
         """Unlink the files that are due; return their number."""

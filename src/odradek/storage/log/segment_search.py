@@ -15,7 +15,13 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from odradek.records.header import NO_TIMESTAMP
-from odradek.storage.segment.segment import Segment, TimestampedOffset
+from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.timestamp_lookup import (
+    TimestampedOffset,
+    find_timestamp,
+    largest_timestamp,
+    largest_timestamp_from,
+)
 
 
 class SegmentSearch:
@@ -46,8 +52,8 @@ class SegmentSearch:
             segment = segments[number]
             if segment.base_offset >= end:
                 break
-            if segment.largest_timestamp() >= timestamp:
-                found = segment.find_timestamp(timestamp, start)
+            if largest_timestamp(segment).timestamp >= timestamp:
+                found = find_timestamp(segment, timestamp, start)
                 if found is not None:
                     return found if found.offset < end else None
         return None
@@ -56,22 +62,16 @@ class SegmentSearch:
         """Return the number of the first segment with a timestamp at or above `timestamp`."""
         known_of, largest = self._largest_timestamps
         if known_of is not segments:
-            sealed = (segment.largest_timestamp() for segment in segments[:-1])
+            sealed = (largest_timestamp(segment).timestamp for segment in segments[:-1])
             largest = list(accumulate(sealed, max))
             self._largest_timestamps = segments, largest
         return bisect_left(largest, timestamp)
 
 
-def largest_timestamp(segments: Sequence[Segment], start: int) -> int:
+def newest_timestamp(segments: Sequence[Segment], start: int) -> int:
     """Return the greatest timestamp of the records from an offset on, -1 if none has one.
 
     Raises:
         FormatError: The batch that holds the offset is corrupt.
     """
-    return max(
-        (
-            segment.largest_timestamp() if segment.base_offset >= start else segment.largest_timestamp_from(start)
-            for segment in segments
-        ),
-        default=NO_TIMESTAMP,
-    )
+    return max((largest_timestamp_from(segment, start) for segment in segments), default=NO_TIMESTAMP)

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator
 
 from odradek.arguments import checked_index
 from odradek.errors import OffsetOutOfRangeError, OptionError
 from odradek.records.header import NO_TIMESTAMP
 from odradek.records.isolation import Isolation
 from odradek.records.kernels.objects import Record
+from odradek.storage.log.readable_log import Bounded
 
 
-class _Log(Protocol):
-    @property
-    def log_start_offset(self) -> int: ...
-
-    def end_offset(self, isolation: Isolation) -> int: ...
-
-    @property
-    def read(self) -> Callable[..., Iterator[Record]]: ...
-
-
-def last_records(log: _Log, count: int, isolation: Isolation) -> list[Record]:
+def last_records(log: Bounded, count: int, isolation: Isolation) -> list[Record]:
     """Return the last records of a log; see `Log.tail`.
 
     They are searched for in ranges of offsets, from the end backwards, each twice as long as the one before it. In most

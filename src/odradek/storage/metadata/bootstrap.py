@@ -16,13 +16,18 @@ from dataclasses import dataclass
 from itertools import count
 
 from odradek.messages.metadata.metadata_records import (
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     decode_metadata_record,
 )
 from odradek.storage.formats.metadata_snapshot import Block
@@ -92,6 +97,15 @@ class BootstrapRecords:
                     settings.pop(name, None)
                     if record.value is not None:
                         settings[name] = value
+                case ClientQuotaRecord(entity, quota):
+                    quotas = self._own_records((ClientQuotaRecord, frozenset(dict(entity).items())), own)
+                    quotas.pop(quota, None)
+                    if not record.remove:
+                        quotas[quota] = value
+                case RemoveUserScramCredentialRecord(name, mechanism):
+                    self._own_records((UserScramCredentialRecord, name), own).pop(mechanism, None)
+                case RemoveDelegationTokenRecord(token_id):
+                    self._remove((DelegationTokenRecord, token_id), own)
                 case _:
                     subject, key = self._place(record)
                     self._own_records(subject, own)[key] = value
@@ -107,6 +121,10 @@ class BootstrapRecords:
                 return topic_id, TopicRecord
             case PartitionRecord(partition_id=partition_id, topic_id=topic_id):
                 return topic_id, partition_id
+            case UserScramCredentialRecord(name=name, mechanism=mechanism):
+                return (UserScramCredentialRecord, name), mechanism
+            case DelegationTokenRecord(token_id=token_id):
+                return (DelegationTokenRecord, token_id), None
             case FeatureLevelRecord(name=name):
                 return (FeatureLevelRecord, name), None
             case ProducerIdsRecord():

@@ -11,11 +11,10 @@ Source in Kafka: `ReplicationControlManager`, `ConfigurationControlManager`.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from odradek.errors import (
@@ -28,28 +27,33 @@ from odradek.errors import (
 )
 from odradek.messages.metadata.metadata_records import (
     ConfigRecord,
-    FeatureLevelRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     encode_metadata_record,
 )
 from odradek.messages.uuids import random_uuid
+from odradek.printable import logger
 from odradek.storage.config_def import MAX_INT64, ConfigValue, as_texts
 from odradek.storage.files import FILES, FileSystem, write_atomically
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.formats.metadata_batches import MAX_BATCH_BYTES
 from odradek.storage.formats.metadata_snapshot import EncodedBlocks, format_blocks
-from odradek.storage.locks import Rank, create_lock
+from odradek.storage.locks import Rank, create_lock, run_if_free
 from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport
 from odradek.storage.metadata.bootstrap import BootstrapRecords
 from odradek.storage.metadata.folders import missing_bootstrap
+from odradek.storage.metadata.leadership import left_to_election, resignations
 from odradek.storage.metadata.metadata_image import (
     BROKER_RESOURCE,
     EVERY_BROKER,
-    GROUP_RESOURCE,
     TOPIC_RESOURCE,
+    ConfigResource,
     MetadataImage,
     TopicImage,
 )
@@ -59,18 +63,27 @@ from odradek.storage.metadata.metadata_log import (
     cut_tail,
     load_metadata,
     metadata_stamps,
-    sync_segment,
+    write_again,
 )
 from odradek.storage.metadata.new_topic import NewTopic
-from odradek.storage.names import BOOTSTRAP_CHECKPOINT, CLUSTER_METADATA_TOPIC, invalid_topic_name_reason
+from odradek.storage.names import (
+    BOOTSTRAP_CHECKPOINT,
+    CLUSTER_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    invalid_topic_name_reason,
+)
 from odradek.storage.topic_config import TOPIC_CONFIGS, TopicConfig
 
 UNKNOWN_BROKER_EPOCH = -1
 MAX_PARTITIONS_PER_BATCH = 10_000
 """How many partitions can be created at a time."""
+MAX_RECORDS_PER_USER_OP = 10_000
+"""How many quotas, credentials or access control lists can be changed at a time."""
 
+_logger = logger(__name__)
 
-_logger = logging.getLogger(__name__)
+ScramChange: TypeAlias = UserScramCredentialRecord | RemoveUserScramCredentialRecord
+"""A credential of a user, or that it has none any more."""
 
 
 def check_partition_count(count: int) -> None:
@@ -107,7 +120,7 @@ class ClusterMetadata:
     """The topics and settings of one log directory, to read and to change.
 
     The thread that changes them holds the directory's lock; a child process may not change them after a fork. Other
-    threads may read meanwhile: they see the state before a change, or wait for its end. If an error or an exception
+    threads may read meanwhile: they see the state before a change until it is on the disk. If an error or an exception
     from a signal handler ends a change early, the disk has the state before or after it, and the files are read again
     before the next call returns or changes anything.
 
@@ -144,6 +157,10 @@ class ClusterMetadata:
         self._changing = create_lock(Rank.METADATA)
         self._interrupted: MetadataTail | None = None
         self._state = self._load(may_be_torn=not is_clean)
+        tail = self._state.tail
+        if not is_clean and tail is not None:
+            # A sync that failed before the crash may have left the last change in memory only.
+            write_again(tail._replace(position=max(0, tail.position - MAX_BATCH_BYTES)), files)
         self._is_in_doubt = False
 
     def _load(self, *, may_be_torn: bool) -> _State:
@@ -178,19 +195,25 @@ class ClusterMetadata:
 
     def _current(self) -> _State:
         if self._is_in_doubt:
-            with self._changing:
-                if self._is_in_doubt:
-                    self._state = self._load_again()
-                    self._interrupted = None
-                    self._is_in_doubt = False
+            if self._changing._is_owned():
+                self._resolve_doubt()
+            else:
+                # A thread that holds the lock is writing a change, which may take as long as the disk.
+                run_if_free(self._changing, self._resolve_doubt)
         return self._state
+
+    def _resolve_doubt(self) -> None:
+        if self._is_in_doubt:
+            self._state = self._load_again()
+            self._interrupted = None
+            self._is_in_doubt = False
 
     def _load_again(self) -> _State:
         state = self._load(may_be_torn=False)
         # The state that is read now counts as written, so it must be on the disk.
         self._files.sync_directory(self.directory)
         if self._interrupted is not None:
-            sync_segment(self._interrupted.path, self._files)
+            write_again(self._interrupted, self._files)
         return state
 
     def refresh(self) -> None:
@@ -297,7 +320,7 @@ class ClusterMetadata:
         check_partition_count(total - present)
         if total <= present:
             raise InvalidPartitionsError(f"{name} has {present} partitions already and cannot get {total}")
-        self._write(self._new_partitions(self._id_of(topic), range(present, total), directory_ids))
+        self._write(self._new_partitions(name, self._id_of(topic), range(present, total), directory_ids))
         return self.image.topics[name]
 
     def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> TopicConfig:
@@ -337,15 +360,34 @@ class ClusterMetadata:
         broker = EVERY_BROKER if node_id is None else str(node_id)
         self._write([ConfigRecord(BROKER_RESOURCE, broker, key, value) for key, value in changes.items()])
 
-    def alter_group_config(self, group: str, changes: Mapping[str, str | None]) -> None:
-        """Change settings of a group, which are not checked; a value of None removes one."""
+    def alter_other_config(self, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
+        """Change settings of a group or of client metrics, which are not checked; a value of None removes one."""
         self.refresh()
-        self._write([ConfigRecord(GROUP_RESOURCE, group, key, value) for key, value in changes.items()])
+        self._write([ConfigRecord(resource.type, resource.name, key, value) for key, value in changes.items()])
 
-    def set_feature_levels(self, levels: Mapping[str, int]) -> None:
-        """Set the levels of features, which are not checked; 0 switches one off."""
+    def alter_scram_credentials(self, changes: Sequence[ScramChange]) -> None:
+        """Give users credentials and take others from them, all or none; one that does not exist is not removed.
+
+        Raises:
+            LogError: `metadata.version` is from before SCRAM.
+        """
         self.refresh()
-        self._write([FeatureLevelRecord(name, level) for name, level in levels.items()])
+        if not self.image.has_scram:
+            raise LogError(f"{self.directory}: metadata.version is too old for users of SCRAM")
+        known = self.image.scram_credentials
+        self._write(
+            [
+                change
+                for change in changes
+                # Kafka's controller would fail by the removal of what does not exist.
+                if isinstance(change, UserScramCredentialRecord) or change.name in known.get(change.mechanism, {})
+            ]
+        )
+
+    def change(self, records_of: Callable[[MetadataImage], Sequence[MetadataRecord]]) -> None:
+        """Write the records that a function makes of the current metadata."""
+        self.refresh()
+        self._write(records_of(self.image))
 
     def delete_topic(self, name: str) -> TopicImage:
         """Delete a topic, its partitions and settings.
@@ -357,6 +399,17 @@ class ClusterMetadata:
         topic = self.image.topic(name)
         self._write([RemoveTopicRecord(self._id_of(topic))])
         return topic
+
+    def leave_to_election(self) -> None:
+        """Leave the states of transactions that have this node as their leader to an election by Kafka's controller.
+
+        Their leader epochs grow, so no log may be open.
+        """
+        self.refresh()
+        state = self._current()
+        is_changeable = state.bootstrap is not None or (state.tail is not None and len(state.tail.voters) <= 1)
+        if self.meta is not None and state.is_recorded and is_changeable and not state.image.open_transaction:
+            self._write(list(resignations(state.image, self.meta.node_id)))
 
     def take_producer_ids(self, count: int) -> range:
         """Allocate producer ids, which no other program that opens the folder will get.
@@ -388,7 +441,7 @@ class ClusterMetadata:
         return [
             TopicRecord(name, made_id),
             *(ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in config.items()),
-            *self._new_partitions(made_id, range(topic.partitions), directory_ids),
+            *self._new_partitions(name, made_id, range(topic.partitions), directory_ids),
         ]
 
     @staticmethod
@@ -416,7 +469,7 @@ class ClusterMetadata:
         return self.meta.node_id
 
     def _new_partitions(
-        self, topic_id: UUID, numbers: range, directory_ids: Sequence[UUID] | None
+        self, name: str, topic_id: UUID, numbers: range, directory_ids: Sequence[UUID] | None
     ) -> list[MetadataRecord]:
         node_id = self._node_id()
         own = self.meta.directory_id if self.meta is not None else None
@@ -424,7 +477,7 @@ class ClusterMetadata:
         if len(places) != len(numbers):
             raise ValueError(f"{len(places)} log directories are given for {len(numbers)} partitions")
         has_directories = self.image.partition_record_version > 0
-        return [
+        records = [
             PartitionRecord(
                 partition_id=number,
                 topic_id=topic_id,
@@ -435,6 +488,9 @@ class ClusterMetadata:
             )
             for number, place in zip(numbers, places, strict=True)
         ]
+        if name == TRANSACTION_STATE_TOPIC:
+            return [left_to_election(record, self.image) for record in records]
+        return [*records]
 
     def _write(self, records: Sequence[MetadataRecord]) -> None:
         if not records:
@@ -444,12 +500,15 @@ class ClusterMetadata:
             self._write_to(self._current(), records)
 
     def _write_to(self, state: _State, records: Sequence[MetadataRecord]) -> None:
-        version = state.image.partition_record_version
-        values = [
-            encode_metadata_record(record, version if isinstance(record, PartitionRecord) else 0) for record in records
-        ]
         image = state.image.copy()
         image.apply_all(records)
+        version = image.partition_record_version
+        values = [
+            encode_metadata_record(
+                record, version if isinstance(record, PartitionRecord | PartitionChangeRecord) else 0
+            )
+            for record in records
+        ]
         if state.bootstrap is not None:
             path = self.directory / BOOTSTRAP_CHECKPOINT
             bootstrap = state.bootstrap.changed(values)

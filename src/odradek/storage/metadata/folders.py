@@ -1,4 +1,4 @@
-"""The partitions' folders of a log directory: checked against its metadata, or used in place of missing metadata.
+"""The partitions' folders of a log directory: checked against its metadata, or used instead of missing metadata.
 
     orders-0/partition.metadata          the id of the topic: a folder with another id is not known
     orders-0/leader-epoch-checkpoint     the epoch, if there are no metadata
@@ -68,7 +68,7 @@ def is_known(image: MetadataImage, folder: Path, name: TopicPartition) -> bool:
 def missing_bootstrap(directory: Path, meta: MetaProperties | None, paths: Sequence[Path]) -> FormatError | None:
     """Say that `bootstrap.checkpoint` is missing, if partitions are here that no metadata records, as KRaft's would.
 
-    With default settings in place of their own, retention would delete records that are to be kept. ZooKeeper kept the
+    With default settings instead of their own, retention would delete records that are to be kept. ZooKeeper kept the
     settings itself, so a directory from that time never has them.
 
     Args:

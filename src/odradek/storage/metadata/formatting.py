@@ -20,14 +20,14 @@ from odradek.records.timestamps import now_ms
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
 from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.formats.metadata_snapshot import write_snapshot
-from odradek.storage.metadata.metadata_image import METADATA_VERSION
+from odradek.storage.metadata.metadata_image import ELIGIBLE_LEADER_REPLICAS, METADATA_VERSION
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
 from odradek.storage.names import BOOTSTRAP_CHECKPOINT, raft_snapshot_file_name
 
 DEFAULT_NODE_ID = 1
 KAFKA_4_3_FEATURES: Mapping[str, int] = {
     METADATA_VERSION: 30,
-    "eligible.leader.replicas.version": 1,
+    ELIGIBLE_LEADER_REPLICAS: 1,
     "group.version": 1,
     "share.version": 1,
     "streams.version": 1,

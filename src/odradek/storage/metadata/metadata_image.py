@@ -17,31 +17,44 @@ from uuid import UUID
 
 from odradek.errors import FormatError, UnknownTopicOrPartitionError
 from odradek.messages.metadata.metadata_records import (
+    SCHEMAS,
     UNCHANGED_LEADER,
     UNCHANGED_RECOVERY_STATE,
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntity,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnknownRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition, invalid_topic_name_reason
 
 METADATA_VERSION = "metadata.version"
+ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
 EVERY_BROKER = ""
 
+_SCRAM_SINCE = 11
+_DELEGATION_TOKENS_SINCE = 14
 _DIRECTORIES_SINCE = 17
 _ELIGIBLE_LEADER_REPLICAS_SINCE = 23
 
@@ -65,6 +78,7 @@ class PartitionImage(NamedTuple):
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = 0
+    last_known_elr: tuple[int, ...] = ()
 
     def changed(self, change: PartitionChangeRecord) -> PartitionImage:
         """Return the partition after a change."""
@@ -82,6 +96,7 @@ class PartitionImage(NamedTuple):
             removing_replicas=self.removing_replicas if change.removing_replicas is None else change.removing_replicas,
             adding_replicas=self.adding_replicas if change.adding_replicas is None else change.adding_replicas,
             leader_recovery_state=self.leader_recovery_state if state == UNCHANGED_RECOVERY_STATE else state,
+            last_known_elr=self.last_known_elr if change.last_known_elr is None else change.last_known_elr,
         )
 
 
@@ -118,8 +133,12 @@ class MetadataImage:
     Attributes:
         topics: The topics by name.
         configs: The settings that are set, by what they apply to.
+        client_quotas: The quotas that are set, by what they apply to; each change makes new dictionaries.
         features: The levels of the features that are on.
         brokers: The last registration of each broker.
+        scram_credentials: What users log in with by SCRAM: for each mechanism the credentials by user.
+        acls: The access control lists by their ids.
+        delegation_tokens: The delegation tokens by their ids.
         next_producer_id: The first producer id that is not allocated yet.
         skipped: The numbers of records of unknown types, by (api key, version); they have no effect.
         open_transaction: Whether the records end within a transaction, whose records have no effect yet.
@@ -128,14 +147,19 @@ class MetadataImage:
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.configs: dict[ConfigResource, dict[str, str]] = {}
+        self.client_quotas: dict[frozenset[QuotaEntity], dict[str, float]] = {}
         self.features: dict[str, int] = {}
         self.brokers: dict[int, RegisterBrokerRecord] = {}
+        self.scram_credentials: dict[int, dict[str, UserScramCredentialRecord]] = {}
+        self.acls: dict[UUID, AccessControlEntryRecord] = {}
+        self.delegation_tokens: dict[str, DelegationTokenRecord] = {}
         self.next_producer_id = 0
         self.skipped: Counter[tuple[int, int]] = Counter()
         self._topics_by_id: dict[UUID, TopicImage] = {}
         self._names_in_metrics: dict[str, str] = {}
         # The topics that no other image shares.
         self._own: set[UUID | None] = set()
+        self._owns_acls = self._owns_tokens = True
         self._transaction: list[MetadataRecord] | None = None
 
     def copy(self) -> MetadataImage:
@@ -145,9 +169,15 @@ class MetadataImage:
         made._topics_by_id = dict(self._topics_by_id)
         made._names_in_metrics = dict(self._names_in_metrics)
         self._own = set()
+        made.acls = self.acls
+        self._owns_acls = made._owns_acls = False
+        made.delegation_tokens = self.delegation_tokens
+        self._owns_tokens = made._owns_tokens = False
         made.configs = dict(self.configs)
+        made.client_quotas = dict(self.client_quotas)
         made.features = dict(self.features)
         made.brokers = dict(self.brokers)
+        made.scram_credentials = {mechanism: dict(users) for mechanism, users in self.scram_credentials.items()}
         made.next_producer_id = self.next_producer_id
         made.skipped = Counter(self.skipped)
         made._transaction = None if self._transaction is None else list(self._transaction)
@@ -160,9 +190,36 @@ class MetadataImage:
 
     @property
     def partition_record_version(self) -> int:
-        """The version of PartitionRecord for this `metadata.version`."""
+        """The version of PartitionRecord and PartitionChangeRecord for this `metadata.version`."""
         level = self.features.get(METADATA_VERSION, 0)
         return 2 if level >= _ELIGIBLE_LEADER_REPLICAS_SINCE else 1 if level >= _DIRECTORIES_SINCE else 0
+
+    @property
+    def has_scram(self) -> bool:
+        """Whether this `metadata.version` has users of SCRAM."""
+        return self.features.get(METADATA_VERSION, 0) >= _SCRAM_SINCE
+
+    @property
+    def has_delegation_tokens(self) -> bool:
+        """Whether this `metadata.version` has delegation tokens."""
+        return self.features.get(METADATA_VERSION, 0) >= _DELEGATION_TOKENS_SINCE
+
+    @property
+    def has_eligible_leader_replicas(self) -> bool:
+        """Whether the controller keeps eligible leader replicas, and the last known leader (KIP-966)."""
+        return self.partition_record_version > 1 and self.features.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0
+
+    def check_known(self) -> None:
+        """Check that no record was skipped: it might restrict clients, or revoke what earlier records granted.
+
+        Raises:
+            FormatError: A record has an unknown type or version.
+        """
+        for api_key, version in self.skipped:
+            schema = SCHEMAS.get(api_key)
+            what = f"type {api_key}" if schema is None else schema.record.__name__
+            text = f"the metadata have a record that is unknown: {what}, version {version}"
+            raise FormatError(f"{text}; serve the folder by the Apache Kafka that wrote it, or a newer Odradek")
 
     def topic(self, name: str) -> TopicImage:
         """Return a topic.
@@ -225,6 +282,9 @@ class MetadataImage:
                 kept, self._transaction = self._transaction, None
                 if isinstance(record, EndTransactionRecord):
                     self.apply_all(kept)
+            case UnknownRecord():
+                # Also within a transaction, which it may end.
+                self.skipped[record.api_key, record.version] += 1
             case _ if self._transaction is not None:
                 self._transaction.append(record)
             case _:
@@ -254,6 +314,7 @@ class MetadataImage:
                     removing_replicas=record.removing_replicas,
                     adding_replicas=record.adding_replicas,
                     leader_recovery_state=record.leader_recovery_state,
+                    last_known_elr=record.last_known_elr or (),
                 )
             case PartitionChangeRecord():
                 partitions = self._own_topic(record.topic_id).partitions
@@ -270,18 +331,47 @@ class MetadataImage:
                 self.configs.pop(ConfigResource(TOPIC_RESOURCE, topic.name), None)
             case ConfigRecord():
                 self._set_config(ConfigResource(record.resource_type, record.resource_name), record.name, record.value)
+            case ClientQuotaRecord():
+                self._set_quota(record)
             case FeatureLevelRecord():
                 self.features[record.name] = record.feature_level
                 if not record.feature_level:
                     del self.features[record.name]
+            case AccessControlEntryRecord():
+                self._own_acls()[record.id] = record
+            case RemoveAccessControlEntryRecord():
+                if self._own_acls().pop(record.id, None) is None:
+                    raise FormatError(f"a metadata record removes ACL {record.id}, which was not created")
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
             case RegisterBrokerRecord():
                 self.brokers[record.broker_id] = record
             case UnregisterBrokerRecord():
                 self.brokers.pop(record.broker_id, None)
-            case UnknownRecord():
-                self.skipped[record.api_key, record.version] += 1
+            case UserScramCredentialRecord():
+                self.scram_credentials.setdefault(record.mechanism, {})[record.name] = record
+            case RemoveUserScramCredentialRecord():
+                users = self.scram_credentials.get(record.mechanism, {})
+                if users.pop(record.name, None) is None:
+                    raise FormatError(f"a SCRAM credential of {record.name} is removed, but does not exist")
+                if not users:
+                    del self.scram_credentials[record.mechanism]
+            case DelegationTokenRecord():
+                self._own_tokens()[record.token_id] = record
+            case RemoveDelegationTokenRecord():
+                self._own_tokens().pop(record.token_id, None)
+
+    def _own_acls(self) -> dict[UUID, AccessControlEntryRecord]:
+        """Return the access control lists, which may be changed: a copy takes their place if another image has them."""
+        if not self._owns_acls:
+            self.acls, self._owns_acls = dict(self.acls), True
+        return self.acls
+
+    def _own_tokens(self) -> dict[str, DelegationTokenRecord]:
+        """Return the delegation tokens, which may be changed, as `_own_acls` does."""
+        if not self._owns_tokens:
+            self.delegation_tokens, self._owns_tokens = dict(self.delegation_tokens), True
+        return self.delegation_tokens
 
     def _topic_of(self, topic_id: UUID) -> TopicImage:
         topic = self._topics_by_id.get(topic_id)
@@ -297,6 +387,17 @@ class MetadataImage:
             self.topics[topic.name] = self._topics_by_id[topic_id] = topic
             self._own.add(topic_id)
         return topic
+
+    def _set_quota(self, record: ClientQuotaRecord) -> None:
+        # As in Kafka, the last entry of a type counts.
+        entity = frozenset(QuotaEntity(*one) for one in dict(record.entity).items())
+        quotas = {key: value for key, value in self.client_quotas.get(entity, {}).items() if key != record.key}
+        if not record.remove:
+            quotas[record.key] = record.value
+        if quotas:
+            self.client_quotas[entity] = quotas
+        else:
+            self.client_quotas.pop(entity, None)
 
     def _set_config(self, resource: ConfigResource, name: str, value: str | None) -> None:
         settings = {key: given for key, given in self.configs.get(resource, {}).items() if key != name}

@@ -299,22 +299,17 @@ def cut_tail(tail: MetadataTail, files: FileSystem = FILES) -> MetadataTail:
     Returns:
         Where the log ends now: at the same position, but without damage.
     """
-    file = files.open(tail.path)
-    try:
+    with files.open(tail.path) as file:
         file.truncate(tail.position)
         file.sync()
-    finally:
-        file.close()
     return tail._replace(damage=None)
 
 
-def sync_segment(path: Path, files: FileSystem = FILES) -> None:
-    """Return when a segment is on the disk."""
-    file = files.open(path)
-    try:
+def write_again(tail: MetadataTail, files: FileSystem = FILES) -> None:
+    """Return when what follows an earlier end of the log is on the disk; a failed sync may have left it in memory."""
+    with files.open(tail.path) as file:
+        file.write_at(tail.position, tail.path.read_bytes()[tail.position :])
         file.sync()
-    finally:
-        file.close()
 
 
 def append_metadata(
@@ -353,8 +348,7 @@ def append_metadata(
         raise PolicyViolationError(
             f"{len(records)} records take {len(batch)} bytes, a batch has {MAX_BATCH_BYTES} at most"
         )
-    file = files.open(tail.path)
-    try:
+    with files.open(tail.path) as file:
         if file.size != tail.position:
             raise LogError(f"{tail.path} has {file.size} bytes, not {tail.position}: somebody else has written to it")
         try:
@@ -367,5 +361,3 @@ def append_metadata(
                 file.sync()
             raise
         return tail._replace(position=tail.position + len(batch), next_offset=tail.next_offset + len(records))
-    finally:
-        file.close()

@@ -11,7 +11,6 @@ Source in Kafka: `ProducerStateEntry`, `ProducerAppendInfo`, KIP-98, KIP-360, KI
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from odradek.errors import (
     OutOfOrderSequenceNumberError,
     TransactionCoordinatorFencedError,
 )
+from odradek.printable import logger
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.batch import read_records
 from odradek.records.control import ControlRecordType, EndTransactionMarker, parse_end_transaction_marker
@@ -36,7 +36,7 @@ BATCHES_RETAINED = 5
 NO_PRODUCER_EPOCH = -1
 MAX_PRODUCER_EPOCH = 0x7FFF
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 class BatchMetadata(NamedTuple):

@@ -12,7 +12,6 @@ Source in Kafka: `ProducerStateManager`, `UnifiedLog.analyzeAndValidateProducerS
 
 from __future__ import annotations
 
-import logging
 import os
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.errors import FormatError, LogError
+from odradek.printable import logger
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.control import EndTransactionMarker
 from odradek.records.header import BatchHeader
@@ -29,12 +29,7 @@ from odradek.storage.formats.producer_snapshot import NONE, read_snapshot, write
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file, segment_file_name
 from odradek.storage.producers.open_transactions import stable_offset_after
-from odradek.storage.producers.producer_state import (
-    BatchMetadata,
-    CompletedTransaction,
-    ProducerAppend,
-    ProducerState,
-)
+from odradek.storage.producers.producer_state import BatchMetadata, CompletedTransaction, ProducerAppend, ProducerState
 
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 """The default of `producer.id.expiration.ms`."""
@@ -42,7 +37,7 @@ PRODUCER_ID_EXPIRATION_MS = 86_400_000
 CheckedBatch = tuple[BatchHeader, EndTransactionMarker | None]
 """A batch as the checks see it: the header and, of a control batch, the marker (see `producer_state.read_marker`)."""
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 @dataclass(slots=True)
@@ -398,7 +393,7 @@ class ProducerStateManager:
             self._files.unlink(self.snapshot_path(offset))
 
     def mark_snapshot_deleted(self, offset: int) -> Path | None:
-        """Rename a snapshot to `.deleted`, to be unlinked with its segment; None if there is none."""
+        """Rename a snapshot to `.deleted`, to be unlinked with its segment, or None."""
         if offset not in self._snapshots:
             return None
         self._snapshots.remove(offset)

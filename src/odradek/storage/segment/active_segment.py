@@ -42,6 +42,7 @@ from odradek.storage.segment.contents import Contents
 from odradek.storage.segment.index_builder import IndexBuilder
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Access, Segment, SegmentEnd
+from odradek.storage.segment.timestamp_lookup import largest_timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,27 @@ class SegmentLimits:
     segment_index_bytes: int
     index_interval_bytes: int
     preallocate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSetup:
+    """Where and how an active segment is written.
+
+    Attributes:
+        directory: The folder of the partition.
+        opened: The register of open segments.
+        limits: How it is written, and when it is rolled.
+        created_ms: The time that its age counts from while it holds no timestamp.
+        jitter_ms: How much earlier than `segment.ms` it is rolled.
+        files: The file system to write through.
+    """
+
+    directory: Path
+    opened: OpenSegments
+    limits: SegmentLimits
+    created_ms: int
+    jitter_ms: int = 0
+    files: FileSystem = FILES
 
 
 class _SegmentFiles:
@@ -131,30 +153,20 @@ class ActiveSegment(Segment):
 
     Made by `create` and `resume`.
 
-    Attributes:
+    Args:
+        base_offset: The offset that its files are named after.
+        setup: Where and how it is written.
         written: What its files hold.
-        created_ms: The time that its age counts from while it holds no timestamp.
+
+    Attributes:
+        written: As given; replaced with each append.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        base_offset: int,
-        opened: OpenSegments,
-        limits: SegmentLimits,
-        written: Written,
-        *,
-        created_ms: int,
-        jitter_ms: int = 0,
-        files: FileSystem = FILES,
-    ) -> None:
+    def __init__(self, base_offset: int, setup: SegmentSetup, written: Written) -> None:
         # Its own process may cut it: what an interrupted append left.
-        super().__init__(directory, base_offset, opened, access=Access.UNSTABLE)
+        super().__init__(setup.directory, base_offset, setup.opened, access=Access.UNSTABLE)
         self.written = written
-        self.created_ms = created_ms
-        self._limits = limits
-        self._files = files
-        self._jitter_ms = jitter_ms
+        self._setup = setup
         # The greatest timestamp of the first batch; None if it was not looked at.
         self._first_timestamp: int | None = None
         # What it takes before it is rolled, under which settings; None if `must_roll` has to find out.
@@ -162,36 +174,14 @@ class ActiveSegment(Segment):
         self._opened_files: _SegmentFiles | None = None
 
     @classmethod
-    def create(
-        cls,
-        directory: Path,
-        base_offset: int,
-        opened: OpenSegments,
-        limits: SegmentLimits,
-        *,
-        created_ms: int,
-        jitter_ms: int = 0,
-        files: FileSystem = FILES,
-    ) -> ActiveSegment:
-        """Make the files of a new, empty segment; those that bear its name already are deleted.
-
-        Args:
-            directory: The folder of the partition.
-            base_offset: The offset that its files are named after.
-            opened: The register of open segments.
-            limits: How it is written.
-            created_ms: The time that its age counts from while it holds no timestamp.
-            jitter_ms: How much earlier than `segment.ms` it is rolled.
-            files: The file system to write through.
-        """
+    def create(cls, base_offset: int, setup: SegmentSetup) -> ActiveSegment:
+        """Make the files of a new, empty segment; those that bear its name already are deleted."""
+        directory, files = setup.directory, setup.files
         cls.remove(directory, base_offset, files)
         # Preallocated with the first append: an empty segment must be found as it was left.
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             files.open(directory / segment_file_name(base_offset, suffix)).close()
-        written = Written(0, base_offset, NO_TIMESTAMP, base_offset)
-        return cls(
-            directory, base_offset, opened, limits, written, created_ms=created_ms, jitter_ms=jitter_ms, files=files
-        )
+        return cls(base_offset, setup, Written(0, base_offset, NO_TIMESTAMP, base_offset))
 
     @staticmethod
     def remove(directory: Path, base_offset: int, files: FileSystem = FILES) -> None:
@@ -200,45 +190,29 @@ class ActiveSegment(Segment):
             files.unlink(directory / segment_file_name(base_offset, suffix))
 
     @classmethod
-    def resume(
-        cls,
-        segment: Segment,
-        opened: OpenSegments,
-        limits: SegmentLimits,
-        *,
-        created_ms: int,
-        jitter_ms: int = 0,
-        files: FileSystem = FILES,
-    ) -> ActiveSegment:
-        """Go on with a segment whose end is in order; for the arguments see `create`."""
+    def resume(cls, segment: Segment, setup: SegmentSetup) -> ActiveSegment:
+        """Continue a segment whose end is in order."""
         end = segment.end()
         written = Written(
             end.position,
             end.next_offset,
-            *segment.largest(),
+            *largest_timestamp(segment),
             offset_entries=segment.offset_index.count,
             time_entries=segment.time_index.count,
             transactions=tuple(segment.transaction_index().transactions),
         )
         segment.close()
-        return cls(
-            segment.directory,
-            segment.base_offset,
-            opened,
-            limits,
-            written,
-            created_ms=created_ms,
-            jitter_ms=jitter_ms,
-            files=files,
-        )
+        return cls(segment.base_offset, setup, written)
 
     # -- writing
 
     def _writable(self) -> _SegmentFiles:
         opened = self._opened_files
         if opened is None:
-            limits = self._limits
-            opened = self._opened.open(lambda: _SegmentFiles(self.directory, self.base_offset, limits, self._files))
+            setup = self._setup
+            opened = self._opened.open(
+                lambda: _SegmentFiles(self.directory, self.base_offset, setup.limits, setup.files)
+            )
             opened.go_back(self.written)
             self._opened_files = opened
             self._offset_index = self._time_index = None
@@ -257,23 +231,24 @@ class ActiveSegment(Segment):
             return False
         return self._must_roll(batches, limits, clock)
 
-    def _must_roll(self, batches: BatchTable, limits: SegmentLimits, clock: Callable[[], int]) -> bool:
+    def is_full(self, size_bytes: int, max_timestamp: int, limits: SegmentLimits, clock: Callable[[], int]) -> bool:
+        """Whether batches of a size and a time are to go into a new segment, as far as size and time go."""
         position = self.written.position
-        if position > limits.segment_bytes - batches.size_bytes:
+        if position > limits.segment_bytes - size_bytes:
             return True
-        room = None
-        if position:
-            if self._first_timestamp is None:
-                first = self.batch_at(0)
-                self._first_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
-            allowed_ms = limits.segment_ms - self._jitter_ms
-            first_timestamp = self._first_timestamp
-            if first_timestamp >= 0:
-                if batches.max_timestamp - first_timestamp > allowed_ms:
-                    return True
-                room = Room(limits.segment_bytes, first_timestamp, allowed_ms, self.base_offset)
-            elif clock() - self.created_ms > allowed_ms:
-                return True
+        if not position:
+            return False
+        if self._first_timestamp is None:
+            first = self.batch_at(0)
+            self._first_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
+        since, until = self._first_timestamp, max_timestamp
+        if since < 0:
+            since, until = self._setup.created_ms, clock()
+        return until - since > limits.segment_ms - self._setup.jitter_ms
+
+    def _must_roll(self, batches: BatchTable, limits: SegmentLimits, clock: Callable[[], int]) -> bool:
+        if self.is_full(batches.size_bytes, batches.max_timestamp, limits, clock):
+            return True
         opened = self._opened_files or self._writable()
         if (
             opened.offset_index.is_full
@@ -281,7 +256,11 @@ class ActiveSegment(Segment):
             or not 0 <= batches.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
         ):
             return True
-        self._room = None if room is None else (limits, room)
+        self._room = None
+        first_timestamp = self._first_timestamp
+        if self.written.position and first_timestamp is not None and first_timestamp >= 0:
+            allowed_ms = limits.segment_ms - self._setup.jitter_ms
+            self._room = limits, Room(limits.segment_bytes, first_timestamp, allowed_ms, self.base_offset)
         return False
 
     def write(self, data: Buffer, batches: BatchTable, aborted: Sequence[AbortedTransaction] = ()) -> Written:
@@ -303,8 +282,8 @@ class ActiveSegment(Segment):
         position = before.position
         if position == 0:
             self._first_timestamp = batches.header(0).max_timestamp
-            if self._limits.preallocate:
-                opened.log.truncate(self._limits.segment_bytes)
+            if self._setup.limits.preallocate:
+                opened.log.truncate(self._setup.limits.segment_bytes)
         opened.log.write_at(position, data)
         written = None if aborted else before.after(batches, opened.builder.interval_bytes)
         return self._index(opened, batches, aborted) if written is None else written
@@ -344,19 +323,11 @@ class ActiveSegment(Segment):
         found = scan_batches(window.data, position, max(position, stop), origin=window.origin)
         if stop == end and [header[1:] for header in found] == [header[1:] for header in batches.headers()]:
             return self._index(opened, batches, aborted)
-        if self._limits.preallocate:
+        if self._setup.limits.preallocate:
             opened.log.write_at(position, bytes(max(0, min(end, opened.log.size) - position)))
         else:
             opened.log.truncate(position)
         return None
-
-    def sync(self) -> None:
-        """Return when what was written is on the disk."""
-        opened = self._writable()
-        opened.log.sync()
-        opened.offset_index.sync()
-        opened.time_index.sync()
-        opened.transaction_index.sync()
 
     def park(self) -> None:
         """Close the files as they are; the next append opens them again."""
@@ -388,7 +359,7 @@ class ActiveSegment(Segment):
         opened.transaction_index.close()
         opened.log.close()
         sealed = Segment(self.directory, self.base_offset, self._opened).identify()
-        sealed.assume_end(self.end(), self.largest())
+        sealed.assume_end(self.end(), self.known_largest())
         return sealed
 
     # -- reading
@@ -398,7 +369,8 @@ class ActiveSegment(Segment):
         """How many bytes of batches there are."""
         return self.written.position
 
-    def _size_of(self, contents: Contents) -> int:
+    def known_bytes(self, contents: Contents) -> int:
+        """Return where the published batches end."""
         return self.written.position
 
     @property
@@ -413,10 +385,11 @@ class ActiveSegment(Segment):
         index.count = min(index.count, count)
         return index
 
-    def _surroundings(self, offset: int) -> tuple[int, int, int]:
+    def surroundings(self, offset: int) -> tuple[int, int, int]:
+        """Return the positions between which the published entries place an offset."""
         opened = self._opened_files
         if opened is None:
-            return super()._surroundings(offset)
+            return super().surroundings(offset)
         count = self.written.offset_entries
         return surrounding_positions(opened.offset_index.entries, count, offset - self.base_offset)
 
@@ -440,7 +413,7 @@ class ActiveSegment(Segment):
         written = self.written
         return SegmentEnd(written.position, written.next_offset, None)
 
-    def largest(self) -> TimestampOffset:
+    def known_largest(self) -> TimestampOffset:
         """Return the published greatest timestamp."""
         written = self.written
         return TimestampOffset(written.max_timestamp, written.offset_of_max_timestamp)

@@ -1,4 +1,4 @@
-"""Reads the batches of a file, going on after damage, and leaves the page cache as it found it.
+"""Reads the batches of a file, continues after damage, and leaves the page cache as it found it.
 
     | batch | batch | damage ............ | batch | batch | torn tail
                       ^ reported            ^ the next batch whose checksum holds

@@ -66,7 +66,7 @@ class Contents:
         mapped: The whole file, where it is stable.
 
     Raises:
-        FileNotFoundError: The file is gone: its writer deleted or replaced it.
+        FileNotFoundError: The file was deleted: its writer deleted or replaced it.
         FormatError: It is not a regular file.
     """
 
@@ -96,7 +96,7 @@ class Contents:
         """Return the descriptor of the file; a mapped file is opened again, and stays open.
 
         Raises:
-            FileNotFoundError: It is gone, or another file has its name.
+            FileNotFoundError: It was deleted, or another file has its name.
         """
         if self._descriptor < 0:
             with _opening:

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from odradek.errors import TruncatedBatchError
+from odradek.records.batch import each_record
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import Record
+from odradek.records.scan import scan_batches
 from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.segment.contents import Contents, Mapped, Window
 from odradek.storage.segment.segment_scan import SegmentScan
@@ -106,7 +110,7 @@ class LogSlice:
         return self.part(before.position, self.end_position)
 
     def _batch_end(self, position: int, index: OffsetIndex, size_bytes: int) -> int:
-        """Return where a batch of the slice ends, about so many bytes after a position where one begins."""
+        """Return where a batch of the slice ends, about a number of bytes after a position where one begins."""
         entry = index.floor_position(position + size_bytes)
         end = index.entry(entry).position if entry >= 0 else 0
         if end > position and self._contents.batch_at(end, self.end_position) is not None:
@@ -116,6 +120,22 @@ class LogSlice:
             if header.end_position - position > size_bytes:
                 return header.position if header.position > position else header.end_position
         return self.end_position
+
+
+def records_of(part: LogSlice) -> Iterator[tuple[Record, BatchHeader]]:
+    """Yield all records of a slice, control records among them, each with the header of its batch.
+
+    Raises:
+        FormatError: A batch is damaged.
+    """
+    scan = scan_batches(part.data, part.position, part.end_position, path=part.path, origin=part.origin)
+    next_offset = None
+    for header in scan:
+        next_offset = header.next_offset
+        for record in each_record(part.data, header, origin=part.origin):
+            yield record, header
+    if scan.damage is not None and (part.next_offset is None or next_offset != part.next_offset):
+        raise scan.damage
 
 
 def cut_slice(
@@ -128,7 +148,7 @@ def cut_slice(
         index: The segment's offset index.
         size_bytes: About how many bytes a part has at most; fewer where the file is not mapped.
         first_bytes: About how many bytes the first part has; each one that follows has several times as many as the one
-            before it, so that whoever stops early has not had much read ahead. None: as many as all others.
+            before it, so that for a reader that stops early not much is read ahead. None: as many as all others.
     """
     if not whole.is_stable:
         size_bytes = min(size_bytes, _SLICE_BYTES_IN_MEMORY)

@@ -20,12 +20,11 @@ from collections.abc import Iterator
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from odradek.errors import FormatError
 from odradek.records.batch import read_records
-from odradek.records.header import LOG_OVERHEAD, NO_TIMESTAMP, V2_HEADER_BYTES, BatchHeader
-from odradek.records.kernels.lookup import find_batch
+from odradek.records.header import LOG_OVERHEAD, V2_HEADER_BYTES, BatchHeader
 from odradek.records.kernels.objects import Record
 from odradek.storage.file_version import FileVersion, settled_version, version_of
 from odradek.storage.formats.offset_index import OffsetIndex
@@ -38,19 +37,13 @@ from odradek.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from odradek.storage.segment.contents import WINDOW_BYTES, Contents, Mapped
+from odradek.storage.segment.contents import Contents, Mapped
 from odradek.storage.segment.log_slice import LogSlice, cut_slice
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment_scan import SegmentScan
 from odradek.storage.uncopied import Uncopied
 
-_FIND_BYTES = 1 << 16
-"""How much of a file that is not mapped is read at a time for one batch, unless the batch is larger."""
-
-_FIND_LEAST_BYTES = 1 << 12
-
-_FIND_DIRECT_BYTES = 1 << 13
-"""How far apart two index entries are if a batch of the one is probably not followed by more before the other."""
+_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 
 class Access(Enum):
@@ -64,34 +57,6 @@ class Access(Enum):
 
     UNSTABLE = "unstable"
     """Another process writes the log, and may cut the file when it starts again."""
-
-
-class TimestampedOffset(NamedTuple):
-    """The answer to a look-up by time.
-
-    Attributes:
-        timestamp: Of the record, in ms.
-        offset: Of the record.
-        leader_epoch: Of its batch; -1 in messages of v0 and v1.
-    """
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-
-
-class FoundBatch(NamedTuple):
-    """A batch of a segment, with its bytes.
-
-    Attributes:
-        header: Its header.
-        data: The part of the file that holds it.
-        origin: The position that `data` starts at.
-    """
-
-    header: BatchHeader
-    data: Mapped
-    origin: int
 
 
 class SegmentEnd(NamedTuple):
@@ -183,7 +148,7 @@ class Segment(Uncopied):
         While that stays, a position that was read is followed by what was appended, and by nothing else.
 
         Raises:
-            FileNotFoundError: The file is gone.
+            FileNotFoundError: The file was deleted.
         """
         return *self.contents.identity, self.rewritten
 
@@ -208,7 +173,7 @@ class Segment(Uncopied):
         """The bytes of the `.log` file.
 
         Raises:
-            FileNotFoundError: The file is gone: its writer deleted or compacted it; another may have its name.
+            FileNotFoundError: The file was deleted: its writer deleted or compacted it; another may have its name.
             FormatError: It is not a regular file.
         """
         contents = self._contents
@@ -234,7 +199,7 @@ class Segment(Uncopied):
         """The whole file, mapped; only for a stable file.
 
         Raises:
-            FileNotFoundError: The file is gone.
+            FileNotFoundError: The file was deleted.
         """
         mapped = self.contents.mapped
         assert mapped is not None
@@ -243,20 +208,19 @@ class Segment(Uncopied):
     @property
     def size_bytes(self) -> int:
         """The size of the `.log` file; of a mapped one, as it was mapped."""
-        return self._size_of(self.contents)
+        return self.contents.size
 
-    def _size_of(self, contents: Contents) -> int:
-        return contents.size
+    def known_bytes(self, contents: Contents) -> int:
+        """Return where the part of the file ends in which batches are looked up: at the end, if it was found before."""
+        end = self._end
+        return contents.size if end is None else end.position
 
     @property
     def offset_index(self) -> OffsetIndex:
         """The offset index; empty where the file is missing."""
         index = self._offset_index
         if index is None:
-            index = self._opened.open(
-                lambda: OffsetIndex(self._sibling(INDEX_SUFFIX), self.base_offset, is_own=self.access is Access.OWN)
-            )
-            self._offset_index = index
+            index = self._offset_index = self._open_index(OffsetIndex, INDEX_SUFFIX)
             self._opened.touch(self)
         return index
 
@@ -265,12 +229,13 @@ class Segment(Uncopied):
         """The time index; empty where the file is missing."""
         index = self._time_index
         if index is None:
-            index = self._opened.open(
-                lambda: TimeIndex(self._sibling(TIME_INDEX_SUFFIX), self.base_offset, is_own=self.access is Access.OWN)
-            )
-            self._time_index = index
+            index = self._time_index = self._open_index(TimeIndex, TIME_INDEX_SUFFIX)
             self._opened.touch(self)
         return index
+
+    def _open_index(self, kind: type[_Index], suffix: str) -> _Index:
+        is_own = self.access is Access.OWN
+        return self._opened.open(lambda: kind(self._sibling(suffix), self.base_offset, is_own=is_own))
 
     @property
     def transaction_index_path(self) -> Path:
@@ -323,109 +288,9 @@ class Segment(Uncopied):
         except FormatError as error:
             raise error.at(self.path, header.position) from None
 
-    def find(self, offset: int) -> FoundBatch | None:
-        """Return the batch that holds an offset, read and verified, where the index leads to it straight away.
-
-        Nothing but the bytes from an index entry to the batch is looked at. None says nothing: there may be a gap, or
-        damage, or an index that is missing or wrong; `batch_for` is not misled.
-        """
-        found = self.find_record(offset, takes_transactions=False, decodes=False)
-        return None if isinstance(found, Record) else found
-
-    def find_record(
-        self, offset: int, takes_transactions: bool, decodes: bool = True, verifies: bool = True
-    ) -> Record | FoundBatch | None:
-        """Return the record that has an offset; or what `find` returns, where it takes more than the bytes of a batch.
-
-        Args:
-            offset: The offset.
-            takes_transactions: Whether a record of a transaction may be returned, however that ended.
-            decodes: Whether a record may be returned at all.
-            verifies: Whether the batch is verified; otherwise only its header is read.
-        """
-        contents, end = self.contents, self._end
-        size = self._size_of(contents) if end is None else end.position
-        position, following, stop = self._surroundings(offset)
-        before = -1
-        if 0 < position < following - _FIND_DIRECT_BYTES:
-            # A batch that is longer than the index interval has an entry: the one before it need not be read.
-            before, position = position, following
-        asked_bytes = max(min((stop if stop >= 0 else size) - position, _FIND_BYTES), _FIND_LEAST_BYTES)
-        if not verifies:
-            asked_bytes = _FIND_LEAST_BYTES
-        while 0 <= position < size:
-            data, origin = contents.mapped, 0
-            if data is None:
-                data, origin = contents.read(position, min(asked_bytes, size - position)), position
-            found = find_batch(
-                data, origin, position, size, self.base_offset, offset, decodes, takes_transactions, verifies
-            )
-            if isinstance(found, int):
-                # More bytes are needed: the rest of a batch, or those after the window.
-                at = found - origin
-                needed_bytes = LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big")
-                if not verifies:
-                    needed_bytes = min(needed_bytes, V2_HEADER_BYTES)
-                if found == position and needed_bytes <= asked_bytes:
-                    # The file was cut.
-                    return None
-                asked_bytes = max(needed_bytes, min(2 * asked_bytes, WINDOW_BYTES))
-                position = found
-            elif found is None and before >= 0:
-                position, before, asked_bytes = before, -1, _FIND_BYTES
-            else:
-                return FoundBatch(found, data, origin) if isinstance(found, BatchHeader) else found
-        return None
-
-    def _surroundings(self, offset: int) -> tuple[int, int, int]:
+    def surroundings(self, offset: int) -> tuple[int, int, int]:
+        """Return the positions between which the index places an offset; see `OffsetIndex.surroundings`."""
         return self.offset_index.surroundings(offset)
-
-    def _locate(self, offset: int) -> tuple[BatchHeader | None, int]:
-        near = self.find(offset)
-        if near is not None:
-            return near.header, near.header.position
-        index, size = self.offset_index, self.size_bytes
-        number = index.floor_entry_of_offset(offset)
-        position = 0
-        if number >= 0:
-            entry = index.entry(number)
-            header = self.batch_at(entry.position)
-            if header is not None and self.base_offset <= header.base_offset <= offset:
-                position = entry.position
-            else:
-                number = -1
-        # A scan walks over many batches at a time: the batch should lie before the next entry, so look there first.
-        expected_end = index.entry(number + 1).position if number + 1 < index.count else size
-        for end in (expected_end, size):
-            if position < end <= size:
-                scan = self.scan(position, end)
-                for header in scan:
-                    if header.last_offset >= offset:
-                        return header, header.position
-                position = scan.position
-        return None, position
-
-    def locate(self, offset: int) -> tuple[BatchHeader | None, int]:
-        """Return what `batch_for` and `position_for` return, by one look-up that reads headers only.
-
-        The batch is not verified: what is sent to clients is verified by them.
-        """
-        near = self.find_record(offset, takes_transactions=False, decodes=False, verifies=False)
-        return (near.header, near.header.position) if isinstance(near, FoundBatch) else self._locate(offset)
-
-    def batch_for(self, offset: int) -> BatchHeader | None:
-        """Return the first batch whose last offset is at or above an offset; `None` if none is.
-
-        It holds the offset, or begins after it if compaction left a gap.
-        """
-        return self._locate(offset)[0]
-
-    def position_for(self, offset: int) -> int:
-        """Return where to read on for the records from an offset on.
-
-        That is where `batch_for` starts, where the bytes on the way to it are not a batch, or the end of the file.
-        """
-        return self._locate(offset)[1]
 
     def slices(
         self,
@@ -497,93 +362,13 @@ class Segment(Uncopied):
         """Take the end and the greatest timestamp from the program that has just written the file."""
         self._end, self._largest = end, largest
 
-    def largest(self) -> TimestampOffset:
-        """Return the greatest timestamp of any batch, and the last offset of the first batch that has it.
-
-        The timestamp is -1 if no batch has one; then the offset is the base offset.
-        """
-        if self._largest is None:
-            times = self.time_index
-            indexed = self._batch_of_time_entry(times.count - 1)
-            position, largest = 0, TimestampOffset(NO_TIMESTAMP, self.base_offset)
-            if indexed is not None:
-                position, largest = indexed.position, times.last_entry()
-            for header in self.scan(position, self.end().position):
-                if header.max_timestamp > largest.timestamp:
-                    largest = TimestampOffset(header.max_timestamp, header.last_offset)
-            self._largest = largest
+    def known_largest(self) -> TimestampOffset | None:
+        """Return the greatest timestamp, if it was found before: see `timestamp_lookup.largest_timestamp`."""
         return self._largest
 
-    def largest_timestamp(self) -> int:
-        """Return the greatest timestamp of any batch, -1 if none has one."""
-        return self.largest().timestamp
-
-    def _batch_of_time_entry(self, number: int) -> BatchHeader | None:
-        """Return the batch that an entry of the time index names; `None` if what it says is not so.
-
-        It says that the batch has this greatest timestamp, and that every batch before it has a lower one. Only the
-        part from the entry before it on is looked at.
-        """
-        if number < 0:
-            return None
-        entry = self.time_index.entry(number)
-        header = self.batch_for(entry.offset)
-        if header is None or header.base_offset > entry.offset or header.max_timestamp != entry.timestamp:
-            return None
-        start = 0
-        if number > 0:
-            before = self.time_index.entry(number - 1)
-            if before.timestamp >= entry.timestamp or before.offset > entry.offset:
-                return None
-            start = self.position_for(before.offset)
-        is_first = all(one.max_timestamp < entry.timestamp for one in self.scan(start, header.position))
-        return header if is_first else None
-
-    def largest_timestamp_from(self, start_offset: int) -> int:
-        """Return the greatest timestamp of any record at or after an offset, -1 if none has one.
-
-        Raises:
-            FormatError: The batch that holds the offset is corrupt.
-        """
-        first, largest = self.batch_for(start_offset), NO_TIMESTAMP
-        if first is None:
-            return largest
-        for header in self.scan(first.position, self.end().position):
-            if header.base_offset >= start_offset:
-                largest = max(largest, header.max_timestamp)
-                continue
-            for record in self.read(header):
-                if record.timestamp is not None and record.offset is not None and record.offset >= start_offset:
-                    largest = max(largest, record.timestamp)
-        return largest
-
-    def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampedOffset | None:
-        """Return the first record at or after an offset whose timestamp is at or above a timestamp.
-
-        Raises:
-            FormatError: A batch that has to be read is corrupt.
-        """
-        indexed = self._batch_of_time_entry(self.time_index.floor_entry_of_timestamp(timestamp))
-        if indexed is not None and indexed.last_offset >= start_offset:
-            first: BatchHeader | None = indexed
-        else:
-            first = self.batch_for(start_offset)
-        if first is None:
-            return None
-        for header in self.scan(first.position, self.end().position):
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
-                continue
-            checked = self.batch_at(header.position)
-            if checked is None:
-                # Say what is wrong with it.
-                scan = self.scan(header.position, header.end_position, check_crc=True)
-                list(scan)
-                raise scan.damage or FormatError("this batch is corrupt", path=self.path, position=header.position)
-            for record in self.read(checked):
-                found = NO_TIMESTAMP if record.timestamp is None else record.timestamp
-                if found >= timestamp and record.offset is not None and record.offset >= start_offset:
-                    return TimestampedOffset(found, record.offset, header.partition_leader_epoch)
-        return None
+    def note_largest(self, largest: TimestampOffset) -> None:
+        """Remember the greatest timestamp until the file changes."""
+        self._largest = largest
 
     # -- following another process
 
@@ -594,7 +379,7 @@ class Segment(Uncopied):
             is_same_file: Whether it is known that no other file has taken the name.
 
         Raises:
-            FileNotFoundError: The file is gone.
+            FileNotFoundError: The file was deleted.
         """
         while True:
             known = self._end
@@ -648,7 +433,7 @@ class Segment(Uncopied):
         self.close()
         if self._end is not known:
             return None
-        # Whoever is looking for the end looks again: it may have opened the file before.
+        # A reader that looks for the end looks again: it may have opened the file before.
         self._looks += 1
         self._end = self._largest = None
         if is_rewritten:

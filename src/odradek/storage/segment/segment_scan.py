@@ -1,8 +1,10 @@
 """Walks over the batches of a segment, a window of the file at a time.
 
-| batch | batch | batch | batch | ...
-|------ window ------|                   a batch that the window cuts is the first of the next one
-                |------ window ------|
+    | batch | batch | batch | batch | ...
+    |------ window ------|                   a batch that the window cuts is the first of the next one
+                    |------ window ------|
+
+A window is at least as large as its first batch.
 """
 
 from __future__ import annotations

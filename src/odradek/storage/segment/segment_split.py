@@ -75,13 +75,10 @@ def split_segment(segment: Segment, parts: list[Part], files: FileSystem = FILES
     data = memoryview(segment.data)
     for part, end in zip(parts, ends, strict=True):
         path = segment.directory / segment_file_name(part.base_offset, LOG_SUFFIX + CLEANED_SUFFIX)
-        file = files.open(path)
-        try:
+        with files.open(path) as file:
             for position in range(part.position, end, _CHUNK_BYTES):
                 file.write(data[position : min(position + _CHUNK_BYTES, end)])
             file.sync()
-        finally:
-            file.close()
         files.set_modified_ms(path, status.st_mtime_ns // 1_000_000)
     data.release()
     segment.close()

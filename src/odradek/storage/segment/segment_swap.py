@@ -17,13 +17,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from odradek.storage.files import FILES, FileSystem
-from odradek.storage.names import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    SEGMENT_SUFFIXES,
-    SWAP_SUFFIX,
-    segment_file_name,
-)
+from odradek.storage.names import CLEANED_SUFFIX, DELETED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, segment_file_name
 from odradek.storage.segment.segment import Segment
 
 

@@ -7,12 +7,7 @@ from uuid import UUID
 import pytest
 
 from odradek.errors import FormatError
-from odradek.messages.coordinators.coordinator_records import (
-    CoordinatorRecord,
-    UnknownCoordinatorRecordError,
-    encode,
-    partition_for,
-)
+from odradek.messages.coordinators.coordinator_records import CoordinatorRecord, UnknownCoordinatorRecordError, encode
 from odradek.messages.coordinators.group_records import TYPES as GROUP_TYPES
 from odradek.messages.coordinators.group_records import (
     ClassicMemberMetadata,
@@ -36,7 +31,7 @@ from odradek.messages.coordinators.transaction_records import (
     encode_transaction_record,
     transaction_record_json,
 )
-from odradek.records import read_records, scan_batches
+from peers.batches import records_of
 from peers.kafka_fixture import KafkaFixture
 
 TOPIC_ID = UUID("c05633d0-06e3-4b5d-9284-7b28adaddd1a")
@@ -150,11 +145,9 @@ def test_as_kafkas_dump_tool_prints_them(fixture_4_3_1: KafkaFixture, topic: str
     printed = _printed(fixture_4_3_1.dump / f"{topic}.txt")
     shown = []
     for path in sorted((fixture_4_3_1.log_dir / topic).glob("*.log")):
-        data = path.read_bytes()
-        for header in scan_batches(data):
-            for record in read_records(data, header):
-                shown.append(to_json(record.key, record.value))
-                assert encode(types, decode(record.key, record.value)) == (record.key, record.value)
+        for record in records_of(path.read_bytes()):
+            shown.append(to_json(record.key, record.value))
+            assert encode(types, decode(record.key, record.value)) == (record.key, record.value)
 
     assert [list(value["data"]) for _, value in shown if value] == [
         list(value["data"]) for _, value in printed if value
@@ -169,11 +162,9 @@ def test_both_topics_of_kafka_2_8_are_written_as_they_were(fixture_2_8_2: KafkaF
     ):
         seen = 0
         for path in (fixture_2_8_2.log_dir / topic).glob("*.log"):
-            data = path.read_bytes()
-            for header in scan_batches(data):
-                for record in read_records(data, header):
-                    assert encode(types, decode(record.key, record.value)) == (record.key, record.value)
-                    seen += 1
+            for record in records_of(path.read_bytes()):
+                assert encode(types, decode(record.key, record.value)) == (record.key, record.value)
+                seen += 1
         assert seen > 4
 
 
@@ -182,7 +173,7 @@ def test_both_topics_of_kafka_2_8_are_written_as_they_were(fixture_2_8_2: KafkaF
     [
         (None, b"", FormatError, "type in its key"),
         (b"\0", b"", FormatError, "type in its key"),
-        (b"\0\x0f", b"", UnknownCoordinatorRecordError, "type 15"),
+        (b"\0\x18", b"", UnknownCoordinatorRecordError, "type 24"),
         (bytes.fromhex(KEY_BYTES), b"\0", FormatError, "version in its value"),
         (bytes.fromhex(KEY_BYTES), b"\0\5", FormatError, "version 5"),
         (bytes.fromhex(KEY_BYTES)[:-1], None, FormatError, "claims 4 bytes"),
@@ -191,19 +182,6 @@ def test_both_topics_of_kafka_2_8_are_written_as_they_were(fixture_2_8_2: KafkaF
 def test_damaged(key: bytes | None, value: bytes | None, error: type[FormatError], reason: str) -> None:
     with pytest.raises(error, match=reason):
         decode_group_record(key, value)
-
-
-@pytest.mark.parametrize(
-    ("name", "of_50", "of_4"),
-    [("g-classic", 18, 0), ("g-new", 18, 2), ("my-group", 12, 2), ("tx-A", 36, 0), ("", 0, 0), ("🦉", 11, 3)],
-)
-def test_partition_of_a_group(name: str, of_50: int, of_4: int) -> None:
-    assert (partition_for(name, 50), partition_for(name, 4)) == (of_50, of_4)
-
-
-def test_the_one_hash_without_a_positive_counterpart() -> None:
-    # "polygenelubricants" is the well-known string whose Java hash is -2^31.
-    assert partition_for("polygenelubricants", 50) == 0
 
 
 @pytest.mark.parametrize(

@@ -3,26 +3,25 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from folder_log import COMPACT, FolderLog
 from odradek.errors import CorruptRecordError, LogError
 from odradek.records import read_records, scan_batches
 from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.compression import Codec
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.records.kernels.objects import Record
-from odradek.storage.cleaning.cleanable import CleanerConfig, CleaningRange, CleaningStats, segments_between
+from odradek.storage.cleaning.cleanable import CleanerConfig, CleaningRange, CleaningStats, Throttle, segments_between
 from odradek.storage.cleaning.cleaner import Cleaner, group_segments
-from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.formats.offset_index import OffsetIndex
 from odradek.storage.formats.time_index import TimeIndex
 from odradek.storage.formats.transaction_index import TransactionIndex
 from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.testing.faults import FaultyFileSystem
+from peers.folder_log import COMPACT, FolderLog
 from peers.kafka_fixture import KafkaFixture
 
 NOW = 2_000_000_000_000
@@ -37,6 +36,17 @@ def data(offset: int, *pairs: str, codec: int = 0, **options: object) -> bytes:
         key, equals, value = pair.partition("=")
         records.append(Record(key.encode() or None, value.encode() if equals else None, (), 1000 + offset + number))
     return build_batch(records, base_offset=offset, codec=codec, **options)  # type: ignore[arg-type]
+
+
+ACTIVE = [data(100, "z=0")]
+
+
+def log_of(path: Path, *segments: list[bytes]) -> FolderLog:
+    """Return a log of segments, each of which begins with its first batch, and an active one at 100."""
+    log = FolderLog(path / "t-0", CONFIG)
+    for batches in (*segments, ACTIVE):
+        log.write(int.from_bytes(batches[0][:8], "big"), *batches)
+    return log
 
 
 def marker(offset: int, kind: str, pid: int = 1, epoch: int = 0) -> bytes:
@@ -90,7 +100,6 @@ class Case(NamedTuple):
     rounds: list[tuple[int, str]]
 
 
-ACTIVE = [data(100, "z=0")]
 EXPIRY = NOW + RETENTION
 
 CASES = {
@@ -172,6 +181,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_left(name: str, tmp_path: Path) -> None:
     case = CASES[name]
@@ -204,11 +214,8 @@ def check_indexes(log: FolderLog) -> None:
 
 
 def test_untouched_batches_are_copied_byte_for_byte(tmp_path: Path) -> None:
-    kept = [data(0, "a=1", "b=1", codec=codec, partition_leader_epoch=3) for codec in (0, 1, 2, 3, 4)]
     kept = [build_batch([Record(b"%d" % n, b"x", [("h", b"1")], 7 - n)], base_offset=n, codec=n) for n in range(5)]
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, *kept)
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, kept)
     clean(log)
     assert (log.path / f"{0:020d}.log").read_bytes() == b"".join(kept)
 
@@ -230,9 +237,7 @@ def test_a_changed_batch_keeps_its_fields(codec: Codec, append_time: bool, tmp_p
         partition_leader_epoch=6,
         **options,
     )
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(10, batch, data(14, "b=2"))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [batch, data(14, "b=2")])
     clean(log, 10)
     (old,) = scan_batches(batch)
     new = log.headers()[0]
@@ -247,9 +252,7 @@ def test_a_changed_batch_keeps_its_fields(codec: Codec, append_time: bool, tmp_p
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_delete_horizon_leaves_the_timestamps_of_records(codec: Codec, tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, data(0, "a=1", "b", "c=1", codec=codec))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [data(0, "a=1", "b", "c=1", codec=codec)])
     clean(log)
     header = log.headers()[0]
     assert header.delete_horizon_ms == header.base_timestamp == EXPIRY
@@ -265,9 +268,7 @@ def test_a_delete_horizon_leaves_the_timestamps_of_records(codec: Codec, tmp_pat
 
 
 def test_an_emptied_batch_is_a_header(tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, idempotent(0, "a=1", "a=2", sequence=5), data(2, "a=3"))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [idempotent(0, "a=1", "a=2", sequence=5), data(2, "a=3")])
     clean(log)
     header = log.headers()[0]
     assert (header.size_bytes, header.records_count, header.base_timestamp, header.max_timestamp) == (61, 0, -1, 1001)
@@ -275,11 +276,12 @@ def test_an_emptied_batch_is_a_header(tmp_path: Path) -> None:
 
 
 def test_markers_that_stay_keep_their_place_in_the_transaction_index(tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, transactional(0, "a=1"), data(1, "b=1"))
-    log.write(2, marker(2, "ABORT", epoch=1))
-    log.write(3, transactional(3, "c=1", pid=2), marker(4, "ABORT", pid=2, epoch=1))
-    log.write(100, *ACTIVE)
+    log = log_of(
+        tmp_path,
+        [transactional(0, "a=1"), data(1, "b=1")],
+        [marker(2, "ABORT", epoch=1)],
+        [transactional(3, "c=1", pid=2), marker(4, "ABORT", pid=2, epoch=1)],
+    )
     before = [entry for segment in log.segments for entry in segment.transaction_index().transactions]
     clean(log)
     assert log.segments[0].transaction_index().transactions == before
@@ -289,21 +291,14 @@ def test_markers_that_stay_keep_their_place_in_the_transaction_index(tmp_path: P
 
 
 def test_the_map_is_built_from_the_dirty_part_only(tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, data(0, "a=1", "a=2"))
-    log.write(2, data(2, "b=1"))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [data(0, "a=1", "a=2")], [data(2, "b=1")])
     stats = clean(log, 2)
     assert left(log) == ["0:a=1", "1:a=2", "2:b=1", "100:z=0"]
     assert (stats.keys, stats.end_offset) == (1, 100)
 
 
 def test_what_lies_above_the_first_uncleanable_offset_is_left_alone(tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, data(0, "a=1"))
-    log.write(1, data(1, "a=2"))
-    log.write(2, data(2, "a=3"))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [data(0, "a=1")], [data(1, "a=2")], [data(2, "a=3")])
     stats = clean(log, 0, 2)
     assert left(log) == ["1:a=2", "2:a=3", "100:z=0"]
     assert [segment.base_offset for segment in log.segments] == [0, 2, 100]
@@ -326,9 +321,7 @@ def test_a_full_map_ends_the_round_where_it_got_to(tmp_path: Path) -> None:
 
 
 def test_a_map_too_small_for_one_batch_is_an_error(tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, data(0, *(f"k{n}=1" for n in range(20))))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [data(0, *(f"k{n}=1" for n in range(20)))])
     with pytest.raises(LogError):
         clean(log, slots=8)
     with pytest.raises(ValueError):
@@ -336,9 +329,7 @@ def test_a_map_too_small_for_one_batch_is_an_error(tmp_path: Path) -> None:
 
 
 def test_damage_stops_the_round_and_changes_nothing(tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, data(0, "a=1"), data(1, "a=2"))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [data(0, "a=1"), data(1, "a=2")])
     path = log.segments[0].path
     damaged = bytearray(path.read_bytes())
     damaged[-2] ^= 1
@@ -367,20 +358,12 @@ def test_old_formats_are_written_anew_as_v2(
     log.refresh()
     newest: dict[bytes, Record] = {}
     for segment in log.segments:
-        for header in scan_batches(segment.data):
-            for record in read_records(segment.data, header):
-                if record.key is not None:
-                    newest[record.key] = record
+        newest |= {record.key: record for record in records_of(bytes(segment.data)) if record.key is not None}
     clean(log)
     headers = log.headers()
     assert {header.magic for header in headers} == {2}
     assert codec in {header.codec for header in headers} <= {Codec.NONE, codec}
-    found = [
-        record
-        for segment in log.segments
-        for header in scan_batches(segment.data)
-        for record in read_records(segment.data, header)
-    ]
+    found = [record for segment in log.segments for record in records_of(bytes(segment.data))]
     wanted = sorted(newest.values(), key=lambda record: record.offset or 0)
     assert [(r.offset, r.key, r.value, r.timestamp) for r in found] == [
         (r.offset, r.key, r.value, r.timestamp) for r in wanted
@@ -405,23 +388,18 @@ def test_old_tombstones_go_with_the_age_of_the_segment(tmp_path: Path) -> None:
     assert left(log) == ["6:b=1", "7:c=1", "100:z=0"]
 
 
-SIZES: list[tuple[str, list[int], int, int, list[list[int]]]] = [
-    ("all in one", [10, 10, 10], 1 << 30, 1 << 20, [[0, 1, 2]]),
-    ("one each", [10, 10, 10], 200, 1 << 20, [[0], [1], [2]]),
-    ("two by two", [10, 10, 10], 450, 1 << 20, [[0, 1], [2]]),
-]
-
-
-@pytest.mark.parametrize(("name", "_counts", "max_bytes", "max_index", "expected"), SIZES)
-def test_groups(
-    name: str, _counts: list[int], max_bytes: int, max_index: int, expected: list[list[int]], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("max_bytes", "expected"),
+    [(1 << 30, [[0, 1, 2]]), (200, [[0], [1], [2]]), (450, [[0, 1], [2]])],
+    ids=["all in one", "one each", "two by two"],
+)
+def test_groups(max_bytes: int, expected: list[list[int]], tmp_path: Path) -> None:
     log = FolderLog(tmp_path / "t-0", CONFIG)
     for number in range(3):
         log.write(number, data(number, "k=" + "v" * 100))
     size = log.segments[0].size_bytes
     assert 150 < size < 200
-    groups = group_segments(log.segments, max_bytes, max_index, 3)
+    groups = group_segments(log.segments, max_bytes, 1 << 20, 3)
     assert [[segment.base_offset for segment in group] for group in groups] == expected
 
 
@@ -446,10 +424,7 @@ def test_the_new_segment_carries_the_time_of_its_last_source(tmp_path: Path) -> 
 
 
 def test_the_old_files_wait_as_deleted(tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, data(0, "a=1"))
-    log.write(1, data(1, "a=2"))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [data(0, "a=1")], [data(1, "a=2")])
     clean(log)
     assert sorted(path.name for path in log.deleted) == [f"{n:020d}.log.deleted" for n in (0, 1)]
     assert all(path.exists() for path in log.deleted)
@@ -457,13 +432,36 @@ def test_the_old_files_wait_as_deleted(tmp_path: Path) -> None:
 
 
 def test_a_rate_holds_the_cleaner_back(tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, data(0, "a=" + "v" * 5000))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [data(0, "a=" + "v" * 5000)])
     started = time.monotonic()
     Cleaner(CleanerConfig(io_max_bytes_per_second=100_000)).clean(log, CleaningRange(0, 100), NOW)
     # Read twice, written once.
     assert time.monotonic() - started >= 0.14
+
+
+def test_a_round_that_is_held_back_can_be_stopped_meanwhile(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [data(0, "a=" + "v" * 5000)])
+    checks = iter([None])
+    # It would take an hour to read the segment.
+    with pytest.raises(StopIteration):
+        Cleaner(CleanerConfig(io_max_bytes_per_second=1), check_done=lambda: next(checks)).clean(
+            log, CleaningRange(0, 100), NOW
+        )
+
+
+def test_idle_time_is_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    throttle = Throttle(1000)
+    now = 86_400.0
+    throttle.wait(5000, lambda: None)
+    assert now == pytest.approx(86_404)
 
 
 def test_an_empty_range_is_no_work(tmp_path: Path) -> None:
@@ -543,6 +541,7 @@ def test_a_log_that_kafka_has_cleaned_stays_as_it_is(kafka_fixture: KafkaFixture
         assert after == before
 
 
+@pytest.mark.slow
 def test_random_logs_against_a_dictionary(tmp_path: Path) -> None:
     import random
 
@@ -574,69 +573,19 @@ def test_random_logs_against_a_dictionary(tmp_path: Path) -> None:
 
 
 def test_checks_of_the_caller_can_drop_the_work(tmp_path: Path) -> None:
-    log = FolderLog(tmp_path / "t-0", CONFIG)
-    log.write(0, data(0, "a=1"), data(1, "a=2"))
-    log.write(100, *ACTIVE)
+    log = log_of(tmp_path, [data(0, "a=1"), data(1, "a=2")])
     before = sorted(log.path.iterdir())
-
-    class Stop(Exception):
-        pass
-
-    def after(calls: int) -> Callable[[], None]:
-        left_calls = [calls]
-
-        def check() -> None:
-            left_calls[0] -= 1
-            if left_calls[0] < 0:
-                raise Stop
-
-        return check
 
     for calls in range(10):
         try:
-            Cleaner(check_done=after(calls)).clean(log, CleaningRange(0, 100), NOW)
-        except Stop:
+            # A check of an empty list raises.
+            Cleaner(check_done=([None] * calls).pop).clean(log, CleaningRange(0, 100), NOW)
+        except IndexError:
             assert sorted(log.path.iterdir()) == before
         else:
             break
     assert calls > 1
     assert left(log) == ["1:a=2", "100:z=0"]
-
-
-class Crash(Exception):
-    """The process is dead."""
-
-
-class DyingFiles(FileSystem):
-    """A disk under a process that dies at its n-th change of it."""
-
-    def __init__(self, changes: int) -> None:
-        self.left = changes
-
-    def _change(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Crash
-
-    def open(self, path: Path) -> WritableFile:
-        self._change()
-        return super().open(path)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._change()
-        super().rename(source, target)
-
-    def unlink(self, path: Path) -> None:
-        self._change()
-        super().unlink(path)
-
-    def sync_directory(self, path: Path) -> None:
-        self._change()
-        super().sync_directory(path)
-
-    def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        self._change()
-        super().set_modified_ms(path, modified_ms)
 
 
 def test_a_crash_at_any_change_leaves_the_old_segments_or_the_new_one(tmp_path: Path) -> None:
@@ -646,24 +595,19 @@ def test_a_crash_at_any_change_leaves_the_old_segments_or_the_new_one(tmp_path: 
 
     old: list[tuple[int | None, bytes | None]] = [(0, b"1"), (1, b"1"), (2, b"2"), (4, b"3"), (100, b"0")]
     new: list[tuple[int | None, bytes | None]] = [(1, b"1"), (4, b"3"), (100, b"0")]
+    log = FolderLog(tmp_path / "live" / "t-0", CONFIG)
+    log.write(0, data(0, "a=1", "b=1"))
+    log.write(2, data(2, "a=2"), transactional(3, "b=9"))
+    log.write(4, data(4, "a=3"), marker(5, "ABORT", epoch=1))
+    log.write(100, *ACTIVE)
+    log._files = files = FaultyFileSystem(tmp_path / "live")
+    Cleaner(files=files).clean(log, CleaningRange(0, 100), NOW)
     outcomes = []
-    for changes in range(1000):
-        path = tmp_path / str(changes) / "t-0"
-        log = FolderLog(path, CONFIG)
-        log.write(0, data(0, "a=1", "b=1"))
-        log.write(2, data(2, "a=2"), transactional(3, "b=9"))
-        log.write(4, data(4, "a=3"), marker(5, "ABORT", epoch=1))
-        log.write(100, *ACTIVE)
-        files = DyingFiles(changes)
-        log._files = files
-        try:
-            Cleaner(files=files).clean(log, CleaningRange(0, 100), NOW)
-        except Crash:
-            outcomes.append([pair for pair in seen(path) if pair[0] != 3])
-            assert outcomes[-1] in (old, new)
-        else:
-            break
-    assert seen(path) == new
+    for operations, disk in files.replays():
+        killed = tmp_path / str(operations)
+        killed.mkdir()
+        disk.kill(killed)
+        outcomes.append([pair for pair in seen(killed / "t-0") if pair[0] != 3])
     # One moment decides, and there is no way back.
     turn = outcomes.index(new)
     assert outcomes == [old] * turn + [new] * (len(outcomes) - turn)

@@ -1,22 +1,22 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from folder_log import COMPACT, FolderLog
 from odradek.errors import CorruptRecordError
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
-from odradek.storage.cleaning.cleanable import CleanerConfig, CleaningRange
+from odradek.storage.cleaning.cleanable import CleaningRange
 from odradek.storage.cleaning.cleaner_manager import LogCleaner, examine
+from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from odradek.storage.names import TopicPartition
 from odradek.storage.topic_config import TopicConfig
+from peers.folder_log import COMPACT, FolderLog
 
 NOW = 2_000_000_000_000
 CONFIG = COMPACT
@@ -52,6 +52,7 @@ RANGES: dict[str, tuple[dict[str, int], int | None, int, tuple[int, int]]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", RANGES)
 def test_the_cleanable_range(name: str, tmp_path: Path) -> None:
     settings, checkpoint, now_ms, expected = RANGES[name]
@@ -141,11 +142,18 @@ def test_a_damaged_log_is_set_aside(tmp_path: Path) -> None:
     assert cleaner.checkpoints(tmp_path) == {good.topic_partition: 30}
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+class Gate(FileSystem):
+    """A round stands still once its file is open, until it is let on."""
+
+    def __init__(self) -> None:
+        self.entered, self.left = threading.Event(), threading.Event()
+
+    def open(self, path: Path) -> WritableFile:
+        file = super().open(path)
+        if path.name.endswith(".log.cleaned"):
+            self.entered.set()
+            assert self.left.wait(30)
+        return file
 
 
 def test_one_round_at_a_time_happens_to_a_log(tmp_path: Path) -> None:
@@ -159,13 +167,15 @@ def test_one_round_at_a_time_happens_to_a_log(tmp_path: Path) -> None:
 
 def test_whoever_asks_for_the_turn_gets_it_and_the_round_is_dropped(tmp_path: Path) -> None:
     log = log_of(tmp_path)
-    # So slow that it would take a minute.
-    cleaner = LogCleaner(lambda: [log], CleanerConfig(io_max_bytes_per_second=100_000), clock=lambda: NOW)
     with ThreadPoolExecutor(1) as thread:
         for _ in range(2):
+            gate = Gate()
+            cleaner = LogCleaner(lambda: [log], files=gate, clock=lambda: NOW)
             round_ = thread.submit(cleaner.clean_once)
-            wait_for(lambda: bool(list(log.path.glob("*.cleaned"))))
-            with log.cleaning.asked():
+            assert gate.entered.wait(30)
+            turn = log.cleaning.asked()
+            gate.left.set()
+            with turn:
                 assert not list(log.path.glob("*.cleaned"))
                 log.cleaning.give_way()
             assert round_.result() is None
@@ -176,11 +186,12 @@ def test_whoever_asks_for_the_turn_gets_it_and_the_round_is_dropped(tmp_path: Pa
 
 
 def test_it_stops_in_the_middle_of_a_round(tmp_path: Path) -> None:
-    log = log_of(tmp_path)
-    cleaner = LogCleaner(lambda: [log], CleanerConfig(io_max_bytes_per_second=100_000), clock=lambda: NOW)
+    log, gate = log_of(tmp_path), Gate()
+    cleaner = LogCleaner(lambda: [log], files=gate, clock=lambda: NOW)
     with ThreadPoolExecutor(1) as thread:
         round_ = thread.submit(cleaner.clean_once)
-        wait_for(lambda: bool(list(log.path.glob("*.cleaned"))))
+        assert gate.entered.wait(30)
         cleaner.stop()
+        gate.left.set()
         assert round_.result() is None
     assert not list(log.path.glob("*.cleaned"))

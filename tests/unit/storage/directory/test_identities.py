@@ -19,6 +19,7 @@ from peers.kafka_fixture import KafkaFixture
 GOOD = "version=1\nnode.id=1\ncluster.id=c\ndirectory.id=gkm79SPRSZeHcXGd1WaD-g\n"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -31,6 +32,7 @@ GOOD = "version=1\nnode.id=1\ncluster.id=c\ndirectory.id=gkm79SPRSZeHcXGd1WaD-g\
         ("version=1\nnode.id=1\n", "cluster.id is missing"),
         ("version=2\nnode.id=1\n", "version 2 is unknown"),
         ("version=one\nnode.id=1\n", "version is 'one', not a number"),
+        ("version=1\nnode.id=one\ncluster.id=c\n", "node.id is 'one', not a number"),
         ("version=1\nnode.id=-1\ncluster.id=c\n", "node.id is '-1', not a number"),
         ("version=1\nnode.id=1_0\ncluster.id=c\n", "node.id is '1_0', not a number"),
         ("version=1\nnode.id=2147483648\ncluster.id=c\n", "node.id is '2147483648', not a number"),
@@ -121,6 +123,7 @@ def test_a_new_folder_beside_one_of_version_0_joins_its_cluster(fixture_2_8_2: K
         shutil.rmtree(tmp_path / "b")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [META_PROPERTIES, "bootstrap.checkpoint", "log-start-offset-checkpoint"])
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path)])
 def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path, name: str, make: Callable[[Path], object]) -> None:

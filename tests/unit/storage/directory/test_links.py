@@ -11,6 +11,7 @@ import odradek
 from odradek.errors import LogError
 from odradek.records import Record
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from peers.files import create_log
 
 
 @pytest.fixture
@@ -79,9 +80,7 @@ def test_what_is_marked_but_no_folder_stays(tmp_path: Path) -> None:
 
 def test_a_partition_behind_a_link_is_read_and_its_link_deleted(tmp_path: Path) -> None:
     data, away = tmp_path / "data", tmp_path / "away" / "t-0"
-    with odradek.open(data) as logs:
-        logs.create_topic("t", config={"file.delete.delay.ms": "0"})
-        logs["t", 0].append([Record(None, b"v")])
+    create_log(data, "t", [b"v"], config={"file.delete.delay.ms": "0"})
     away.parent.mkdir()
     shutil.move(data / "t-0", away)
     (data / "t-0").symlink_to(away)
@@ -115,9 +114,7 @@ def test_a_new_partition_is_not_made_through_a_link_or_over_a_file(tmp_path: Pat
 
 def test_records_under_the_name_of_a_new_topic_are_set_aside_whoever_put_them_there(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with odradek.open(tmp_path / "other") as logs:
-        logs.create_topic("t")
-        logs["t", 0].append([Record(None, b"theirs")])
+    create_log(tmp_path / "other", "t", [b"theirs"])
     with odradek.open(data) as logs:
         # Since the folders were last looked at.
         shutil.copytree(tmp_path / "other" / "t-0", data / "t-0")

@@ -36,6 +36,7 @@ def test_it_excludes_another_program(tmp_path: Path) -> None:
     assert not lock.path.exists()
 
 
+@pytest.mark.slow
 def test_it_excludes_the_same_program_without_giving_the_lock_away(tmp_path: Path) -> None:
     with LogDirectoryLock(tmp_path) as lock:
         with pytest.raises(LogDirectoryLockedError):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import errno
+import gc
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from cProfile import Profile
 from pathlib import Path
+from queue import SimpleQueue
 from uuid import UUID
 
 import pytest
@@ -16,12 +21,18 @@ from odradek.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidTopicError,
+    LogOfflineError,
     OptionError,
     PolicyViolationError,
     TopicExistsError,
 )
+from odradek.records import Record
+from odradek.storage.directory.log_opener import LogOpener
+from odradek.storage.directory.maintenance import Maintenance, MaintenanceConfig, _Task, _Worker
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
+from odradek.storage.log.writable_log import LogOwner, WritableLog
 from odradek.storage.names import TopicPartition
 from odradek.testing.faults import FaultyFileSystem
 
@@ -47,7 +58,69 @@ def test_an_empty_partition_waits_for_no_sync(tmp_path: Path) -> None:
             assert read_partition_metadata(tmp_path / f"many-{number}" / PARTITION_METADATA) == topic_id
 
 
-@pytest.mark.sampled
+def test_logs_without_a_record_are_closed_and_opened_without_a_sync(tmp_path: Path) -> None:
+    files = FaultyFileSystem(tmp_path)
+    waited = []
+    for count in (1, 30):
+        path = tmp_path / str(count)
+        with odradek.open(path, files=files) as logs:
+            logs.create_topic("idle", count)
+            assert [log.log_end_offset for log in logs] == [0] * count
+            before = syncs(files)
+        waited.append(syncs(files) - before)
+        with odradek.open(path, files=files) as logs:
+            before = syncs(files)
+            assert [log.log_end_offset for log in logs] == [0] * count
+            waited.append(syncs(files) - before)
+    # The checkpoints and the marker.
+    assert waited == [waited[0], 0, waited[0], 0]
+
+
+@pytest.mark.slow
+def test_many_logs_are_closed_in_order_by_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    files = FaultyFileSystem(tmp_path)
+    logs = odradek.open(tmp_path / "data", files=files)
+    logs.create_topic("events", 20)
+    for number in range(20):
+        logs["events", number].append(value=b"%d" % number)
+    names: set[str] = set()
+    both, closes = threading.Barrier(2), WritableLog.close
+
+    def noted(self: WritableLog) -> None:
+        names.add(threading.current_thread().name)
+        both.wait(30)
+        closes(self)
+
+    monkeypatch.setattr(WritableLog, "close", noted)
+    logs.close()
+    monkeypatch.undo()
+    assert len(names) == 2
+    # All of it is on the disk: a power cut loses nothing.
+    after = tmp_path / "after"
+    after.mkdir()
+    files.replay().cut_power(after)
+    with odradek.open(after / "data") as logs:
+        assert not logs.report
+        assert [[record.value for record in log.read()] for log in logs] == [[b"%d" % n] for n in range(20)]
+
+
+@pytest.mark.slow
+def test_one_of_many_logs_that_fails_leaves_the_folder_unclean(tmp_path: Path) -> None:
+    files = FaultyFileSystem(tmp_path)
+    logs = odradek.open(tmp_path, files=files)
+    logs.create_topic("events", 20)
+    for number in range(20):
+        logs["events", number].append(value=b"%d" % number)
+    files.fail("sync", at="events-7/")
+    with pytest.raises(LogOfflineError, match="events-7"):
+        logs.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    with odradek.open(tmp_path) as logs:
+        assert [[record.value for record in log.read()] for log in logs] == [[b"%d" % n] for n in range(20)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(0, 12, 4), range(12)])
 def test_topics_made_in_one_call_outlive_a_power_cut(tmp_path: Path, seeds: range) -> None:
     live = tmp_path / "live"
@@ -123,6 +196,7 @@ def test_each_look_up_of_what_there_is_tells_of_every_change(tmp_path: Path) -> 
         assert TopicPartition("b", 0) not in logs
 
 
+@pytest.mark.slow
 def test_a_change_of_one_topic_takes_no_more_steps_beside_more_topics(tmp_path: Path) -> None:
     calls: dict[int, list[int]] = {}
     # Both leave as many topics in the block of the metadata that is not full.
@@ -172,3 +246,184 @@ def test_what_sync_can_be(tmp_path: Path) -> None:
         odradek.open(tmp_path, sync="never")  # type: ignore[call-overload]
     with pytest.raises(OptionError, match="give one of them"):
         odradek.open(tmp_path, sync="off", files=FaultyFileSystem(tmp_path))
+
+
+@pytest.mark.slow
+def test_many_logs_are_recovered_by_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = WritableLogDirectory(tmp_path / "data")
+    logs.create_topic("events", 20)
+    for number in range(20):
+        logs["events", number].append([Record(None, b"%d" % number)])
+    logs.abandon()
+    names: set[str] = set()
+    both = threading.Barrier(2)
+    opens = LogOpener._open
+
+    def noted(self: LogOpener, place: TopicPartition, owner: LogOwner) -> WritableLog:
+        names.add(threading.current_thread().name)
+        # Two logs at a time, until all are open.
+        both.wait(30)
+        return opens(self, place, owner)
+
+    monkeypatch.setattr(LogOpener, "_open", noted)
+    with WritableLogDirectory(tmp_path / "data") as logs:
+        assert len(names) == 2
+        assert [[record.value for record in log.read()] for log in logs] == [[b"%d" % n] for n in range(20)]
+
+
+def test_each_second_only_logs_that_have_something_to_do_are_asked(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("idle", 20)
+        logs.create_topic("timed", config={"flush.ms": 0})
+        logs.create_topic(
+            "short", config={"internal.segment.bytes": 200, "retention.bytes": 0, "file.delete.delay.ms": 0}
+        )
+        for topic_partition in logs.topic_partitions():
+            logs[topic_partition].append(value=bytes(100))
+        logs["short", 0].append(value=bytes(100))
+        assert logs["short", 0].upkeep.delete_old_segments()
+        asked: list[str] = []
+        profile = Profile()
+        profile.runcall(logs._maintenance._flush_due)
+        profile.runcall(logs._maintenance._remove_deleted)
+        for entry in profile.getstats():
+            asked += [getattr(entry.code, "co_name", "")] * entry.callcount
+        assert (asked.count("flush_if_due"), asked.count("remove_deleted_files")) == (1, 1)
+        assert logs["timed", 0].recovery_point == 1
+        assert not list((tmp_path / "short-0").glob("*.deleted"))
+
+
+def test_a_log_says_when_something_of_it_falls_due(tmp_path: Path) -> None:
+    files = FaultyFileSystem(tmp_path)
+    with odradek.open(tmp_path, files=files) as logs:
+        logs.create_topic("events", 3)
+        maintenance = logs._maintenance
+
+        def pending() -> list[int]:
+            return sorted(log.topic_partition.partition for log in maintenance._pending_logs())
+
+        assert [log.append(value=b"1") for log in logs] == [0, 0, 0]
+        assert (pending(), len(maintenance.pending)) == ([], 0)
+        logs.alter_topic_config("events", {"flush.ms": 60_000})
+        assert pending() == [0, 1, 2]
+        logs.alter_topic_config("events", {"flush.ms": None})
+        assert pending() == []
+        files.fail("write", error=errno.ENOSPC, at="events-1/")
+        with pytest.raises(LogOfflineError):
+            logs["events", 1].append(value=b"2")
+        assert pending() == [1]
+        maintenance._reopen()
+        assert (logs["events", 1].append(value=b"2"), pending()) == (1, [])
+
+
+def test_a_log_that_was_closed_or_deleted_is_not_pending_any_more(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        maintenance = logs._maintenance
+        for topic in ("closed", "deleted"):
+            logs.create_topic(topic, config={"flush.ms": 0})
+            logs[topic, 0].append(value=b"1")
+        assert len(maintenance._pending_logs()) == 2
+        logs["closed", 0].close()
+        logs.delete_topic("deleted")
+        maintenance._flush_due()
+        assert not maintenance.pending
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_thread_of_the_maintenance_works_when_it_is_time_or_woken(tmp_path: Path, is_stopped: bool) -> None:
+    worked: SimpleQueue[int] = SimpleQueue()
+
+    def work(_: Maintenance, tasks: list[_Task]) -> float:
+        worked.put(1)
+        # The greatest `log.cleaner.backoff.ms`, for which no thread of the system can wait.
+        return (2**63 - 1) / 1000
+
+    with odradek.open(tmp_path) as logs:
+        maintenance = Maintenance(logs, MaintenanceConfig(), clock=lambda: 0)
+        worker = _Worker("log-cleaner", maintenance, work, [])
+        worker.start()
+        worked.get(timeout=30)
+        worker.wake()
+        worked.get(timeout=30)
+        if is_stopped:
+            worker.stop()
+        # Otherwise it ends because nothing refers to the maintenance any more.
+        del maintenance
+        gc.collect()
+        worker.join(30)
+        assert (worker.is_alive(), worked.qsize()) == (False, 0)
+
+
+def test_a_log_that_an_exception_kept_from_saying_so_is_found_by_retention(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("events", config={"flush.ms": 0})
+        log = logs["events", 0]
+        log.append(value=b"1")
+        maintenance = logs._maintenance
+        # As by Ctrl-C between what falls due and its announcement.
+        maintenance.pending.clear()
+        maintenance._delete_old_segments()
+        maintenance._flush_due()
+        assert log.recovery_point == 1
+
+
+def test_an_exception_in_the_look_at_the_logs_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("events", 3, {"flush.ms": 60_000})
+        list(logs)
+        maintenance = logs._maintenance
+
+        def interrupt(_: TopicPartition) -> WritableLog:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(logs, "open_log", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                maintenance._pending_logs()
+        assert len(maintenance._pending_logs()) == 3
+
+
+def test_a_log_that_says_so_again_and_again_is_noted_once(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("events")
+        list(logs)
+        for number in range(5):
+            logs.alter_topic_config("events", {"flush.ms": number})
+        assert len(logs._maintenance.pending) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begins", ["", "import concurrent.futures.thread"])
+def test_many_logs_are_closed_by_a_program_that_is_ending(tmp_path: Path, begins: str) -> None:
+    program = f"""
+import atexit, sys, odradek
+{begins}
+logs = odradek.open(sys.argv[1])
+logs.create_topic("events", 20)
+for log in logs:
+    log.append(value=b"1")
+atexit.register(logs.close)
+"""
+    ended = subprocess.run([sys.executable, "-c", program, tmp_path / "data"], capture_output=True, text=True)
+    assert (ended.stderr, (tmp_path / "data" / ".kafka_cleanshutdown").exists()) == ("", True)
+
+
+def test_a_durable_append_after_an_opening_that_failed_outlasts_a_power_cut(tmp_path: Path) -> None:
+    live = tmp_path / "live"
+    with WritableLogDirectory(live / "data") as logs:
+        logs.create_topic("events")
+    files = FaultyFileSystem(live)
+    logs = WritableLogDirectory(live / "data", files=files)
+    files.fail("sync_directory", at="events-0")
+    with pytest.raises(LogOfflineError):
+        logs["events", 0]
+    logs["events", 0].append(value=b"1", durable=True)
+    disk = files.replay()
+    logs.abandon()
+    for seed in range(10):
+        after = tmp_path / str(seed)
+        after.mkdir()
+        disk.cut_power(after, seed)
+        with WritableLogDirectory(after / "data") as again:
+            assert [record.value for record in again["events", 0]] == [b"1"]

@@ -49,7 +49,7 @@ def test_it_is_not_lost_while_the_directory_is_open(tmp_path: Path) -> None:
         logs.create_topic("kept", 2, {"retention.ms": -1})
         whole = (tmp_path / BOOTSTRAP_CHECKPOINT).read_bytes()
         (tmp_path / BOOTSTRAP_CHECKPOINT).unlink()
-        logs._cluster.metadata._is_in_doubt = True
+        logs._parts.cluster.metadata._is_in_doubt = True
         with pytest.raises(FormatError, match=MISSING):
             logs.topic_config("kept")
         (tmp_path / BOOTSTRAP_CHECKPOINT).write_bytes(whole)

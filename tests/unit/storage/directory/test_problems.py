@@ -52,6 +52,7 @@ def test_nothing_is_wrong_with_what_kafka_wrote(kafka_fixture: KafkaFixture, sta
         assert logs.problems == []
 
 
+@pytest.mark.slow
 def test_every_kind_of_damage_is_told_with_its_file(directory: Path) -> None:
     metadata = directory / METADATA_DIRECTORY
     for path in (
@@ -79,7 +80,7 @@ def test_every_kind_of_damage_is_told_with_its_file(directory: Path) -> None:
             assert logs.problems == []
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [SEGMENT, f"{METADATA_DIRECTORY}/{0:020d}-{0:010d}.checkpoint", "bootstrap.checkpoint"]
 )
@@ -172,14 +173,20 @@ def test_keys_name_a_topic_and_a_partition_that_can_be(tmp_path: Path) -> None:
             logs[name, 1].append([Record(None, name.encode())])
     for mode in ("a", "r"):
         with odradek.open(tmp_path, mode=mode) as logs:
-            for key in (("a", -1), ("a", 1 << 31), ("", 0), ("..", 0), ("a/../a", 1), ("a\0", 1), ("x" * 300, 0)):
+            names = ["other", "", "..", "a/../a", "a\0", "x" * 300]
+            for key in (("a", -1), ("a", 2), ("a", 1 << 31), *((name, 0) for name in names)):
                 assert key not in logs
-                with pytest.raises(odradek.LogError):
+                with pytest.raises(odradek.UnknownTopicOrPartitionError):
                     logs[key]
-            wrong: list[Any] = [("a", True), ("a", 1.0), ["a", 1], "a", ("a", 1, 2), (b"a", 1), None]
-            for key in wrong:
+            wrong: list[Any] = [("a", True), ("a", 1.0), ("a", "0"), ["a", 1], ("a",), ("a", 1, 2), (b"a", 1), (0, "a")]
+            for key in (*wrong, None, 1):
                 assert key not in logs
-                with pytest.raises(TypeError):
+            for key in (*wrong, None, 1, "a"):
+                with pytest.raises(TypeError, match="a log is looked up by topic and partition"):
                     logs[key]
+            # A name alone is that of a topic: it may be there, but it names no log.
             assert ("a", 1) in logs
+            assert "a" in logs
+            for name in ("b", "", "..", "a\0", "x" * 300):
+                assert name not in logs
             assert [record.value for record in logs["a-", 1].read()] == [b"a-"]

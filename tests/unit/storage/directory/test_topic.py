@@ -87,6 +87,7 @@ def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
             topic.append(value=b"")
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_topic_that_kafka_wrote(kafka_fixture: KafkaFixture) -> None:
     with odradek.open(kafka_fixture.log_dir, mode="r") as logs:
         for topic in logs.topics():

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,6 @@ from uuid import UUID
 import pytest
 
 import odradek
-from descriptors import descriptors
 from odradek.errors import (
     CheckpointError,
     InvalidConfigError,
@@ -39,6 +39,7 @@ from odradek.storage.formats.checkpoints import (
 )
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
+from peers.descriptors import descriptors
 from peers.kafka_fixture import KafkaFixture
 
 
@@ -58,13 +59,6 @@ def test_the_interface_as_it_is_promised(tmp_path: Path) -> None:
         assert [record.headers for record in logs["events", 0].read()] == [(("trace", b"1"),)]
     with pytest.raises(LogError, match="mode"):
         odradek.open(tmp_path / "data", mode="w")  # type: ignore[call-overload]
-
-
-def test_one_program_writes_at_a_time(tmp_path: Path) -> None:
-    with odradek.open(tmp_path), pytest.raises(LogDirectoryLockedError):
-        odradek.open(tmp_path)
-    with odradek.open(tmp_path) as logs:
-        assert logs.topics() == []
 
 
 def test_topics_come_grow_change_and_go(tmp_path: Path) -> None:
@@ -99,7 +93,7 @@ def test_topics_come_grow_change_and_go(tmp_path: Path) -> None:
         assert values(logs["b", 0]) == []
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("crashed", [False, True])
 def test_what_kafka_wrote_goes_on(crashed: bool, kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     source = kafka_fixture.log_dir_unclean if crashed else kafka_fixture.log_dir
@@ -126,21 +120,6 @@ def test_what_kafka_wrote_goes_on(crashed: bool, kafka_fixture: KafkaFixture, tm
             assert logs[name].log_end_offset == end + 1
             assert not logs[name].report
             assert values(logs[name])[-1] == b"record"
-
-
-def test_folders_of_unknown_origin_become_topics_where_that_is_asked_for(tmp_path: Path) -> None:
-    with odradek.open(tmp_path / "a") as logs:
-        logs.create_topic("t", partitions=2)
-        topic_id = logs.topic_id("t")
-        logs["t", 1].append([Record(None, b"v")])
-    shutil.copytree(tmp_path / "a" / "t-1", tmp_path / "b" / "t-1")
-    with odradek.open(tmp_path / "b", adopt=True) as logs:
-        assert logs.topic_id("t") == topic_id
-        assert [values(log) for log in logs] == [[], [b"v"]]
-    shutil.copytree(tmp_path / "a" / "t-1", tmp_path / "b" / "other-0")
-    with odradek.open(tmp_path / "b") as logs:
-        assert logs.topics() == ["t"]
-        assert logs.strays == [tmp_path / "b" / "other-0"]
 
 
 def test_several_folders(tmp_path: Path) -> None:
@@ -215,6 +194,7 @@ def test_a_deleted_topic_is_removed_in_its_time(tmp_path: Path) -> None:
         assert not list(tmp_path.glob("t-*"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -364,7 +344,7 @@ def test_an_index_that_has_room_for_no_entry(tmp_path: Path) -> None:
         assert logs["t", 0].offset_for_time(1_700_000_000_002) == 2
 
 
-def test_what_is_no_folder_and_what_is_no_log(tmp_path: Path) -> None:
+def test_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LogError, match="file cannot be made a log directory: File exists"):
         odradek.open(tmp_path / "file")
@@ -372,17 +352,6 @@ def test_what_is_no_folder_and_what_is_no_log(tmp_path: Path) -> None:
         odradek.open(tmp_path / "file", mode="r")
     with pytest.raises(LogError, match="several folders"):
         odradek.open([tmp_path], mode="r")  # type: ignore[call-overload]
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("t")
-    for mode in ("a", "r"):
-        with odradek.open(tmp_path / "data", mode=mode) as logs:
-            wrong: list[Any] = ["t", ("t",), ("t", "0"), (0, "t")]
-            for key in wrong:
-                with pytest.raises(TypeError, match="a log is looked up by topic and partition"):
-                    logs[key]
-            for key in (("t", 1), ("other", 0), ("../data/t", 0)):
-                with pytest.raises(UnknownTopicOrPartitionError):
-                    logs[key]
 
 
 def test_checkpoints_that_kafka_had_no_time_to_write_are_written(tmp_path: Path) -> None:
@@ -570,3 +539,20 @@ def test_a_topic_gets_no_id_that_kafka_reserves(tmp_path: Path, number: int) -> 
         logs.create_topic("events", topic_id=UUID(int=100))
     with odradek.open(tmp_path) as logs:
         assert logs.topics() == ["events"]
+
+
+def test_a_directory_that_is_closed_meanwhile_has_nothing_to_compact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with WritableLogDirectory(tmp_path) as logs:
+        logs.create_topic("compacted", 3, {"cleanup.policy": "compact"})
+    logs = WritableLogDirectory(tmp_path)
+    places = logs.topic_partitions()
+
+    def close_first(topic: str | None = None) -> Sequence[TopicPartition]:
+        logs.close()
+        return places
+
+    monkeypatch.setattr(logs, "topic_partitions", close_first)
+    assert logs._maintenance.compacted_logs() == []
+    assert caplog.messages == []

@@ -1,17 +1,19 @@
 """`meta.properties` and `partition.metadata`."""
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from odradek.errors import CheckpointError
+from odradek.errors import CheckpointError, LogError
 from odradek.messages.uuids import METADATA_TOPIC_ID, format_uuid, parse_uuid, random_uuid
 from odradek.storage.formats.meta_properties import (
     MetaProperties,
     format_properties,
     parse_properties,
+    read_properties,
     timestamp_comment,
 )
 from odradek.storage.formats.partition_metadata import (
@@ -51,14 +53,6 @@ def test_meta_properties_are_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["version=2\n", "version=x\n", "version=1\nnode.id=one\n", "version=1\ndirectory.id=x\n"]
-)
-def test_meta_properties_that_kafka_refuses(text: str) -> None:
-    with pytest.raises(CheckpointError):
-        MetaProperties.parse(text)
-
-
-@pytest.mark.parametrize(
     ("text", "properties"),
     [
         ("a=1\nb:2\nc 3\n  d  =  4 \n", {"a": "1", "b": "2", "c": "3", "d": "4 "}),
@@ -68,11 +62,60 @@ def test_meta_properties_that_kafka_refuses(text: str) -> None:
         ("a=\\u00e9\\t\\q\r\nb=2\rc=3", {"a": "é\tq", "b": "2", "c": "3"}),
         ("a=1\na=2\n", {"a": "2"}),
         ("a=1\\", {"a": "1"}),
+        ("a=\\ud83d\\ude00 \xc3\xa4", {"a": "\U0001f600 \xc3\xa4"}),
     ],
 )
 def test_java_properties(text: str, properties: dict[str, str]) -> None:
     assert dict(parse_properties(text)) == properties
     assert dict(parse_properties(format_properties(properties, ("x",)).decode("latin-1"))) == properties
+
+
+def test_a_line_of_very_many_parts_is_joined_once() -> None:
+    begin = time.thread_time()
+    assert dict(parse_properties("a=" + "x\\\n" * 200_000)) == {"a": "x" * 200_000}
+    assert time.thread_time() - begin < 1
+
+
+def test_an_escape_that_is_cut_short_is_an_error_as_in_java(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("version=1\na=domain\\user\n")
+    with pytest.raises(LogError, match=r"x: a has a \\u that"):
+        read_properties(tmp_path / "x")
+    with pytest.raises(CheckpointError, match=r"a has a \\u that"):
+        MetaProperties.read(tmp_path / "x")
+
+
+def test_settings_are_latin_1_as_in_kafka_and_those_in_utf_8_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("# für\nplain=a\npassword=pässword\nother=\\u00e4\n", encoding="utf-8")
+    assert read_properties(path) == {"plain": "a", "password": "p\xc3\xa4ssword", "other": "ä"}
+    [told] = caplog.messages
+    assert "server.properties: password: read as Latin-1" in told
+    assert told.count("ssword") == 1
+    caplog.clear()
+    assert read_properties(path, "utf-8")["password"] == "pässword"
+    path.write_text("# für\npassword=p\\u00e4ssword\n", encoding="utf-8")
+    assert read_properties(path) == {"password": "pässword"}
+    path.write_text("password=pässword\n", encoding="latin-1")
+    assert read_properties(path) == {"password": "pässword"}
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("listeners=x\n".encode("utf-16"), "x has NUL characters"),
+        ("authorizer.class.name=x\n".encode("utf-8-sig"), "x begins with a byte order mark, .* authorizer.class.name"),
+    ],
+)
+def test_a_file_whose_settings_would_be_ignored_is_refused(tmp_path: Path, data: bytes, told: str) -> None:
+    """As editors of Windows save it; who may connect would not be what its owner wrote."""
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(LogError, match=told):
+        read_properties(tmp_path / "x")
+    (tmp_path / "x").write_text("# y\nlisteners=x\n", encoding="utf-8-sig")
+    assert read_properties(tmp_path / "x")["listeners"] == "x"
 
 
 def test_the_date_is_as_java_writes_it() -> None:

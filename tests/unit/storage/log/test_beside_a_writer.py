@@ -11,16 +11,11 @@ import pytest
 import odradek
 from odradek.errors import UnknownTopicOrPartitionError
 from odradek.records import Record
-from odradek.records.builder import build_batch
+from peers.batches import transactional
 
 
 def rows(count: int) -> list[Record]:
     return [Record(b"k", b"%d" % number) for number in range(count)]
-
-
-def open_transaction(count: int) -> bytearray:
-    records = [Record(b"k", b"open", (), 1_600_000_000_000)] * count
-    return bytearray(build_batch(records, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
 
 
 def test_a_preallocated_segment_is_followed(tmp_path: Path) -> None:
@@ -56,7 +51,7 @@ def test_the_last_stable_offset_is_never_below_the_log_start_offset(tmp_path: Pa
     with odradek.open(tmp_path) as logs:
         logs.create_topic("t")
         log = logs["t", 0]
-        log.append_batches(open_transaction(3))
+        log.append_batches(transactional([Record(b"k", b"open", (), 1_600_000_000_000)] * 3, 7))
         log.append(rows(3))
         assert log.last_stable_offset == 0
         log.delete_records(4)

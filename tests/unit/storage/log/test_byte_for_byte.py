@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ from odradek.records.crc import crc32c
 from odradek.records.header import BatchHeader
 from odradek.records.scan import scan_batches
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
+from odradek.storage.log.log_options import LogOptions
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.writable_log import WritableLog
+from odradek.storage.segment.offset_lookup import locate_batch
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
 from odradek.storage.topic_config import TopicConfig
@@ -109,16 +112,25 @@ def assert_same(ours: Path, kafkas: Path, *suffixes: str) -> None:
     assert [name for name in sorted(expected) if written[name] != expected[name]] == []
 
 
-def append_all(log: WritableLog, paths: list[Path], clock: Clock, *, is_leader: bool) -> None:
-    """Append the batches of files, as a leader or as a follower does, at the time that each of them names."""
-    for header, batch in (item for path in paths for item in batches_of(path)):
-        clock.now_ms = max(clock.now_ms, header.max_timestamp)
-        if not is_leader:
-            log.append_batches(batch, origin=AppendOrigin.REPLICATION)
-            continue
-        origin = origin_of(log.path.name, header)
-        result = log.append_batches(as_sent(header, batch), origin=origin)
-        assert result.first_offset == header.base_offset
+@contextmanager
+def written(
+    fixture: KafkaFixture, ours: Path, paths: list[Path] | None = None, *, is_leader: bool = False, start: int = 0
+) -> Iterator[WritableLog]:
+    """Give a log of the batches of Kafka's files, appended as a leader or a follower does, when they were there."""
+    ours.mkdir()
+    clock = Clock()
+    paths = paths or sorted((fixture.log_dir / ours.name).glob("*.log"))
+    with WritableLog(
+        ours, LogOptions(config=config_of(fixture, ours.name), log_start_offset=start, clock=clock)
+    ) as log:
+        for header, batch in (item for path in paths for item in batches_of(path)):
+            clock.now_ms = max(clock.now_ms, header.max_timestamp)
+            if is_leader:
+                result = log.append_batches(as_sent(header, batch), origin=origin_of(ours.name, header))
+                assert result.first_offset == header.base_offset
+            else:
+                log.append_batches(batch, origin=AppendOrigin.REPLICATION)
+        yield log
 
 
 @pytest.mark.sampled
@@ -128,20 +140,24 @@ def test_what_4_3_1_was_sent_becomes_its_files(
     fixture_4_3_1: KafkaFixture, tmp_path: Path, partition: str, is_leader: bool
 ) -> None:
     kafkas, ours = fixture_4_3_1.log_dir / partition, tmp_path / partition
-    ours.mkdir()
-    clock = Clock()
-    with WritableLog(ours, config=config_of(fixture_4_3_1, partition), clock=clock) as log:
-        append_all(log, sorted(kafkas.glob("*.log")), clock, is_leader=is_leader)
+    with written(fixture_4_3_1, ours, is_leader=is_leader):
+        pass
     assert_same(ours, kafkas, *SEGMENT_FILES, "leader-epoch-checkpoint")
     assert len(files_of(ours, "")) == len(files_of(kafkas, "")) - 1  # partition.metadata is the directory's to write
 
 
+@pytest.mark.sampled
+@pytest.mark.parametrize("partition", KAFKA_2_8_2)
+def test_what_2_8_2_was_sent_becomes_its_files(fixture_2_8_2: KafkaFixture, tmp_path: Path, partition: str) -> None:
+    with written(fixture_2_8_2, tmp_path / partition):
+        pass
+    assert_same(tmp_path / partition, fixture_2_8_2.log_dir / partition, *SEGMENT_FILES)
+
+
 def test_the_metadata_log_becomes_its_files(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     kafkas, ours = fixture_4_3_1.log_dir / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0"
-    ours.mkdir()
-    clock = Clock()
-    with WritableLog(ours, clock=clock) as log:
-        append_all(log, sorted(kafkas.glob("*.log")), clock, is_leader=False)
+    with written(fixture_4_3_1, ours):
+        pass
     assert_same(ours, kafkas, *SEGMENT_FILES, "leader-epoch-checkpoint")
 
 
@@ -149,24 +165,20 @@ def test_the_metadata_log_becomes_its_files(fixture_4_3_1: KafkaFixture, tmp_pat
 def test_a_deleted_head_leaves_the_same(fixture_4_3_1: KafkaFixture, tmp_path: Path, is_leader: bool) -> None:
     partition = "truncated-head-0"
     kafkas, ours = fixture_4_3_1.log_dir / partition, tmp_path / partition
-    ours.mkdir()
-    clock = Clock()
     paths = [*sorted(kafkas.glob("*.log.deleted")), *sorted(kafkas.glob("*.log"))]
-    with WritableLog(ours, config=config_of(fixture_4_3_1, partition), clock=clock) as log:
-        append_all(log, paths, clock, is_leader=is_leader)
+    with written(fixture_4_3_1, ours, paths, is_leader=is_leader) as log:
         log.delete_records(777)
-        deleted = log.delete_old_segments()
+        deleted = log.upkeep.delete_old_segments()
         assert len(deleted) == 4
     assert_same(ours, kafkas, *SEGMENT_FILES, "leader-epoch-checkpoint", ".deleted")
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["compacted-0", "compacted-zstd-0"])
 def test_segments_that_were_compacted_away_become_the_same(
     fixture_4_3_1: KafkaFixture, tmp_path: Path, partition: str
 ) -> None:
     kafkas, ours = fixture_4_3_1.log_dir / partition, tmp_path / partition
-    ours.mkdir()
 
     def is_original(path: Path) -> bool:
         # The cleaner leaves a batch with fewer records than offsets of every one that it touches.
@@ -175,11 +187,8 @@ def test_segments_that_were_compacted_away_become_the_same(
 
     paths = [path for path in sorted(kafkas.glob("*.log.deleted")) if is_original(path)]
     last = max(kafkas.glob("*.log"))
-    first_offset = int(paths[0].name[:20])
-    clock = Clock()
-    config = config_of(fixture_4_3_1, partition)
-    with WritableLog(ours, config=config, log_start_offset=first_offset, clock=clock) as log:
-        append_all(log, [*paths, last], clock, is_leader=False)
+    with written(fixture_4_3_1, ours, [*paths, last], start=int(paths[0].name[:20])):
+        pass
     assert len(paths) > 20
     compared = 0
     for path in paths:
@@ -196,17 +205,6 @@ def test_segments_that_were_compacted_away_become_the_same(
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("partition", KAFKA_2_8_2)
-def test_what_2_8_2_was_sent_becomes_its_files(fixture_2_8_2: KafkaFixture, tmp_path: Path, partition: str) -> None:
-    kafkas, ours = fixture_2_8_2.log_dir / partition, tmp_path / partition
-    ours.mkdir()
-    clock = Clock()
-    with WritableLog(ours, config=config_of(fixture_2_8_2, partition), clock=clock) as log:
-        append_all(log, sorted(kafkas.glob("*.log")), clock, is_leader=False)
-    assert_same(ours, kafkas, *SEGMENT_FILES)
-
-
-@pytest.mark.sampled
 @pytest.mark.parametrize("partition", ["v0-none-0", "v1-none-0", "v2-none-0", "truncated-head-0", "keyed-0"])
 def test_look_ups_answer_as_with_the_files_of_2_8_2(
     fixture_2_8_2: KafkaFixture, tmp_path: Path, partition: str
@@ -217,7 +215,7 @@ def test_look_ups_answer_as_with_the_files_of_2_8_2(
     paths = sorted(kafkas.glob("*.log"))
     start = int(paths[0].stem)
     config = config_of(fixture_2_8_2, partition)
-    with WritableLog(ours, config=config, log_start_offset=start, clock=clock) as log:
+    with WritableLog(ours, LogOptions(config=config, log_start_offset=start, clock=clock)) as log:
         for path in paths:
             # As many at once as one segment holds: a message of these formats is a batch of its own.
             log.append_batches(path.read_bytes(), origin=AppendOrigin.REPLICATION)
@@ -234,7 +232,7 @@ def test_look_ups_answer_as_with_the_files_of_2_8_2(
     for path in paths:
         segment, expected = (Segment(folder, int(path.stem), opened) for folder in (ours, kafkas))
         for offset in range(segment.base_offset, segment.end().next_offset + 1):
-            assert segment.batch_for(offset) == expected.batch_for(offset)
+            assert locate_batch(segment, offset) == locate_batch(expected, offset)
             # Each index points at or before the batch, at the beginning of one.
             for index in (segment.offset_index, expected.offset_index):
                 position = index.lookup(offset).position
@@ -264,7 +262,7 @@ def test_old_formats_are_recovered_appended_to_and_served(
     assert records
     end = records[-1].offset + 1 if records[-1].offset is not None else 0
     added = [Record(b"k", b"v%d" % number, timestamp=1_700_000_000_000) for number in range(3)]
-    with WritableLog(folder, config=config_of(fixture_2_8_2, partition)) as log:
+    with WritableLog(folder, LogOptions(config=config_of(fixture_2_8_2, partition))) as log:
         assert log.log_end_offset == end
         # What is read stays valid while it is appended to.
         assert list(log.read()) == records
@@ -272,7 +270,7 @@ def test_old_formats_are_recovered_appended_to_and_served(
     # The whole ones of the segments that were not appended to are Kafka's, and end as at a roll.
     for path in sorted(kafkas.glob("*.log"))[:-1]:
         assert (folder / path.name).read_bytes() == path.read_bytes()
-    with WritableLog(folder, config=config_of(fixture_2_8_2, partition), is_clean=True) as log:
+    with WritableLog(folder, LogOptions(config=config_of(fixture_2_8_2, partition), is_clean=True)) as log:
         assert log.append(added) == end + 3
         found = list(log.read())
         assert found[: len(records)] == records

@@ -24,6 +24,7 @@ from odradek.storage.log import follow
 from odradek.storage.log.follow import Wakeup, waits
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
+from peers.batches import transactional
 
 LONG_MS = 3_600_000
 """Longer than a test may take: what waits for so long was not woken."""
@@ -79,7 +80,7 @@ def test_over_rolls_and_through_compaction_and_retention(logs: WritableLogDirect
             logs.maintain()
         if offset == 20:
             log.delete_records()
-            log.delete_old_segments()
+            log.upkeep.delete_old_segments()
 
 
 def test_what_was_deleted_before_it_was_read(logs: WritableLogDirectory, followed: Log) -> None:
@@ -146,11 +147,7 @@ def test_records_of_a_transaction_come_when_it_is_committed(logs: WritableLogDir
 
     def data(producer_id: int) -> None:
         records = [Record(b"k", b"%d" % producer_id, timestamp=1_700_000_000_000)]
-        log.append_batches(
-            bytearray(
-                build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
-            )
-        )
+        log.append_batches(transactional(records, producer_id))
 
     data(1)
     data(2)
@@ -192,6 +189,7 @@ with odradek.open(sys.argv[1], mode="r") as logs:
 """
 
 
+@pytest.mark.slow
 def test_another_process_follows_and_ends_by_ctrl_c(logs: WritableLogDirectory) -> None:
     log = logs["t", 0]
     with subprocess.Popen(
@@ -245,6 +243,7 @@ def test_the_waits_grow_up_to_a_limit() -> None:
     assert found[-1] == max(found) == 0.05
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("may_have_gaps", [True, False])
 @pytest.mark.parametrize("is_looked_at", [True, False])
 @pytest.mark.parametrize("taken", [0, 1, 45, 60])
@@ -283,9 +282,7 @@ def test_what_was_read_to_its_end_may_be_deleted_at_once(
     log = logs["t", 0]
     log.append([Record(b"k", b"0")])
     aborted = [Record(b"k", b"aborted", timestamp=1_700_000_000_000)] * 3
-    log.append_batches(
-        bytearray(build_batch(aborted, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
-    )
+    log.append_batches(transactional(aborted, 1))
     log.end_transaction(1, 0, commit=False)
     read, deletions = log.read, iter([5])
 

@@ -47,10 +47,11 @@ CHANGES: dict[str, Callable[[WritableLogDirectory], object]] = {
     "end a transaction": lambda logs: logs["looked-at", 0].end_transaction(1, 0, commit=True),
     "append to a log that was not looked at": lambda logs: logs["not-looked-at", 0].append([Record(b"k", b"w")]),
     "open a log that was not looked at": lambda logs: logs["not-looked-at", 0],
+    "have a log on the disk": lambda logs: logs["looked-at", 0].flushing.make_durable(),
     "flush a log": lambda logs: logs["looked-at", 0].flush(),
     "roll": lambda logs: logs["looked-at", 0].roll(),
     "delete records": lambda logs: logs["looked-at", 0].delete_records(),
-    "delete old segments": lambda logs: logs["looked-at", 0].delete_old_segments(),
+    "delete old segments": lambda logs: logs["looked-at", 0].upkeep.delete_old_segments(),
     "create a topic": lambda logs: logs.create_topic("new"),
     "let a topic grow": lambda logs: logs.create_partitions("looked-at", 2),
     "alter a topic": lambda logs: logs.alter_topic_config("looked-at", {"retention.ms": "1"}),
@@ -61,6 +62,7 @@ CHANGES: dict[str, Callable[[WritableLogDirectory], object]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_child_changes_nothing(logs: WritableLogDirectory, tmp_path: Path, name: str) -> None:
     def change() -> None:
@@ -78,7 +80,7 @@ def test_a_child_is_refused_at_once_where_another_thread_held_the_locks(logs: Wr
     held, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with logs._lock, log._flush_lock, log._lock:
+        with logs._guard.lock, log.guard.flush_lock, log.guard.lock:
             held.set()
             let_go.wait()
 

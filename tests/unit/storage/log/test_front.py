@@ -12,15 +12,7 @@ from typing import Any
 import pytest
 
 import odradek
-from odradek import (
-    InvalidRecordError,
-    LogError,
-    OffsetOutOfRangeError,
-    OptionError,
-    ReadOnlyError,
-    Record,
-    WritableLog,
-)
+from odradek import InvalidRecordError, LogError, OffsetOutOfRangeError, OptionError, ReadOnlyError, Record, WritableLog
 from peers.kafka_fixture import KafkaFixture
 
 T0 = 1_700_000_000_000
@@ -46,7 +38,7 @@ def test_a_log_is_iterated_over(data: Path) -> None:
             len(log)  # type: ignore[arg-type]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_the_tail_of_what_kafka_wrote(kafka_fixture: KafkaFixture, isolation: Any) -> None:
     # Compacted ones, transactions, and heads that were deleted are among them.
@@ -115,6 +107,7 @@ def outcome(read: Callable[[], Any]) -> Any:
         return type(error), str(error)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("arguments", RANGES, ids=str)
 def test_read_and_scan_agree_on_ranges(data: Path, arguments: dict[str, Any]) -> None:
     def by_scan() -> list[int]:
@@ -170,6 +163,7 @@ def test_one_record_is_appended_as_it_is_or_by_its_parts(tmp_path: Path) -> None
         assert second == Record(b"b", b"2", [("h", b"3")], int(time.timestamp() * 1000), 1, "CreateTime")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("arguments", "named", "reason"),
     [
@@ -257,7 +251,13 @@ def test_nothing_is_read_of_a_log_that_is_closed(data: Path, mode: Any) -> None:
         lambda: logs.meta_properties,
     ]
     if mode == "a":
-        calls += [lambda: log.append(value=b""), log.flush, log.roll, log.delete_records, log.delete_old_segments]
+        calls += [
+            lambda: log.append(value=b""),
+            log.flush,
+            log.roll,
+            log.delete_records,
+            log.upkeep.delete_old_segments,
+        ]
         calls += [lambda: log.recovery_point, lambda: log.high_watermark]
         calls += [lambda: logs.create_topic("u"), logs.flush, logs.maintain, lambda: logs.delete_topic("t")]
     for number, call in enumerate(calls):
@@ -271,6 +271,7 @@ def test_nothing_is_read_of_a_log_that_is_closed(data: Path, mode: Any) -> None:
     assert "closed" in log._repr_html_() + logs._repr_html_()
     log.close()
     logs.close()
+    assert odradek.LogDirectory(data).topics() == ["t"]
 
 
 @pytest.mark.parametrize("slice_bytes", [0, -1])
@@ -283,6 +284,7 @@ SECONDS = T0 // 1000
 IN_JANUARY_1970 = datetime.fromtimestamp(SECONDS / 1000, UTC)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("since", "warnings"), [(SECONDS, 1), (IN_JANUARY_1970, 0), (1000, 0), (0, 0)])
 @pytest.mark.parametrize("way", ["log", "topic", "scan", "consume", "offset_for_time"])
 @pytest.mark.filterwarnings("always::odradek.TimestampWarning")
@@ -322,7 +324,7 @@ def test_how_logs_are_shown(data: Path) -> None:
         assert repr(logs) == f"<LogDirectory {data}, mode 'r'>"
         assert repr(logs["t", 0]) == f"<ReadOnlyLog {data / 't-0'}>"
         assert repr(logs.topic("t")) == "<Topic t>"
-        assert "<tr><td>t</td><td>1</td></tr>" in logs._repr_html_()
+        assert "<tr><td>t</td><td>1</td><td>900</td></tr>" in logs._repr_html_()
         shown = logs["t", 0]._repr_html_()
         for row in (("log_start_offset", "3"), ("log_end_offset", "30"), ("newest", "2023-11-14T22:13:20.029+00:00")):
             assert "<tr><td>{}</td><td>{}</td></tr>".format(*row) in shown
@@ -340,7 +342,7 @@ def test_what_is_deleted_before_it_is_read_is_passed_over_where_only_a_time_was_
         records = log.read(since=T0)
         assert next(records).offset == 0
         log.delete_records(200)
-        log.delete_old_segments()
+        log.upkeep.delete_old_segments()
         offsets = [record.offset or 0 for record in records]
         assert offsets[-1] == 299
         assert offsets == sorted(set(offsets))

@@ -19,6 +19,7 @@ from odradek.storage.directory.writable_log_directory import WritableLogDirector
 from odradek.storage.log.log import Log
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.testing.message_builder import build_message_set
+from peers.batches import transactional
 
 
 @pytest.fixture
@@ -36,6 +37,7 @@ def rows(start: int, count: int, size: int = 20) -> list[Record]:
     return [Record(b"k%d" % number, rng.randbytes(size)) for number in range(start, start + count)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("codec", ["uncompressed", "gzip", "zstd", "lz4", "snappy"])
 @pytest.mark.parametrize("size", [1, 400, 9000])
 def test_each_record_is_the_one_that_read_gives(codec: str, size: int, logs: WritableLogDirectory) -> None:
@@ -109,17 +111,7 @@ def test_transactions(logs: WritableLogDirectory) -> None:
 
     def data(producer_id: int, sequence: int) -> None:
         records = [Record(b"k", b"%d" % producer_id, timestamp=1_700_000_000_000)] * 2
-        log.append_batches(
-            bytearray(
-                build_batch(
-                    records,
-                    producer_id=producer_id,
-                    producer_epoch=0,
-                    base_sequence=sequence,
-                    is_transactional=True,
-                )
-            )
-        )
+        log.append_batches(transactional(records, producer_id, sequence))
 
     data(1, 0)
     data(2, 0)
@@ -137,6 +129,7 @@ def test_transactions(logs: WritableLogDirectory) -> None:
             assert caught.value.log_end_offset == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [20, 3000])
 def test_indexes_that_are_gone_or_wrong_mislead_nobody(size: int, logs: WritableLogDirectory, tmp_path: Path) -> None:
     logs.create_topic("t", config={"index.interval.bytes": "100"})

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from odradek.errors import LogOfflineError
 from odradek.records import Record
+from odradek.storage.log.log_options import LogOptions
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.topic_config import TopicConfig
-from odradek.testing.disk import Operation
+from odradek.testing.disk import Kind, Operation
 from odradek.testing.faults import FaultyFileSystem
+from peers.process import wait_for
 
 TIMEOUT = 60
 
@@ -36,16 +38,10 @@ class GatedFiles(FaultyFileSystem):
 
     @property
     def log_syncs(self) -> int:
-        return sum(operation.kind == "sync" and operation.path.endswith(".log") for operation in self.history)
+        return self.count("sync")
 
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    done = threading.Event()
-    for _ in range(TIMEOUT * 200):
-        if condition():
-            return
-        done.wait(0.005)
-    raise AssertionError("it did not come about")
+    def count(self, kind: Kind) -> int:
+        return sum(operation.kind == kind and operation.path.endswith(".log") for operation in self.history)
 
 
 @pytest.fixture
@@ -64,13 +60,13 @@ def start_others(log: WritableLog, files: GatedFiles, pool: ThreadPoolExecutor, 
     first = pool.submit(append, log, 0)
     assert files.is_waiting.wait(TIMEOUT)
     others = [pool.submit(append, log, number) for number in range(1, count)]
-    wait_for(lambda: log.log_end_offset == count)
+    wait_for(lambda: log.log_end_offset == count, TIMEOUT, "the others", interval_s=0.005)
     return [first, *others]
 
 
 @pytest.mark.slow
 def test_those_who_wait_share_one_sync(files: GatedFiles, tmp_path: Path) -> None:
-    log = WritableLog(files.root / "t-0", files=files)
+    log = WritableLog(files.root / "t-0", LogOptions(files=files))
     with ThreadPoolExecutor(6) as pool:
         appended = start_others(log, files, pool, 6)
         assert not any(future.done() for future in appended)
@@ -92,7 +88,7 @@ def test_those_who_wait_share_one_sync(files: GatedFiles, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("succeeding", [0, 1])
 def test_a_sync_that_fails_fails_all_that_it_was_to_cover(succeeding: int, files: GatedFiles) -> None:
-    log = WritableLog(files.root / "t-0", files=files)
+    log = WritableLog(files.root / "t-0", LogOptions(files=files))
     files.fail("sync", succeeding, at=".log")
     with ThreadPoolExecutor(6) as pool:
         first, *others = start_others(log, files, pool, 6)
@@ -111,7 +107,7 @@ def test_a_sync_that_fails_fails_all_that_it_was_to_cover(succeeding: int, files
 
 
 def test_a_roll_meanwhile_takes_nothing_from_it(files: GatedFiles) -> None:
-    log = WritableLog(files.root / "t-0", files=files)
+    log = WritableLog(files.root / "t-0", LogOptions(files=files))
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(append, log, 0)
         assert files.is_waiting.wait(TIMEOUT)
@@ -124,13 +120,33 @@ def test_a_roll_meanwhile_takes_nothing_from_it(files: GatedFiles) -> None:
     log.close()
 
 
+def test_a_roll_meanwhile_is_not_below_the_recovery_point_before_it_is_synced(files: GatedFiles) -> None:
+    config = TopicConfig(preallocate=True, segment_bytes=4096, segment_index_bytes=1024)
+    log = WritableLog(files.root / "t-0", LogOptions(files=files, config=config, flushes_late=True), owner=MagicMock())
+    log.append([Record(b"0", b"value")])
+    with ThreadPoolExecutor(2) as pool:
+        flushed = pool.submit(log.flush)
+        assert files.is_waiting.wait(TIMEOUT)
+        rolled = pool.submit(log.roll)
+        # For all that the first thread knows, the file is cut after its sync.
+        wait_for(lambda: files.count("truncate") == 2, TIMEOUT, "the cut", interval_s=0.005)
+        files.gate.set()
+        flushed.result(TIMEOUT)
+        rolled.result(TIMEOUT)
+    assert log.recovery_point == 0
+    syncs = files.log_syncs
+    log.flushing.flush_sealed()
+    assert (log.recovery_point, files.log_syncs) == (1, syncs + 1)
+    log.close()
+
+
 @pytest.mark.slow
 def test_what_was_acknowledged_is_there_whenever_the_power_goes(files: GatedFiles, tmp_path: Path) -> None:
     files.gate.set()
     config = TopicConfig.load(
         {"internal.segment.bytes": "2000", "retention.bytes": "6000", "file.delete.delay.ms": "0"}
     )
-    log = WritableLog(files.root / "t-0", files=files, config=config)
+    log = WritableLog(files.root / "t-0", LogOptions(files=files, config=config))
     acknowledged: list[tuple[int, int]] = []
 
     def work(number: int) -> None:
@@ -140,8 +156,8 @@ def test_what_was_acknowledged_is_there_whenever_the_power_goes(files: GatedFile
 
     def delete() -> None:
         for _ in range(10):
-            log.delete_old_segments()
-            log.remove_deleted_files()
+            log.upkeep.delete_old_segments()
+            log.upkeep.remove_deleted_files()
 
     with ThreadPoolExecutor(5) as pool:
         for future in [*(pool.submit(work, number) for number in range(4)), pool.submit(delete)]:
@@ -156,7 +172,7 @@ def test_what_was_acknowledged_is_there_whenever_the_power_goes(files: GatedFile
         files.replay(operations).cut_power(after, number)
         durable = [offset for moment, offset in acknowledged if moment <= operations]
         if durable:
-            with WritableLog(after / "t-0", config=config) as again:
+            with WritableLog(after / "t-0", LogOptions(config=config)) as again:
                 offsets = [record.offset for record in again.read()]
                 assert offsets == list(range(again.log_start_offset, again.log_end_offset))
                 assert again.log_end_offset > max(durable)

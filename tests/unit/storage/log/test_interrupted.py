@@ -21,6 +21,7 @@ from odradek.storage.directory.writable_log_directory import WritableLogDirector
 from odradek.storage.files import Buffer, FileSystem, WritableFile
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
+from peers.batches import transactional
 
 pytestmark = pytest.mark.usefixtures("real_locks")
 
@@ -42,11 +43,9 @@ class Interrupted(FileSystem):
         return InterruptedFile(self, path)
 
     def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
         if self.suffix == "rename":
-            super().rename(source, target)
             self.raise_once(Path("rename"))
-        else:
-            super().rename(source, target)
 
 
 def handle(error: BaseException) -> None:
@@ -92,7 +91,7 @@ def values(log: WritableLog) -> list[bytes | None]:
     return [record.value for record in log.read()]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 @pytest.mark.parametrize("written", [0.0, 0.5, 1.0])
@@ -125,6 +124,34 @@ def test_an_append_that_is_interrupted_is_there_or_is_not(
         assert values(again["t", 0]) == [*expected, b"after"]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [lambda log: log.nonblocking.append(build_batch([Record(b"k", b"v")])), lambda log: log.nonblocking.has_room(100)],
+)
+def test_a_signal_just_after_the_lock_was_taken_leaves_it_free(
+    logs: WritableLogDirectory, monkeypatch: pytest.MonkeyPatch, call: Callable[[WritableLog], object]
+) -> None:
+    log = logs["t", 0]
+    lock = log.guard.lock
+
+    class Signalled:
+        """The lock; the signal comes as it is taken without waiting."""
+
+        release, _is_owned = lock.release, lock._is_owned
+
+        def acquire(self, blocking: bool = True) -> bool:
+            assert lock.acquire(blocking)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as signalled:
+        signalled.setattr(log.guard, "lock", Signalled())
+        with pytest.raises(KeyboardInterrupt):
+            call(log)
+    assert not lock._is_owned()
+    assert log.append([Record(b"k", b"v")]) == log.log_end_offset - 1
+
+
+@pytest.mark.sampled
 @pytest.mark.parametrize("suffix", [".log", ".index", ".snapshot"])
 def test_an_append_of_several_segments_is_there_as_a_whole_or_not_at_all(
     logs: WritableLogDirectory, files: Interrupted, suffix: str
@@ -146,16 +173,10 @@ def test_a_producer_that_is_interrupted_can_send_its_batch_again(
     logs: WritableLogDirectory, files: Interrupted
 ) -> None:
     log = logs["t", 0]
-    batch = build_batch([Record(b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    batch = transactional([Record(b"k", b"v")], 7)
     for written, is_duplicate in ((0.5, False), (1.0, True)):
         files.error, files.written, files.suffix = KeyboardInterrupt(), written, ".log"
-        data = build_batch(
-            [Record(b"k", b"v")],
-            producer_id=7,
-            producer_epoch=0,
-            base_sequence=log.log_end_offset,
-            is_transactional=True,
-        )
+        data = transactional([Record(b"k", b"v")], 7, log.log_end_offset)
         with pytest.raises(KeyboardInterrupt):
             log.append_batches(data)
         assert log.last_stable_offset == 0
@@ -166,6 +187,7 @@ def test_a_producer_that_is_interrupted_can_send_its_batch_again(
     assert [record.offset for record in log.read(isolation="read_committed")] == [0, 1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_timeout_of_a_handler_is_no_failed_disk(
     logs: WritableLogDirectory, files: Interrupted, error: Callable[[], BaseException]
@@ -200,6 +222,7 @@ def test_a_disk_that_fails_while_a_signal_comes_is_known_to_have_failed(
         log.append([Record(b"k", b"w")])
 
 
+@pytest.mark.slow
 def test_a_roll_that_is_interrupted_leaves_no_segment_behind(
     logs: WritableLogDirectory, files: Interrupted, tmp_path: Path
 ) -> None:
@@ -218,7 +241,7 @@ def test_a_roll_that_is_interrupted_leaves_no_segment_behind(
     assert list(verify(tmp_path / "data")) == []
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("renames", range(8))
 def test_a_compaction_that_is_interrupted_while_it_swaps_is_brought_to_its_end(
     renames: int, files: Interrupted, tmp_path: Path
@@ -253,6 +276,7 @@ def test_a_compaction_that_is_interrupted_while_it_swaps_is_brought_to_its_end(
         assert not list(log.path.glob("*.swap"))
 
 
+@pytest.mark.slow
 def test_an_interrupted_close_can_be_called_again(files: Interrupted, tmp_path: Path) -> None:
     logs = odradek.open(tmp_path, files=files)
     logs.create_topic("t", partitions=3)
@@ -269,6 +293,7 @@ def test_an_interrupted_close_can_be_called_again(files: Interrupted, tmp_path: 
         assert [log.log_end_offset for log in again] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_closed_in_order_leaves_no_clean_marker(tmp_path: Path) -> None:
     class Full(FileSystem):
         is_out = False

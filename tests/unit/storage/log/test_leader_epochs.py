@@ -6,7 +6,7 @@ import pytest
 
 from odradek.errors import CheckpointError
 from odradek.storage.formats.checkpoints import EpochEntry
-from odradek.storage.log.leader_epochs import LeaderEpochCache
+from odradek.storage.log.leader_epochs import LeaderEpochCache, end_offset_for, epoch_for_offset
 from peers.kafka_fixture import KafkaFixture
 
 
@@ -72,16 +72,15 @@ END_OFFSETS = [
 
 @pytest.mark.parametrize(("epoch", "expected"), END_OFFSETS)
 def test_where_an_epoch_ends(tmp_path: Path, epoch: int, expected: tuple[int, int] | None) -> None:
-    cache = cache_of(tmp_path, (2, 10), (5, 20), (7, 30))
-    assert cache.end_offset_for(epoch, 99) == expected
-    assert LeaderEpochCache(tmp_path / "none").end_offset_for(epoch, 99) is None
+    assert end_offset_for(cache_of(tmp_path, (2, 10), (5, 20), (7, 30)).entries, epoch, 99) == expected
+    assert end_offset_for([], epoch, 99) is None
 
 
 @pytest.mark.parametrize(
     ("offset", "expected"), [(0, None), (9, None), (10, 2), (19, 2), (20, 5), (29, 5), (30, 7), (1 << 40, 7)]
 )
 def test_the_epoch_of_an_offset(tmp_path: Path, offset: int, expected: int | None) -> None:
-    assert cache_of(tmp_path, (2, 10), (5, 20), (7, 30)).epoch_for_offset(offset) == expected
+    assert epoch_for_offset(cache_of(tmp_path, (2, 10), (5, 20), (7, 30)).entries, offset) == expected
 
 
 FROM_END = [

@@ -10,11 +10,13 @@ import pytest
 from odradek.errors import CheckpointError
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.storage.files import FILES
 from odradek.storage.log.loader import LoadedLog, LogLoader
+from odradek.storage.log.log_options import LogOptions
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, segment_file_name
-from odradek.storage.segment.open_segments import OpenSegments
+from odradek.storage.topic_config import TopicConfig
 from peers.kafka_fixture import KafkaFixture
 
 TIME = 1_700_000_000_000
@@ -36,14 +38,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def load(folder: Path, *, is_clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0) -> LoadedLog:
-    return LogLoader(
-        folder,
-        OpenSegments(),
+    options = LogOptions(
+        config=TopicConfig(index_interval_bytes=0),
         is_clean=is_clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
-        index_interval_bytes=0,
-    ).load()
+    )
+    return LogLoader(folder, options, FILES).load()
 
 
 def done(loaded: LoadedLog) -> list[tuple[RecoveryKind, str]]:
@@ -129,14 +130,6 @@ def test_a_start_after_the_end(folder: Path) -> None:
     loaded = load(folder, log_start_offset=11)
     assert (loaded.segments, loaded.log_start_offset, loaded.log_end_offset) == ([], 11, 11)
     assert not [name for name in names(folder) if name.endswith(LOG_SUFFIX)]
-
-
-def test_records_that_a_clean_log_has_lost_are_told_of(folder: Path) -> None:
-    load(folder)
-    loaded = load(folder, is_clean=True, recovery_point=12)
-    (lost,) = loaded.report.actions
-    assert (lost.kind, loaded.log_end_offset, loaded.recovery_point) == (RecoveryKind.LOST, 10, 10)
-    assert "offsets 10 to 11" in str(lost)
 
 
 def test_a_compacted_segment_without_records_takes_its_place_whole(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from odradek.storage.formats.checkpoints import write_offset_checkpoint
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.segment.open_segments import OpenSegments
 from peers.kafka_fixture import KafkaFixture
-from placed import offset_of, offsets_of, timestamp_of, timestamps_of
+from peers.placed import offset_of, offsets_of, timestamp_of, timestamps_of
 
 Copy = Callable[[str], Path]
 Harm = Callable[[Path], None]
@@ -56,7 +56,7 @@ def log_dir(request: pytest.FixtureRequest, kafka_fixture: KafkaFixture, tmp_pat
     return tmp_path / "unclean"
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_every_record_is_what_a_consumer_was_given(kafka_fixture: KafkaFixture, log_dir: Path) -> None:
     with LogDirectory(log_dir) as logs:
         assert {str(topic_partition) for topic_partition in logs.topic_partitions()} >= set(kafka_fixture.consumed)
@@ -72,6 +72,7 @@ def test_every_record_is_what_a_consumer_was_given(kafka_fixture: KafkaFixture, 
         assert logs.problems == []
 
 
+@pytest.mark.sampled
 def test_offsets_for_times_are_what_kafka_answered(kafka_fixture: KafkaFixture, log_dir: Path) -> None:
     with LogDirectory(log_dir) as logs:
         for asked in kafka_fixture.offsets_for_times:
@@ -93,29 +94,29 @@ def copy(kafka_fixture: KafkaFixture, tmp_path: Path) -> Copy:
     return make
 
 
+def indexes(folder: Path) -> list[Path]:
+    return [*folder.glob("*.index"), *folder.glob("*.timeindex")]
+
+
 def drop_indexes(folder: Path) -> None:
-    for suffix in ("index", "timeindex"):
-        for path in folder.glob(f"*.{suffix}"):
-            path.unlink()
+    for path in indexes(folder):
+        path.unlink()
 
 
 def empty_indexes(folder: Path) -> None:
-    for suffix in ("index", "timeindex"):
-        for path in folder.glob(f"*.{suffix}"):
-            path.write_bytes(b"")
+    for path in indexes(folder):
+        path.write_bytes(b"")
 
 
 def pad_indexes(folder: Path) -> None:
-    for suffix in ("index", "timeindex"):
-        for path in folder.glob(f"*.{suffix}"):
-            path.write_bytes(path.read_bytes() + bytes(12345))
+    for path in indexes(folder):
+        path.write_bytes(path.read_bytes() + bytes(12345))
 
 
 def garble_indexes(folder: Path) -> None:
     chance = random.Random(folder.name)
-    for suffix in ("index", "timeindex"):
-        for path in folder.glob(f"*.{suffix}"):
-            path.write_bytes(chance.randbytes(chance.randrange(600)))
+    for path in indexes(folder):
+        path.write_bytes(chance.randbytes(chance.randrange(600)))
 
 
 def swap_indexes(folder: Path) -> None:
@@ -148,7 +149,7 @@ def test_indexes_are_no_more_than_hints(kafka_fixture: KafkaFixture, copy: Copy,
             assert log.offset_for_time(at) == found
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_every_time_is_found_as_by_looking_at_every_record(kafka_fixture: KafkaFixture) -> None:
     with LogDirectory(kafka_fixture.log_dir_unclean) as logs:
         for name in ("v2-none", "v2-gzip", "keyed", "compacted", "v2-append-time"):
@@ -164,7 +165,7 @@ def test_every_time_is_found_as_by_looking_at_every_record(kafka_fixture: KafkaF
             assert found[:2] == (largest, next(r.offset for r in records if r.timestamp == largest))
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_ranges_from_and_to_every_offset(kafka_fixture: KafkaFixture, log_dir: Path) -> None:
     with LogDirectory(log_dir) as logs:
         for name in ("v2-zstd-0", "compacted-0", "transactional-0", "truncated-head-0"):
@@ -181,6 +182,7 @@ def test_ranges_from_and_to_every_offset(kafka_fixture: KafkaFixture, log_dir: P
                     next(log.read(offset))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("slice_bytes", [1, 1000, 5000, 40_000, 1 << 30])
 @pytest.mark.parametrize("harm", [None, drop_indexes, garble_indexes])
 def test_slices_are_whole_batches_and_miss_none(copy: Copy, slice_bytes: int, harm: Harm | None) -> None:
@@ -202,7 +204,7 @@ def test_slices_are_whole_batches_and_miss_none(copy: Copy, slice_bytes: int, ha
         assert found == batches
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["v2-none-0", "v2-lz4-0", "transactional-0", "compacted-zstd-0"])
 def test_a_segment_cut_at_every_byte_of_its_last_batches(
     kafka_fixture: KafkaFixture, tmp_path: Path, name: str
@@ -289,6 +291,7 @@ def test_committed_without_transaction_index_and_snapshots(kafka_fixture: KafkaF
                 assert part == [record for record in expected if offset <= record["offset"] < offset + 30]
 
 
+@pytest.mark.slow
 def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins(copy: Copy) -> None:
     folder = copy("transactional-0")
     with ReadOnlyLog(folder) as log:

@@ -132,6 +132,7 @@ def test_a_log_that_was_compacted_may_leave_offsets_out(folder: Path, read: Read
     assert read(folder) == [*range(int(paths[1].stem)), *range(int(paths[2].stem), 95)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("garbage", [b"\0" * 100, b"garbage" * 20, b"\xff" * 5])
 @pytest.mark.parametrize("read", [by_read, by_scan, by_consume])
 def test_bytes_after_a_sealed_segment_that_leave_no_offset_out_are_told_and_no_more(

@@ -16,8 +16,8 @@ from odradek.storage.files import FileSystem
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
 from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER, TopicPartition
+from peers.batches import transactional
 
-LOST = "offsets {} to 49 were on the disk and are not there any more"
 T0 = TopicPartition("t", 0)
 
 
@@ -164,7 +164,7 @@ def test_reading_without_a_start_goes_on_where_the_head_was_deleted(folder: Path
         records = log.read()
         assert next(records).offset == 0
         log.delete_records(40)
-        log.delete_old_segments()
+        log.upkeep.delete_old_segments()
         following = [record.offset for record in records]
         assert following[-10:] == list(range(40, 50))
 
@@ -190,6 +190,7 @@ def test_settings_that_change_meanwhile_do_not_reach_an_append(tmp_path: Path) -
         assert log.log_end_offset == 40
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("harm", ["emptied", "cut", "version", "producer", "removed"])
 def test_a_transaction_index_that_is_wrong_is_told_and_written_again(tmp_path: Path, harm: str, sealed: bool) -> None:
@@ -197,14 +198,7 @@ def test_a_transaction_index_that_is_wrong_is_told_and_written_again(tmp_path: P
         logs.create_topic("t")
         log = logs["t", 0]
         for producer_id in (7, 8):
-            batch = build_batch(
-                [Record(b"k", b"aborted")],
-                producer_id=producer_id,
-                producer_epoch=0,
-                base_sequence=0,
-                is_transactional=True,
-            )
-            log.append_batches(bytearray(batch))
+            log.append_batches(transactional([Record(b"k", b"aborted")], producer_id))
             log.end_transaction(producer_id, 0, commit=False)
         log.append([Record(b"k", b"kept")])
         if sealed:

@@ -10,6 +10,7 @@ from odradek.errors import CorruptRecordError
 from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.log.log import Log
+from odradek.storage.log.log_options import LogOptions
 from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import LOG_SUFFIX, segment_file_name
@@ -45,13 +46,13 @@ def config(interval: int) -> TopicConfig:
 def test_what_goes_back_is_kept_where_no_index_tells(tmp_path: Path) -> None:
     make(tmp_path / "t-0", 0, batch(0), batch(4), batch(2), batch(8))
     make(tmp_path / "t-0", 10, batch(10))
-    with WritableLog(tmp_path / "t-0", config=config(4096), recovery_point=9, was_compacted=True) as log:
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(4096), recovery_point=9, was_compacted=True)) as log:
         assert batches_of(log) == [0, 4, 2, 8, 10]
         with pytest.raises(CorruptRecordError, match="offset 2 follows 5"):
             offsets(log)
         assert not any(action.kind in {RecoveryKind.TRUNCATED, RecoveryKind.REMOVED} for action in log.report.actions)
         assert log.append([Record(b"k", b"v")]) == 12
-    with WritableLog(tmp_path / "t-0", config=config(4096), is_clean=True, recovery_point=13) as again:
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(4096), is_clean=True, recovery_point=13)) as again:
         assert not again.report
         assert batches_of(again)[-1] == 12
 
@@ -70,7 +71,7 @@ def test_what_goes_back_is_cut_where_an_index_would_have_to(batches: list[bytes]
     path = make(tmp_path / "t-0", 0, *batches)
     last = make(tmp_path / "t-0", 10, batch(10))
     kept = 3 if len(batches) == 4 and batches[2] == batch(8) else 2
-    with WritableLog(tmp_path / "t-0", config=config(0), was_compacted=True) as log:
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(0), was_compacted=True)) as log:
         assert offsets(log) == [0, 1, 4, 5, 8, 9][: kept * 2]
         assert not last.exists()
         (cut,) = [action for action in log.report.actions if action.kind is RecoveryKind.TRUNCATED]
@@ -84,7 +85,7 @@ def test_what_goes_back_is_cut_where_the_time_index_could_not_end_after_it(tmp_p
     # Below the recovery point an offset may go back, after it none. The indexes could hold all of them, but not end
     # before the last two.
     path = make(tmp_path / "t-0", 0, *kept, batch(57, TIME + 2), batch(64), batch(63), batch(70, TIME + 3))
-    with WritableLog(tmp_path / "t-0", config=config(4 * small - 1), recovery_point=65) as log:
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(4 * small - 1), recovery_point=65)) as log:
         (cut,) = [action for action in log.report.actions if action.kind is RecoveryKind.TRUNCATED]
         assert (cut.path, cut.position) == (path, sum(map(len, kept)))
         assert list(log.segments[0].offset_index.entries()) == [(61, len(first))]
@@ -105,7 +106,7 @@ def test_an_offset_that_cannot_be_there_is_refused_and_nothing_is_lost(batches: 
     path = make(tmp_path / "t-0", 10, *batches)
     last = make(tmp_path / "t-0", 20, batch(20))
     with pytest.raises(CorruptRecordError, match="cannot be in this segment") as raised:
-        WritableLog(tmp_path / "t-0", recovery_point=19)
+        WritableLog(tmp_path / "t-0", LogOptions(recovery_point=19))
     assert raised.value.path == str(path)
     assert path.read_bytes() == b"".join(batches)
     assert last.read_bytes() == batch(20)

@@ -59,8 +59,9 @@ CHANGES: list[Callable[[WritableLogDirectory], object]] = [
     lambda logs: logs["t", 0].append([RECORD]),
     lambda logs: logs["t", 0].roll(),
     lambda logs: logs["t", 0].flush(),
+    lambda logs: logs["t", 0].flushing.make_durable(),
     lambda logs: logs["t", 0].delete_records(),
-    lambda logs: logs["t", 0].delete_old_segments(),
+    lambda logs: logs["t", 0].upkeep.delete_old_segments(),
     lambda logs: logs["t", 0].close(),
     lambda logs: logs["t", 0].discard(),
     lambda logs: logs.create_topic("other"),
@@ -94,6 +95,7 @@ def test_a_change_in_the_middle_of_an_append_is_refused_and_the_append_goes_on(
     assert (tmp_path / "data" / CLEAN_SHUTDOWN_MARKER).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_locks")
 def test_reading_and_another_log_are_open_to_a_handler(logs: WritableLogDirectory, files: Calling) -> None:
     seen: list[object] = []
@@ -108,6 +110,7 @@ def test_reading_and_another_log_are_open_to_a_handler(logs: WritableLogDirector
     assert seen == [[0], 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_locks")
 def test_a_log_in_the_middle_of_an_append_is_not_parked_by_another(
     tmp_path: Path, files: Calling, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.segment.segment_scan import SegmentScan
+from peers.batches import transactional
 
 TIME = 1_700_000_000_000
 PRODUCERS = 3
@@ -39,7 +40,7 @@ def check(kept: ReadOnlyLog) -> None:
         assert known(kept) == known(fresh)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_beside_a_writer(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
@@ -65,14 +66,7 @@ def test_beside_a_writer(seed: int, tmp_path: Path) -> None:
         if action == "append":
             log.append(records)
         elif action == "data":
-            batch = build_batch(
-                records,
-                producer_id=producer,
-                producer_epoch=0,
-                base_sequence=sequences[producer],
-                is_transactional=True,
-            )
-            log.append_batches(bytearray(batch))
+            log.append_batches(transactional(records, producer, sequences[producer]))
             sequences[producer] += len(records)
             is_open[producer] = True
         elif action == "end" and is_open[producer]:
@@ -84,7 +78,7 @@ def test_beside_a_writer(seed: int, tmp_path: Path) -> None:
             logs.maintain()
         elif action == "delete" and rng.random() < 0.5:
             log.delete_records(rng.randint(log.log_start_offset, log.log_end_offset))
-            log.delete_old_segments()
+            log.upkeep.delete_old_segments()
         elif action == "reopen":
             logs.close()
             if rng.random() < 0.5:
@@ -98,14 +92,7 @@ def test_beside_a_writer(seed: int, tmp_path: Path) -> None:
 
 
 def encoded(base_offset: int, producer_id: int, text: bytes) -> bytes:
-    return build_batch(
-        [Record(b"k", text, timestamp=TIME)],
-        base_offset=base_offset,
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=base_offset,
-        is_transactional=True,
-    )
+    return transactional([Record(b"k", text, timestamp=TIME)], producer_id, base_offset, base_offset=base_offset)
 
 
 @pytest.mark.sampled

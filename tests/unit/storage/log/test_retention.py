@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from folder_log import FolderLog
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
-from odradek.storage.log.retention import DelayedDeletes, DeletionReason, deletable_segments, largest_timestamp
+from odradek.storage.log.retention import DelayedDeletes, DeletionReason, age_timestamp, deletable_segments
 from odradek.storage.topic_config import TopicConfig
+from peers.folder_log import FolderLog
 
 START, SIZE, TIME = DeletionReason.START_OFFSET, DeletionReason.SIZE, DeletionReason.TIME
 FOREVER: dict[str, Any] = {"retention_ms": -1}
@@ -80,6 +80,7 @@ CASES: dict[str, tuple[list[int | None], dict[str, Any], int, int, int, list[tup
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_what_goes(name: str, tmp_path: Path) -> None:
     timestamps, settings, start, high_watermark, now_ms, expected = CASES[name]
@@ -99,9 +100,9 @@ def test_what_goes(name: str, tmp_path: Path) -> None:
     assert [(deletion.segment.base_offset, deletion.reason) for deletion in found] == expected
 
 
-def test_the_largest_timestamp(tmp_path: Path) -> None:
+def test_the_age_timestamp(tmp_path: Path) -> None:
     log = log_of(tmp_path, [1000, None, -1])
-    assert [largest_timestamp(segment) for segment in log.segments] == [1000, 5000, 5000]
+    assert [age_timestamp(segment) for segment in log.segments] == [1000, 5000, 5000]
 
 
 def test_files_wait_for_their_time(tmp_path: Path) -> None:

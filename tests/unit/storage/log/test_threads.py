@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,14 +13,13 @@ from typing import Any
 import pytest
 
 import odradek
-from odradek.errors import LogError, UnknownTopicOrPartitionError
+from odradek.errors import LogOfflineError, UnknownTopicOrPartitionError
 from odradek.records import Record
-from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.maintenance import Maintenance
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.files import FileSystem
-from odradek.storage.log.log_disk import LogDisk
+from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.log.writable_log import WritableLog
+from odradek.storage.log_disk import LogDisk
 from peers.process import wait_for
 
 
@@ -77,7 +78,9 @@ def test_an_iterable_that_fails_appends_nothing(logs: WritableLogDirectory) -> N
 
 
 @pytest.mark.parametrize(
-    "change", [lambda log: log.delete_records(5), lambda log: log.delete_old_segments()], ids=["records", "segments"]
+    "change",
+    [lambda log: log.delete_records(5), lambda log: log.upkeep.delete_old_segments()],
+    ids=["records", "segments"],
 )
 def test_the_directory_is_told_without_any_lock_of_the_log(
     logs: WritableLogDirectory, monkeypatch: pytest.MonkeyPatch, change: Callable[[WritableLog], Any]
@@ -170,7 +173,7 @@ def test_an_old_handle_of_a_topic_made_again_is_that_of_the_one_that_is_gone(log
     assert values(logs["t", 0]) == [b"new", b"newer"]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("background", [False, True])
 def test_a_directory_that_nobody_refers_to_gives_its_lock_back(tmp_path: Path, background: bool) -> None:
     logs = odradek.open(tmp_path, background=background)
@@ -189,6 +192,7 @@ def test_a_directory_that_nobody_refers_to_gives_its_lock_back(tmp_path: Path, b
         assert values(again["t", 0]) == [b"v"]
 
 
+@pytest.mark.slow
 def test_a_log_keeps_its_directory(tmp_path: Path) -> None:
     def opened() -> WritableLog:
         logs = odradek.open(tmp_path)
@@ -256,6 +260,24 @@ def test_names_are_synced_only_once_the_sync_has_succeeded(tmp_path: Path) -> No
     assert disk.are_names_synced
 
 
+def test_a_disk_that_failed_stays_so_though_another_thread_has_no_descriptors_left(tmp_path: Path) -> None:
+    class Failing(FileSystem):
+        def open(self, path: Path) -> WritableFile:
+            # In another thread, a moment ago.
+            with pytest.raises(LogOfflineError):
+                disk.sync_directory(tmp_path)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        def sync_directory(self, path: Path) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk = LogDisk(tmp_path, Failing())
+    with pytest.raises(LogOfflineError):
+        disk.open(tmp_path / "file")
+    assert disk.failure is not None
+    assert disk.failure.errno == errno.EIO
+
+
 def test_a_look_up_beside_rolls_and_closings(logs: WritableLogDirectory) -> None:
     log = logs["t", 0]
     log.append([Record(b"k", b"v", timestamp=1_700_000_000_000)])
@@ -278,26 +300,9 @@ def test_a_look_up_beside_rolls_and_closings(logs: WritableLogDirectory) -> None
         if number % 10 == 0:
             log.roll()
         if number % 7 == 0:
-            log._opened.close_all()
+            for segment in log.segments:
+                segment.close()
     stop.set()
     for thread in threads:
         thread.join()
     assert failures == []
-
-
-def test_nothing_works_once_the_directory_is_closed(tmp_path: Path) -> None:
-    logs = odradek.open(tmp_path)
-    logs.create_topic("t")
-    log = logs["t", 0]
-    logs.close()
-    logs.close()
-    for action in (
-        lambda: log.append([Record(b"k", b"v")]),
-        lambda: logs["t", 0],
-        lambda: logs.create_topic("u"),
-        lambda: logs.maintain(),
-        lambda: logs.flush(),
-    ):
-        with pytest.raises(LogError, match="is closed"):
-            action()
-    assert LogDirectory(tmp_path).topics() == ["t"]

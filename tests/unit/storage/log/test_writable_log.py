@@ -21,10 +21,11 @@ from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.log.log import Log
+from odradek.storage.log.log_options import LogOptions
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.topic_config import TopicConfig
-from placed import offset_of
+from peers.placed import offset_of
 
 NEVER = (1 << 63) - 1
 
@@ -33,7 +34,7 @@ def make(tmp_path: Path, name: str = "t-0", **config: object) -> WritableLog:
     folder = tmp_path / name
     folder.mkdir(parents=True, exist_ok=True)
     overrides = {key.replace("_", "."): str(value) for key, value in config.items()}
-    return WritableLog(folder, config=TopicConfig.load(overrides))
+    return WritableLog(folder, LogOptions(config=TopicConfig.load(overrides)))
 
 
 def values(log: Log, *args: int) -> list[bytes | None]:
@@ -61,7 +62,7 @@ def test_records_are_there_at_once(tmp_path: Path) -> None:
         assert [record.offset for record in reader.read()] == [0, 1, 2]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_segments_roll_and_batches_split(codec: str, tmp_path: Path) -> None:
     log = make(tmp_path, compression_type=codec, max_message_bytes=3000, internal_segment_bytes=10_000)
@@ -77,7 +78,7 @@ def test_segments_roll_and_batches_split(codec: str, tmp_path: Path) -> None:
         assert all(header.size_bytes <= 3000 for header in segment.scan(check_crc=True))
     assert values(log, 777, 900) == expected[777:900]
     log.close()
-    with WritableLog(log.path, is_clean=True, recovery_point=2400) as again:
+    with WritableLog(log.path, LogOptions(is_clean=True, recovery_point=2400)) as again:
         assert not again.report
         assert values(again) == expected
         assert again.append([Record(None, b"more")]) == 2400

@@ -1,4 +1,4 @@
-"""A folder with only the metadata that Apache Kafka wrote."""
+"""Metadata: those that Apache Kafka wrote, and new ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT
+from odradek.storage.metadata.cluster import ClusterMetadata
+from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
 from peers.kafka_fixture import KafkaFixture
@@ -23,3 +25,12 @@ def kafka_metadata(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> Path:
     shutil.copytree(fixture_4_3_1.log_dir / METADATA_DIRECTORY, path / METADATA_DIRECTORY)
     (path / LOG_START_OFFSET_CHECKPOINT).write_text("0\n0\n")
     return path
+
+
+@pytest.fixture(params=["bootstrap", "log"])
+def metadata(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterMetadata:
+    """Metadata in each of the two places where it may be."""
+    if request.param == "log":
+        return ClusterMetadata(request.getfixturevalue("writable_log_dir"))
+    format_log_directory(tmp_path / "new", new_meta_properties(node_id=1))
+    return ClusterMetadata(tmp_path / "new")

@@ -33,15 +33,6 @@ def _content(image: MetadataImage) -> object:
     return topics, image.configs, image.features, image.next_producer_id
 
 
-@pytest.fixture(params=["bootstrap", "log"])
-def metadata(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterMetadata:
-    """Metadata in each of the two places where it may be."""
-    if request.param == "log":
-        return ClusterMetadata(request.getfixturevalue("writable_log_dir"))
-    format_log_directory(tmp_path / "new", new_meta_properties(node_id=1))
-    return ClusterMetadata(tmp_path / "new")
-
-
 def test_a_new_folder_is_as_kafkas_format_tool_makes_it(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     theirs = fixture_4_3_1.log_dir
     meta = MetaProperties.read(theirs / "meta.properties")

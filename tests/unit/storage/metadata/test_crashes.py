@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,6 @@ from odradek.storage.metadata.formatting import format_log_directory, new_meta_p
 from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_metadata
 from odradek.testing.faults import FaultyFileSystem
-from peers.kafka_fixture import KafkaFixture
 
 CUTS = 2
 
@@ -60,18 +58,8 @@ def bootstrap_only(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def with_metadata_log(tmp_path: Path, fixture_4_3_1: KafkaFixture) -> Path:
-    path = tmp_path / "live/data"
-    path.mkdir(parents=True)
-    for name in ("meta.properties", "bootstrap.checkpoint"):
-        shutil.copy(fixture_4_3_1.log_dir / name, path)
-    shutil.copytree(fixture_4_3_1.log_dir / METADATA_DIRECTORY, path / METADATA_DIRECTORY)
-    return path
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("folder", ["bootstrap_only", "with_metadata_log"])
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["bootstrap_only", "kafka_metadata"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_change_has_happened_or_not(folder: str, seed: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     directory: Path = request.getfixturevalue(folder)
@@ -95,7 +83,7 @@ def test_a_change_has_happened_or_not(folder: str, seed: int, tmp_path: Path, re
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["sync", "write", "rename", "sync_directory", "create"])
-@pytest.mark.parametrize("folder", ["bootstrap_only", "with_metadata_log"])
+@pytest.mark.parametrize("folder", ["bootstrap_only", "kafka_metadata"])
 def test_a_change_that_fails_has_happened_or_not(
     folder: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -119,6 +107,40 @@ def test_a_change_that_fails_has_happened_or_not(
             assert set(topics) - set(metadata.image.topics) <= {"failing"}
 
 
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_failed_sync_left_in_memory_is_on_the_disk_before_it_counts(
+    kafka_metadata: Path, tmp_path: Path, seed: int
+) -> None:
+    files = FaultyFileSystem(tmp_path / "live", seed)
+    metadata = ClusterMetadata(kafka_metadata, files=files)
+    files.fail("sync", at=METADATA_DIRECTORY)
+    files.fail("truncate", at=METADATA_DIRECTORY)
+    with pytest.raises(OSError, match="Input/output error"):
+        metadata.create_topic("failing")
+    assert "failing" in metadata.image.topics
+    assert all("failing" in topics for topics in _after_power_cuts(files, tmp_path))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_found_after_a_crash_is_on_the_disk_before_it_counts(
+    kafka_metadata: Path, tmp_path: Path, seed: int
+) -> None:
+    files = FaultyFileSystem(tmp_path / "live", seed)
+    metadata = ClusterMetadata(kafka_metadata, files=files)
+    metadata.create_topic("before")
+    for kind in ("sync", "truncate"):
+        files.fail(kind, at=METADATA_DIRECTORY)
+    with pytest.raises(OSError, match="Input/output error"):
+        metadata.create_topic("failing")
+    # The program is killed before it reads the metadata again.
+    files.repair()
+    again = ClusterMetadata(kafka_metadata, is_clean=False, files=files)
+    assert "failing" in again.image.topics
+    assert all({"before", "failing"} <= topics for topics in _after_power_cuts(files, tmp_path))
+
+
 def test_formatting_leaves_a_folder_that_is_formatted_or_not(tmp_path: Path) -> None:
     (tmp_path / "live").mkdir()
     files = FaultyFileSystem(tmp_path / "live")
@@ -139,22 +161,24 @@ def test_formatting_leaves_a_folder_that_is_formatted_or_not(tmp_path: Path) -> 
         assert list(load_metadata(found / "data").image.topics) == ["first"]
 
 
-def _cuts(files: FaultyFileSystem, tmp_path: Path) -> Iterator[tuple[int, Path]]:
-    """Give the folders that kills and power cuts at every operation leave."""
-    numbers = count()
+def _after_power_cuts(files: FaultyFileSystem, tmp_path: Path) -> list[set[str]]:
+    """Return the topics that power cuts after the last operation leave."""
+    done = len(files.history)
+    return [set(load_metadata(found / "data").image.topics) for _, found in _cuts(files, tmp_path, start=done)]
 
-    def empty() -> Path:
-        path = tmp_path / "found" / str(next(numbers))
-        path.mkdir(parents=True)
-        return path
 
+def _cuts(files: FaultyFileSystem, tmp_path: Path, start: int = 0) -> Iterator[tuple[int, Path]]:
+    """Give the folders that kills and power cuts at every operation from `start` on leave."""
+    path = tmp_path / "found"
     for operations, disk in files.replays():
-        makers: list[Callable[[Path], None]] = []
+        if operations < start:
+            continue
         torn = files.history[operations] if operations < len(files.history) else None
-        makers += [lambda path, s=seed, t=torn, d=disk: d.kill(path, t, s) for seed in range(1)]  # type: ignore[misc]
-        makers += [lambda path, s=seed, d=disk: d.cut_power(path, s) for seed in range(CUTS)]  # type: ignore[misc]
-        for make in makers:
-            path = empty()
-            make(path)
+        for cut in (None, *range(CUTS)):
+            path.mkdir()
+            if cut is None:
+                disk.kill(path, torn, 0)
+            else:
+                disk.cut_power(path, cut)
             yield operations, path
             shutil.rmtree(path)

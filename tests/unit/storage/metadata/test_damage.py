@@ -70,7 +70,7 @@ def log_of(path: Path, **segments: bytes) -> Path:
     return path
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_one_flipped_bit_in_the_midst_is_an_error_and_nothing_is_cut(kafka_metadata: Path, is_clean: bool) -> None:
     path = kafka_metadata / SEGMENT
@@ -183,6 +183,7 @@ def test_a_log_with_something_amiss(
     assert {path.name: path.read_bytes() for path in (log / METADATA_DIRECTORY).iterdir()} == before
 
 
+@pytest.mark.slow
 def test_batches_that_cross_the_parts_in_which_a_file_is_read(tmp_path: Path) -> None:
     name = "x" * 200
     values = [encode_metadata_record(TopicRecord(f"{name}-{number}", random_uuid())) for number in range(8_000)]
@@ -197,6 +198,7 @@ def test_batches_that_cross_the_parts_in_which_a_file_is_read(tmp_path: Path) ->
     assert (tail.next_offset, len(data) - tail.position) == (8_000, len(batch(8_000, values[-1])) - 1)
 
 
+@pytest.mark.slow
 def test_a_great_hole_is_passed_over(tmp_path: Path) -> None:
     log = log_of(tmp_path, at_0=batch(0))
     with (log / SEGMENT).open("r+b") as file:

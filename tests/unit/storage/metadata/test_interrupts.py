@@ -5,16 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import random
-import sys
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
 import odradek
+from crash.interrupter import count, interrupted
 from odradek.errors import LogError
 from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.metadata.cluster import ClusterMetadata
@@ -27,39 +27,6 @@ pytestmark = pytest.mark.usefixtures("real_locks")
 
 CASES = 40
 SEGMENT = f"{METADATA_DIRECTORY}/{0:020d}.log"
-
-
-class Interrupter:
-    """Raises an exception before one of the bytecodes that run while it is entered, as a signal handler does.
-
-    Args:
-        after: How many bytecodes run before; None only counts them.
-        again_after: How many more run before a second exception.
-    """
-
-    def __init__(self, after: int | None = None, again_after: int | None = None) -> None:
-        self.count = 0
-        self._at = {after, None if after is None or again_after is None else after + again_after} - {None}
-
-    def __enter__(self) -> Interrupter:
-        self._before = sys.gettrace()
-        sys.settrace(self._trace)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
-
-    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        calls = frame.f_code.co_name, "" if frame.f_back is None else frame.f_back.f_code.co_name
-        if "odradek/storage" not in frame.f_code.co_filename or "__del__" in calls:
-            # What comes out of a finalizer nobody gets.
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            self.count += 1
-            if self.count in self._at:
-                raise KeyboardInterrupt
-        return self._trace
 
 
 def state(image: MetadataImage) -> object:
@@ -104,7 +71,7 @@ def change(metadata: ClusterMetadata, number: int) -> None:
             metadata.delete_topic(name)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("twice", [False, True])
 def test_an_exception_at_any_bytecode_leaves_a_change_done_or_not_done(directory: Path, twice: bool) -> None:
     rng = random.Random(7)
@@ -112,10 +79,9 @@ def test_an_exception_at_any_bytecode_leaves_a_change_done_or_not_done(directory
     number = done = undone = 0
     counts: dict[int, int] = {}
     for case in range(CASES):
+        action = partial(change, metadata, number)
         if number % 5 not in counts:
-            with Interrupter() as counter:
-                change(metadata, number)
-            counts[number % 5] = counter.count
+            counts[number % 5] = count(action)
             number += 1
             continue
         before = state(metadata.image)
@@ -125,18 +91,15 @@ def test_an_exception_at_any_bytecode_leaves_a_change_done_or_not_done(directory
             if case % 2
             else rng.randrange(counts[number % 5] // 2, counts[number % 5])
         )
-        try:
-            with Interrupter(after, rng.randrange(1, 60) if twice else None):
-                change(metadata, number)
-        except KeyboardInterrupt:
-            pass
+        outcome = interrupted(action, after, again=rng.randrange(1, 60) if twice else 0)
+        assert outcome.arrived or not outcome.error, outcome.error
         found = state(metadata.image)
         fresh = load_metadata(directory)
         assert found == state(fresh.image), f"after {after} bytecodes memory and disk differ"
         assert fresh.tail is None or fresh.tail.damage is None
         if found == before:
             undone += 1
-            change(metadata, number)
+            action()
             assert state(metadata.image) != before
         else:
             done += 1
@@ -175,6 +138,7 @@ class HalfFile(WritableFile):
         super().truncate(size)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), MemoryError()])
 def test_half_a_batch_is_never_in_front_of_the_next_one(kafka_metadata: Path, error: BaseException) -> None:
     files = HalfWriter()
@@ -197,6 +161,7 @@ def test_half_a_batch_is_never_in_front_of_the_next_one(kafka_metadata: Path, er
     assert "next" in ClusterMetadata(kafka_metadata).image.topics
 
 
+@pytest.mark.slow
 def test_a_directory_whose_metadata_end_in_half_a_batch_is_not_closed_as_a_clean_one(kafka_metadata: Path) -> None:
     files = HalfWriter()
     path = kafka_metadata / SEGMENT

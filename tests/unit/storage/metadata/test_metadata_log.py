@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -241,17 +240,6 @@ def test_the_log_of_several_controllers_is_left_to_them(tmp_path: Path) -> None:
 
     with pytest.raises(LogError, match="3 controllers"):
         append_metadata(tail, [b"\1\x14\0\0"])
-
-
-def test_a_damaged_snapshot_is_an_error(tmp_path: Path, fixture_4_3_1: KafkaFixture) -> None:
-    data = (fixture_4_3_1.log_dir / "bootstrap.checkpoint").read_bytes()
-    path = tmp_path / "bootstrap.checkpoint"
-    for damaged in (data[:-1], data[:-75], data[83:], data[:100] + b"?" + data[101:], b""):
-        path.write_bytes(damaged)
-        with pytest.raises(FormatError):
-            load_metadata(tmp_path)
-    path.write_bytes(data)
-    assert json.dumps(sorted(load_metadata(tmp_path).image.features)).count("version") == 6
 
 
 def test_a_time_limit_that_ends_a_look_at_the_files_is_no_missing_file(

@@ -183,6 +183,7 @@ CASES: dict[str, tuple[list[Data | Marker], object]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_producer_may_append(name: str, tmp_path: Path) -> None:
     steps, expected = CASES[name]
@@ -199,6 +200,7 @@ def test_what_a_producer_may_append(name: str, tmp_path: Path) -> None:
     assert [state.to_snapshot() for state in partition.manager.producers.values()] == before
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name][1] == OK])
 def test_a_restart_between_any_two_steps_changes_no_answer(name: str, tmp_path: Path) -> None:
     partition = Partition(tmp_path)

@@ -11,9 +11,10 @@ from odradek.records.builder import build_batch
 from odradek.records.kernels.batches import BatchTable, walk_batches
 from odradek.records.kernels.segment_end import Written
 from odradek.storage.formats.transaction_index import AbortedTransaction
-from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits
+from odradek.storage.segment.active_segment import ActiveSegment, SegmentLimits, SegmentSetup
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.timestamp_lookup import largest_timestamp
 
 BASE = 40
 TIME = 1_700_000_000_000
@@ -33,7 +34,11 @@ def limits(
 
 
 def create(folder: Path, how: SegmentLimits | None = None) -> ActiveSegment:
-    return ActiveSegment.create(folder, BASE, OpenSegments(), how or limits(), created_ms=TIME)
+    return ActiveSegment.create(BASE, setup(folder, how or limits(), TIME))
+
+
+def setup(folder: Path, how: SegmentLimits, created_ms: int = 0) -> SegmentSetup:
+    return SegmentSetup(directory=folder, opened=OpenSegments(), limits=how, created_ms=created_ms)
 
 
 def batch(offset: int, timestamp: int = TIME, size: int = 10) -> bytes:
@@ -66,12 +71,16 @@ def test_nobody_sees_what_is_written_before_it_is_published(tmp_path: Path) -> N
     active = create(tmp_path)
     append(active, batch(40))
     written = write(active, batch(41, TIME + 1), (AbortedTransaction(7, 40, 41, 40),))
-    assert (active.size_bytes, active.end().next_offset, active.largest()) == (len(batch(40)), 41, (TIME, 40))
+    assert (active.size_bytes, active.end().next_offset, largest_timestamp(active)) == (len(batch(40)), 41, (TIME, 40))
     assert (active.offset_index.count, active.time_index.count) == (0, 0)
     assert not active.transaction_index().transactions
     assert [header.base_offset for header in active.scan()] == [40]
     active.written = written
-    assert (active.size_bytes, active.end().next_offset, active.largest()) == (2 * len(batch(40)), 42, (TIME + 1, 41))
+    assert (active.size_bytes, active.end().next_offset, largest_timestamp(active)) == (
+        2 * len(batch(40)),
+        42,
+        (TIME + 1, 41),
+    )
     assert list(active.offset_index.entries()) == [(41, len(batch(40)))]
     assert list(active.time_index.entries()) == [(TIME + 1, 41)]
     assert active.transaction_index().transactions == [AbortedTransaction(7, 40, 41, 40)]
@@ -129,7 +138,7 @@ def test_sealing_adds_the_last_time_and_cuts_the_files(tmp_path: Path) -> None:
     }
     sealed = active.seal()
     assert type(sealed) is Segment
-    assert (sealed.end().next_offset, sealed.largest()) == (43, (TIME + 1, 42))
+    assert (sealed.end().next_offset, largest_timestamp(sealed)) == (43, (TIME + 1, 42))
     assert {suffix: len(data) for suffix, data in files(tmp_path).items()} == {
         ".log": 3 * len(batch(40)),
         ".index": 16,
@@ -147,7 +156,7 @@ def test_a_segment_goes_on_where_it_was_left(tmp_path: Path) -> None:
         append(active, batch(40 + number, TIME + number))
     active.park()
     before = active.written
-    again = ActiveSegment.resume(Segment(tmp_path, BASE, OpenSegments()), OpenSegments(), limits(), created_ms=0)
+    again = ActiveSegment.resume(Segment(tmp_path, BASE, OpenSegments()), setup(tmp_path, limits()))
     # Kafka, too, counts the interval from the end then, and does not look at the first batch before it has to.
     assert state(again.written) == {**state(before), "bytes_since_index_entry": 0}
     append(again, batch(45))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from breakage import THINGS
+from flips.breakage import THINGS
 from odradek.errors import FormatError
 from odradek.records import BatchHeader, Record, scan_batches
 from odradek.records.builder import build_batch
@@ -39,6 +39,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_reader, "WINDOW_BYTES", 2 * mmap.PAGESIZE)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(10))
 def test_windows_change_nothing(
     fixture_2_8_2: KafkaFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -110,6 +111,7 @@ with mapped(path) as data:
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_while_it_is_read_is_damage_and_no_bus_error(tmp_path: Path) -> None:
     data = batches(400)
     path = tmp_path / "0.log"

@@ -9,8 +9,10 @@ import pytest
 
 from odradek.records import Record
 from odradek.records.builder import build_batch
+from odradek.storage.segment.offset_lookup import locate_batch
 from odradek.storage.segment.open_segments import OpenSegments
 from odradek.storage.segment.segment import Access, Segment
+from odradek.storage.segment.timestamp_lookup import find_timestamp, largest_timestamp
 
 
 @pytest.mark.parametrize("access", list(Access))
@@ -54,7 +56,7 @@ def write_index(made: Segment, suffix: str, *entries: tuple[int, int]) -> None:
 
 def test_an_offset_is_looked_up_over_gaps(tmp_path: Path) -> None:
     made = segment(tmp_path, batch(10), batch(20), batch(30))
-    found = {offset: made.batch_for(offset) for offset in (0, 10, 11, 20, 30, 31)}
+    found = {offset: locate_batch(made, offset)[0] for offset in (0, 10, 11, 20, 30, 31)}
     assert {offset: header and header.base_offset for offset, header in found.items()} == {
         0: 10,
         10: 10,
@@ -63,7 +65,7 @@ def test_an_offset_is_looked_up_over_gaps(tmp_path: Path) -> None:
         30: 30,
         31: None,
     }
-    assert [made.position_for(offset) for offset in (0, 11, 31)] == [0, SIZE, 3 * SIZE]
+    assert [locate_batch(made, offset)[1] for offset in (0, 11, 31)] == [0, SIZE, 3 * SIZE]
 
 
 @pytest.mark.parametrize(
@@ -75,13 +77,13 @@ def test_an_index_is_a_hint(tmp_path: Path, entry: tuple[int, int]) -> None:
     made = segment(tmp_path, batch(10, TIME), batch(20, TIME + 2), batch(30, TIME + 1))
     write_index(made, ".index", entry)
     write_index(made, ".timeindex", (TIME + 1, 20))
-    assert [made.position_for(offset) for offset in (10, 11, 20, 21, 31)] == [0, SIZE, SIZE, 2 * SIZE, 3 * SIZE]
+    assert [locate_batch(made, offset)[1] for offset in (10, 11, 20, 21, 31)] == [0, SIZE, SIZE, 2 * SIZE, 3 * SIZE]
     assert made.end() == (3 * SIZE, 31, None)
     # The greatest timestamp is not that of the index's last entry, and stands in the middle.
-    assert made.largest() == (TIME + 2, 20)
-    assert made.find_timestamp(TIME + 1, 0) == (TIME + 2, 20, -1)
-    assert made.find_timestamp(TIME + 1, 21) == (TIME + 1, 30, -1)
-    assert made.find_timestamp(TIME + 3, 0) is None
+    assert largest_timestamp(made) == (TIME + 2, 20)
+    assert find_timestamp(made, TIME + 1, 0) == (TIME + 2, 20, -1)
+    assert find_timestamp(made, TIME + 1, 21) == (TIME + 1, 30, -1)
+    assert find_timestamp(made, TIME + 3, 0) is None
 
 
 @pytest.mark.parametrize("access", list(Access))
@@ -94,6 +96,7 @@ def test_the_end_is_after_the_last_whole_batch(tmp_path: Path, access: Access) -
     assert segment(tmp_path, access=access).end() == (0, 10, None)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("access", list(Access))
 @pytest.mark.parametrize("is_indexed", [False, True])
 @pytest.mark.parametrize("slice_bytes", [1, SIZE, 2 * SIZE, 2 * SIZE + 1, 100 * SIZE])

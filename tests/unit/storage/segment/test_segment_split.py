@@ -10,6 +10,7 @@ from odradek.records import Record
 from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.storage.log.log import Log
+from odradek.storage.log.log_options import LogOptions
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.recovery_report import RecoveryKind
 from odradek.storage.log.writable_log import WritableLog
@@ -83,7 +84,9 @@ def test_what_is_out_of_reach_gets_a_segment_of_its_own(
     make(folder, 0, *map(batch, found))
     wanted = [offset + number for offset in found for number in range(2)]
     end = wanted[-1] + 1
-    with WritableLog(folder, config=CONFIG, is_clean=is_clean, recovery_point=end if is_clean else 0) as log:
+    with WritableLog(
+        folder, LogOptions(config=CONFIG, is_clean=is_clean, recovery_point=end if is_clean else 0)
+    ) as log:
         assert bases(log) == expected
         split = [action for action in log.report.actions if action.kind is RecoveryKind.SPLIT]
         assert len(split) == len(expected) - 1
@@ -96,7 +99,7 @@ def test_what_is_out_of_reach_gets_a_segment_of_its_own(
             segment.offset_index.check()
         assert log.append([Record(b"k", b"v")]) == end
     assert not [path for path in folder.iterdir() if path.name.endswith((".deleted", ".swap", ".cleaned"))]
-    with WritableLog(folder, config=CONFIG, is_clean=True, recovery_point=end + 1) as again:
+    with WritableLog(folder, LogOptions(config=CONFIG, is_clean=True, recovery_point=end + 1)) as again:
         assert not again.report
         assert offsets(again) == [*wanted, end]
 
@@ -105,7 +108,7 @@ def test_what_follows_stays_and_transactions_are_known(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     make(folder, 0, batch(0), batch(5, producer_id=7), batch(FAR, producer_id=7), abort(FAR + 2, 7), batch(FAR + 3))
     make(folder, FAR + 5, batch(FAR + 5), batch(FAR + 7))
-    with WritableLog(folder, config=CONFIG) as log:
+    with WritableLog(folder, LogOptions(config=CONFIG)) as log:
         assert bases(log) == [0, FAR, FAR + 5]
         assert [record.offset for record in log.read(isolation="read_committed")] == [
             *(0, 1, FAR + 3, FAR + 4, FAR + 5, FAR + 6, FAR + 7, FAR + 8)
@@ -118,7 +121,7 @@ def test_the_time_of_the_file_stays(tmp_path: Path) -> None:
     make(folder, 0, batch(0), batch(FAR))
     make(folder, FAR + 2, batch(FAR + 2))
     FaultyFileSystem(tmp_path).set_modified_ms(folder / segment_file_name(0, LOG_SUFFIX), TIME)
-    with WritableLog(folder, config=CONFIG, is_clean=True, recovery_point=FAR + 4) as log:
+    with WritableLog(folder, LogOptions(config=CONFIG, is_clean=True, recovery_point=FAR + 4)) as log:
         times = [segment.path.stat().st_mtime_ns // 1_000_000 for segment in log.segments]
     assert times[:2] == [TIME, TIME]
 
@@ -126,13 +129,13 @@ def test_the_time_of_the_file_stays(tmp_path: Path) -> None:
 def test_a_torn_end_is_cut_where_it_is_now(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     make(folder, 0, batch(0), batch(FAR), batch(FAR + 2)[:50])
-    with WritableLog(folder, config=CONFIG) as log:
+    with WritableLog(folder, LogOptions(config=CONFIG)) as log:
         assert offsets(log) == [0, 1, FAR, FAR + 1]
         cut = [action for action in log.report.actions if action.kind is RecoveryKind.TRUNCATED]
         assert [(action.path.name, action.size_bytes) for action in cut] == [(segment_file_name(FAR, LOG_SUFFIX), 50)]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", ["kill", "power"])
 @pytest.mark.parametrize("first", [0, FAR])
 def test_a_crash_leaves_the_segment_or_its_parts(first: int, crash: str, tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_a_crash_leaves_the_segment_or_its_parts(first: int, crash: str, tmp_pat
     make(live / "t-0", FARTHER + 4, batch(FARTHER + 4))
     wanted = [offset + number for offset in [*found, FARTHER + 4] for number in range(2)]
     files = FaultyFileSystem(live)
-    WritableLog(live / "t-0", config=CONFIG, files=files).discard()
+    WritableLog(live / "t-0", LogOptions(config=CONFIG, files=files)).discard()
     cases = 0
     for operations in range(len(files.history) + 1):
         for seed in range(1 if crash == "kill" else 5):
@@ -158,7 +161,7 @@ def test_a_crash_leaves_the_segment_or_its_parts(first: int, crash: str, tmp_pat
                 disk.cut_power(root, seed)
             with ReadOnlyLog(root / "t-0") as reader:
                 assert offsets(reader) == wanted
-            with WritableLog(root / "t-0", config=CONFIG) as log:
+            with WritableLog(root / "t-0", LogOptions(config=CONFIG)) as log:
                 assert offsets(log) == wanted
                 assert bases(log) == sorted({0, first, FARTHER, FARTHER + 4})
     assert cases > 20

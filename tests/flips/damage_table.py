@@ -2,7 +2,7 @@
 
     | ten sound records | the corruption | ten sound records |        a segment that begins at offset 30
 
-`python tests/damage_table.py` writes the table again, with Kafka's column if its jars are there.
+`python tests/flips/damage_table.py` writes the table again, with Kafka's column if its jars are there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odradek.cli.app import main
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "damage.md"
 CORRUPT = ROOT / "tests" / "vectors" / "corrupt"
 HEAD = ("corruption", "what `verify` says", "`dump`", "`verify`", "`salvage`", "`stat`", "`explain`", "DumpLogSegments")

@@ -21,7 +21,7 @@ from odradek.errors import LogError, LogOfflineError
 from odradek.storage.files import FILES, Buffer, FileSystem, WritableFile
 from odradek.storage.locks import Rank, create_lock
 from odradek.storage.names import SEGMENT_SUFFIXES, segment_file_name
-from odradek.storage.system_errors import NO_DESCRIPTORS
+from odradek.storage.system_errors import DISK_FULL, NO_DESCRIPTORS
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -54,22 +54,33 @@ class LogDisk(FileSystem):
         path: The folder.
         files: The file system to write through.
         free_descriptors: Closes files that can be opened again; called when the process has no descriptors left.
+        failed: Called after a failure has taken the log offline.
 
     Attributes:
         failure: The error that took the log offline; None if it is not offline.
     """
 
     def __init__(
-        self, path: Path, files: FileSystem = FILES, free_descriptors: Callable[[], None] = lambda: None
+        self,
+        path: Path,
+        files: FileSystem = FILES,
+        free_descriptors: Callable[[], None] = lambda: None,
+        failed: Callable[[], object] = lambda: None,
     ) -> None:
         self.failure: OSError | None = None
         self._path = path
         self._files = files
         self._free_descriptors = free_descriptors
+        self._failed = failed
         self._lock = create_lock(Rank.SYNC)
         # How many times the names in the folder have changed, and how many of these changes are on the disk.
         self._names_changed = 0
         self._names_synced = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it failed because it was full: opening the log again helps once there is room."""
+        return self.failure is not None and self.failure.errno in DISK_FULL
 
     def check(self) -> None:
         """Raise if the disk has failed.
@@ -100,7 +111,7 @@ class LogDisk(FileSystem):
             if error.errno is not None:
                 # First of all: an exception from a signal handler may come in any call after this, and the error would
                 # be lost.
-                self.failure = error
+                self.failure = self.failure or error
                 self.judge(error)
             raise
         except BaseException as error:
@@ -114,19 +125,23 @@ class LogDisk(FileSystem):
             LogOfflineError: The disk failed.
             LogError: The process has no descriptors left.
         """
-        if not is_disk_error(error):
+        is_of_disk = is_disk_error(error)
+        if is_of_disk and error.errno not in NO_DESCRIPTORS:
+            self.failure = error
+            self._failed()
+            raise self._offline(error) from error
+        # Another thread may have met a failure meanwhile.
+        if self.failure is error:
             self.failure = None
-            return
-        if error.errno in NO_DESCRIPTORS:
-            self.failure = None
+        if is_of_disk:
             raise LogError(f"{self._path}: no file could be opened: {error.strerror}") from error
-        raise self._offline(error) from error
 
     def judge_context(self, error: BaseException) -> None:
         """Note the disk's error during whose handling another one was raised, if there is one."""
         found = _disk_error_within(error)
         if found is not None and found.errno not in NO_DESCRIPTORS:
             self.failure = found
+            self._failed()
 
     # -- files
 
@@ -156,7 +171,7 @@ class LogDisk(FileSystem):
         self.run(self._files.link, source, target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; it is not an error if it is gone already."""
+        """Remove a file; it is not an error if it does not exist."""
         self._names_changed += 1
         self.run(self._files.unlink, path)
 
@@ -209,11 +224,8 @@ class LogDisk(FileSystem):
         Raises:
             LogOfflineError: The disk failed, now or before.
         """
-        file = self.open(path)
-        try:
+        with self.open(path) as file:
             file.sync()
-        finally:
-            file.close()
 
     def sync_segment(self, base_offset: int) -> None:
         """Return when the files of a segment are on the disk, but not their names."""
@@ -244,7 +256,7 @@ class _LogFile(WritableFile):
             self._file.write_at(position, data)
         except OSError as error:
             if error.errno is not None:
-                disk.failure = error
+                disk.failure = disk.failure or error
                 disk.judge(error)
             raise
         except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 
@@ -17,4 +18,18 @@ def descriptors() -> set[tuple[str, str]]:
             found.add((path.name, str(path.readlink())))
         except FileNotFoundError:
             continue  # The descriptor of this listing itself.
+    return found
+
+
+def stay_open(before: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the descriptors that are new since `before` and stay open.
+
+    Another thread, which an earlier test left in this process, may start a program at this moment: its pipes are closed
+    again soon.
+    """
+    found = descriptors() - before
+    deadline = time.monotonic() + 10
+    while found and time.monotonic() < deadline:
+        time.sleep(0.05)
+        found &= descriptors()
     return found
