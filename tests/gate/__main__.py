@@ -30,6 +30,7 @@ STARTED = "stat"
 STEAL = 7
 MOST_LINES = 60
 MOST_FILES = 12
+MOST_SWEEPS = 20
 MOST_CHARACTERS = 200
 
 
@@ -57,18 +58,34 @@ def again(folder: Path, command: Sequence[str]) -> int:
 
 
 def sweep(folder: str) -> None:
-    """End the processes that have this folder for their temporary files, but not those that this one is a child of."""
+    """End the processes that have their temporary files in this folder, but not those that this one is a child of."""
     spared, parent = {os.getpid()}, os.getppid()
     while parent > 1:
         spared.add(parent)
         # After the name, which may hold anything: the state, then the parent.
         parent = int(_of_process(parent, "stat").rpartition(b")")[2].split()[1])
-    for pid in {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()} - spared:
-        if f"TMPDIR={folder}".encode() in _of_process(pid, "environ").split(b"\0"):
+    # One that is ended may have started another meanwhile.
+    for _ in range(MOST_SWEEPS):
+        left = [pid for pid in _processes() - spared if _is_within(pid, folder.encode())]
+        for pid in left:
             words = _of_process(pid, "cmdline").split(b"\0")
             print(f"left running, and ended now: {b' '.join(words)[:MOST_CHARACTERS].decode(errors='replace')}")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        if not left:
+            return
+
+
+def _processes() -> set[int]:
+    return {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+
+
+def _is_within(pid: int, folder: bytes) -> bool:
+    """Return whether a process has its temporary files in a folder, and is not one that has ended already."""
+    if _of_process(pid, "stat").rpartition(b")")[2].split()[0] == b"Z":
+        return False
+    marks = (b"TMPDIR=" + folder, b"TMPDIR=" + folder + b"/")
+    return any(word == marks[0] or word.startswith(marks[1]) for word in _of_process(pid, "environ").split(b"\0"))
 
 
 def _of_process(pid: int, name: str) -> bytes:
@@ -95,6 +112,9 @@ def found(folder: Path) -> None:
     outcomes = read_outcomes(folder)
     for failure in outcomes.failures:
         print(f"FOUND {failure.id}: {failure.message}")
+    if outcomes.failures:
+        # A case that is asked for alone would be the first of its test, and so the gate's.
+        print('run one of them again: .venv/bin/pytest -n 0 -m "" ID, with the seed above')
     print(f"laboratory: {len(outcomes.passed)} passed, {len(outcomes.failed)} failed")
 
 
@@ -132,6 +152,8 @@ def end(folder: Path, stage: str, code: int, runs: Sequence[str] = ()) -> int:
             print(f"{word} {name}: {message}")
         if len(tests) > MOST_LINES:
             print(f"{word} and {len(tests) - MOST_LINES} others")
+    for name in sorted(skipped)[:MOST_LINES]:
+        print(f"SKIPPED {name}")
     load = " ".join(f"{load:.1f}" for load in os.getloadavg())
     print(f"load {load}; {_stolen(folder / STARTED)} of the processors' time was stolen")
     by_second = f" ({len(flaky)} of them by a second run)" if flaky else ""

@@ -1,8 +1,9 @@
 """Which cases of a test the gate has, and which are for the laboratory.
 
-A fault in a table of cases nearly always shows in the first one; the others cost half of the gate's time. So of each
-test that is not quick the gate has the first case with each kind of broker and each fixture. Of a test with the marker
-`every_case`, where each one is another command or page, it has all of them, but those of the older fixture.
+Where each case starts a program (Apache Kafka, Spark, a client), all of them would take half of the gate's time, and a
+fault nearly always shows in the first one. So of each such test the gate has the first case with each kind of broker,
+fixture, codec, isolation level and store. Of a test with the marker `every_case`, where each one is another command or
+page, it has all of them, but those of the older fixture. Of tests that start no program it has all cases.
 """
 
 from __future__ import annotations
@@ -11,8 +12,16 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-KINDS = frozenset({"kafka", "odradek", "4.3.1", "2.8.2"})
-"""The brokers that a test is given in turn, and the versions of Apache Kafka that wrote the fixtures."""
+KINDS = frozenset(
+    {
+        *("kafka", "odradek"),
+        *("4.3.1", "2.8.2"),
+        *("none", "gzip", "snappy", "lz4", "zstd"),
+        *("read_uncommitted", "read_committed"),
+        *("redis", "zookeeper"),
+    }
+)
+"""The brokers and versions of Apache Kafka, codecs, isolation levels and stores that a test is given in turn."""
 OLDER = "2.8.2"
 
 
@@ -23,9 +32,9 @@ def other_cases(tests: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         if test.get_closest_marker("laboratory") is not None:
             continue
         kind = _kind(test)
-        is_quick = not any(map(test.get_closest_marker, ("interop", "spark", "slow")))
+        is_cheap = not any(map(test.get_closest_marker, ("interop", "spark")))
         has_every_case = test.get_closest_marker("every_case") is not None and OLDER not in kind
-        if kind in seen and not is_quick and not has_every_case:
+        if kind in seen and not is_cheap and not has_every_case:
             yield test
         seen.add(kind)
 

@@ -108,7 +108,8 @@ class Events:
             self._write(id=report.nodeid, finished=True, seconds=round(self._seconds.pop(report.nodeid), 2))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
+        # A module that skips itself is one that nobody misses.
+        if report.failed or (report.skipped and "ODRADEK_GATE" in os.environ):
             self._write(id=report.nodeid, when="collect", outcome="failed", message=message_of(report))
 
     @pytest.hookimpl(optionalhook=True)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gate.__main__ import again, end, seconds
+from gate.__main__ import again, end, seconds, sweep
 from gate.cases import other_cases
 from gate.outcomes import (
     CRASHED,
@@ -366,21 +367,20 @@ def test_the_script_is_never_green_if_it_is_ended(clone: Path) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+TOLD = '{"collected": 1}\\n{"id": "%s", "when": "call", "outcome": "passed"}\\n{"exit": 0}\\n'
+GREEN = f"lint docs:\n\t@true\ntest test-interop:\n\t@mkdir -p $(TOLD); printf '{TOLD}' $@ > $(TOLD)/events.jsonl\n"
+
+
 def test_the_script_is_green_if_every_stage_is(clone: Path) -> None:
-    told = '{"collected": 1}\\n{"id": "%s", "when": "call", "outcome": "passed"}\\n{"exit": 0}\\n'
-    write = f"\t@mkdir -p $(TOLD); printf '{told}' $@ > $(TOLD)/events.jsonl\n"
-    (clone / "Makefile").write_text("lint docs:\n\t@true\ntest test-interop:\n" + write)
+    (clone / "Makefile").write_text(GREEN)
     ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "green: 2 passed, 0 failed, 0 skipped")
 
 
 def test_what_the_laboratory_finds_changes_no_verdict(clone: Path) -> None:
     failed = '{"id": "tests/crash/test_a.py::test_b", "when": "call", "outcome": "failed", "message": "a torn batch"}'
-    told = '{"collected": 1}\\n{"id": "%s", "when": "call", "outcome": "passed"}\\n{"exit": 0}\\n'
     (clone / "Makefile").write_text(
-        "lint docs:\n\t@true\n"
-        f"test test-interop:\n\t@mkdir -p $(TOLD); printf '{told}' $@ > $(TOLD)/events.jsonl\n"
-        "laboratory:\n\t@mkdir -p $(TOLD); echo ODRADEK_SEED=4711\n"
+        f"{GREEN}laboratory:\n\t@mkdir -p $(TOLD); echo ODRADEK_SEED=4711\n"
         f"\t@echo '{failed}' > $(TOLD)/events.jsonl; false\n"
     )
     environment = os.environ | {"CI": "true"}
@@ -388,14 +388,86 @@ def test_what_the_laboratory_finds_changes_no_verdict(clone: Path) -> None:
     assert ended.returncode == 0
     verdict = "green: 2 passed, 0 failed, 0 skipped"
     lines = [line for line in ended.stdout.splitlines() if not line.startswith("load ")]
-    assert lines[-6:] == [
+    assert lines[-7:] == [
         verdict,
         "this verdict stands; ten minutes of the laboratory follow",
         "ODRADEK_SEED=4711",
         "FOUND tests/crash/test_a.py::test_b: a torn batch",
+        'run one of them again: .venv/bin/pytest -n 0 -m "" ID, with the seed above',
         "laboratory: 0 passed, 1 failed",
         verdict,
     ]
+
+
+def test_the_laboratory_ends_with_the_script_and_the_verdict_stands(clone: Path) -> None:
+    (clone / "Makefile").write_text(f"{GREEN}laboratory:\n\t@echo $$$$ > told; mv told begun; sleep 600\n")
+    with (clone / "printed").open("w") as printed:
+        environment = os.environ | {"CI": "true"}
+        process = subprocess.Popen(
+            ["bash", ".ci/run"], cwd=clone, stdout=printed, start_new_session=True, env=environment
+        )
+    try:
+        wait_for((clone / "begun").exists, 60, "the laboratory")
+        process.terminate()
+        assert process.wait() == 0
+        assert (clone / "printed").read_text().splitlines()[-1] == "green: 2 passed, 0 failed, 0 skipped"
+        wait_for(lambda: not is_running(int((clone / "begun").read_text())), 60, "the end of what it had started")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_script_judges_the_clone_that_it_is_in(clone: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("tests", "src"):
+        (other / name).symlink_to(ROOT / name)
+    shutil.copytree(clone / ".ci", other / ".ci")
+    (other / "Makefile").write_text(GREEN)
+    (clone / "Makefile").write_text("lint:\n\t@false\n")
+    environment = os.environ | {"CDPATH": str(other)}
+    ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, env=environment, check=False)
+    assert ended.stdout.splitlines()[-1] == "red: 0 passed, 1 failed, 0 skipped"
+
+
+def test_a_module_that_skips_itself_is_red_in_the_gate(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
+    environment = os.environ | {"ODRADEK_GATE": "1", "PYTHONPATH": str(ROOT / "tests")}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "gate.events",
+        "-p",
+        "no:cacheprovider",
+        f"--told={tmp_path / 'told'}",
+    ]
+    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert [failure.id for failure in read_outcomes(tmp_path / "told").failures] == ["test_it.py"]
+
+
+def test_what_starts_again_while_it_is_ended_is_ended_too(tmp_path: Path) -> None:
+    """In a folder below, as a run within the run has."""
+    environment = os.environ | {"TMPDIR": f"{tmp_path}/below"}
+    parent = subprocess.Popen(["bash", "-c", "while true; do sleep 600 & wait; done"], env=environment)
+    try:
+        sweep(str(tmp_path))
+        parent.wait()
+        marks = {f"TMPDIR={tmp_path}/below".encode()}
+        running = [
+            pid for pid in (path.name for path in Path("/proc").iterdir()) if pid.isdigit() and is_running(int(pid))
+        ]
+        assert not [pid for pid in running if marks & {*environ_of(pid)}]
+    finally:
+        parent.kill()
+
+
+def environ_of(pid: str) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 @pytest.mark.parametrize("variables", [{}, {"GNUMAKEFLAGS": "-n"}, {"GNUMAKEFLAGS": "-i"}])
@@ -420,10 +492,15 @@ def test_the_gate_has_one_case_with_each_kind_of_broker_and_fixture() -> None:
     assert others == ["t[kafka-2]", "t[odradek-2]", "u[2.8.2-2]"]
 
 
-def test_the_gate_has_all_quick_cases_and_every_case_where_that_is_asked_for() -> None:
-    tests = [as_test("t[1]"), as_test("t[2]"), as_test("t[3]", "slow"), as_test("u[1]", "slow", "every_case")]
-    tests += [as_test(name, "slow", "every_case") for name in ("u[2]", "u[2.8.2-1]", "u[2.8.2-2]")]
-    tests += [as_test("v[1]", "slow", "laboratory"), as_test("v[2]", "slow")]
+def test_the_gate_has_all_cases_that_start_no_program_and_every_case_where_that_is_asked_for() -> None:
+    tests = [
+        as_test("t[1]"),
+        as_test("t[2]", "slow"),
+        as_test("t[3]", "interop"),
+        as_test("u[1]", "spark", "every_case"),
+    ]
+    tests += [as_test(name, "spark", "every_case") for name in ("u[2]", "u[2.8.2-1]", "u[2.8.2-2]")]
+    tests += [as_test("v[1]", "interop", "laboratory"), as_test("v[2]", "interop")]
     assert [test.nodeid for test in other_cases(tests)] == ["t[3]", "u[2.8.2-2]"]
 
 
