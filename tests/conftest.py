@@ -10,6 +10,7 @@ import signal
 import tarfile
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,6 +41,9 @@ for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 for _name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
     os.environ.setdefault(_name, f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={tempfile.gettempdir()}")
 SPARK_JAVA = os.environ["SPARK_SUBMIT_OPTS"]
+
+# Options for this run are not for those that the examples of the documentation start.
+os.environ.pop("PYTEST_ADDOPTS", None)
 
 # Where the crash laboratory has its files, too.
 IN_MEMORY = Path("/dev/shm")
@@ -76,6 +80,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 LONGEST = (
+    "unit/broker/test_longest_turns.py",
+    "unit/testing/test_mutants.py",
     "spark/test_forward.py",
     "unit/cli/test_every_command.py",
     "interop/test_take_over.py",
@@ -96,21 +102,22 @@ def _turn(item: pytest.Item) -> tuple[bool, bool]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the first case of each `sampled` test among the quick tests, and mark the others slow.
+    """Keep the first cases of each `sampled` test among the quick tests, and mark the others slow.
 
     All but the quick ones have more time, and the laboratory has most cases of their tables.
 
     Nor do tests that interrupt the code anywhere hear of what was opened in that moment, and never closed.
     """
-    seen: set[str] = set()
+    seen: Counter[str] = Counter()
     for item in items:
         if isinstance(item, pytest.Function) and "real_locks" in item.fixturenames:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
-        if item.get_closest_marker("sampled") is not None:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
             function = item.nodeid.partition("[")[0]
-            if function in seen:
+            seen[function] += 1
+            if seen[function] > (sampled.args[0] if sampled.args else 1):
                 item.add_marker(pytest.mark.slow)
-            seen.add(function)
         if item.get_closest_marker("timeout") is None and any(
             map(item.get_closest_marker, ("interop", "spark", "slow"))
         ):
@@ -169,32 +176,32 @@ SmallLogDirectory = Callable[..., Path]
 """Makes a private copy of some partitions; see the fixture `small_log_dir`."""
 
 
-def _unpack(version: str, tmp_path_factory: pytest.TempPathFactory) -> KafkaFixture:
+def _unpack(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Unpack an archive, or wait until another worker of this run has."""
     root = tmp_path_factory.getbasetemp()
     # Each worker has a folder of its own within that of the run.
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    path = root / f"kafka-{version}"
-    with (root / f"kafka-{version}.lock").open("w") as lock:
+    path = root / name
+    with (root / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            unpacked = tmp_path_factory.mktemp(f"kafka-{version}")
-            with tarfile.open(VECTORS / f"kafka-{version}.tar.xz") as archive:
+            unpacked = tmp_path_factory.mktemp(name)
+            with tarfile.open(VECTORS / f"{name}.tar.xz") as archive:
                 archive.extractall(unpacked, filter="data")
             unpacked.rename(path)
-    return KafkaFixture(version, path)
+    return path
 
 
 @pytest.fixture(scope="session")
 def fixture_4_3_1(tmp_path_factory: pytest.TempPathFactory) -> KafkaFixture:
     """What Apache Kafka 4.3.1 wrote. Read-only: copy a folder before changing it."""
-    return _unpack("4.3.1", tmp_path_factory)
+    return KafkaFixture("4.3.1", _unpack("kafka-4.3.1", tmp_path_factory))
 
 
 @pytest.fixture(scope="session")
 def fixture_2_8_2(tmp_path_factory: pytest.TempPathFactory) -> KafkaFixture:
     """What Apache Kafka 2.8.2 wrote, v0 and v1 messages among it. Read-only."""
-    return _unpack("2.8.2", tmp_path_factory)
+    return KafkaFixture("2.8.2", _unpack("kafka-2.8.2", tmp_path_factory))
 
 
 @pytest.fixture(scope="session", params=["4.3.1", "2.8.2"])
@@ -203,6 +210,12 @@ def kafka_fixture(request: pytest.FixtureRequest) -> KafkaFixture:
     name = f"fixture_{request.param.replace('.', '_')}"
     found: KafkaFixture = request.getfixturevalue(name)
     return found
+
+
+@pytest.fixture(scope="session")
+def kafka_groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked archive of groups of every kind, which Apache Kafka 4.3.1 wrote. Read-only."""
+    return _unpack("groups-kafka-4.3.1", tmp_path_factory)
 
 
 @pytest.fixture

@@ -30,7 +30,19 @@ _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _JKS_KEY, _JKS_TRUSTED = 1, 2
 _WHITENER = b"Mighty Aphrodite"
 _DIGEST_BYTES = 20
-_PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_SEQUENCE, _INTEGER = 0x30, 0x02
+_MOST_ROUNDS = 2_000_000
+"""About a second of work. Clients may set a key while a broker runs, and tools of today use 2,048 to 600,000."""
+
+_MOST_CERTIFICATES = 2000
+"""OpenSSL sorts them again for each one: 2,000 take a second, 40,000 many minutes. Operating systems have hundreds."""
+
+_LONGEST_ALGORITHM = 1000
+_SCRYPT = bytes.fromhex("2b06010401da47040b")
+"""Its object identifier: Java, and so Kafka, has no such keys, and they may take hours."""
+
+_PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([^-]*+(?:-(?!----)[^-]*+)*+)-----END \1-----")
+"""A block ends at the next dashes: a search for its own end would read a damaged file again for each block."""
 
 
 class KeyStore(NamedTuple):
@@ -44,6 +56,16 @@ class KeyStore(NamedTuple):
     key: bytes
     certificates: bytes
 
+    def trusted(self) -> bytes:
+        """Return the certificates of a trust store.
+
+        Raises:
+            ValueError: It has none. OpenSSL would then trust what the system trusts, or what it trusted before.
+        """
+        if not self.certificates:
+            raise ValueError("has no certificates, and nobody would be trusted")
+        return self.certificates
+
 
 def read_key_store(data: bytes, password: str | None, key_password: str | None = None) -> KeyStore:
     """Read a store of any of the formats.
@@ -54,24 +76,31 @@ def read_key_store(data: bytes, password: str | None, key_password: str | None =
         key_password: The password of the key in a JKS store, if it is another one.
 
     Raises:
-        ValueError: It is of no such format, or damaged, or the password is wrong.
+        ValueError: It is of no such format, or damaged, or too large, or the password is wrong.
     """
     if data.startswith(_JKS_MAGIC):
-        return _read_jks(data, password, key_password)
-    if b"-----BEGIN " in data:
-        return read_pem(data.decode("utf-8", "replace"))
-    return _read_pkcs12(data, password)
+        store = _read_jks(data, password, key_password)
+    elif b"-----BEGIN " in data:
+        store = read_pem(data.decode("utf-8", "replace"))
+    else:
+        store = _read_pkcs12(data, password)
+    if store.certificates.count(b"-----BEGIN ") > _MOST_CERTIFICATES:
+        raise ValueError(f"has more than {_MOST_CERTIFICATES:,} certificates")
+    return store
 
 
 def read_pem(text: str) -> KeyStore:
     """Read PEM, also in one line, as settings may have it.
 
     Raises:
-        ValueError: It holds none.
+        ValueError: It holds none, or a key that takes very long to decrypt.
     """
     keys: list[bytes] = []
     certificates: list[bytes] = []
     for kind, body in _PEM.findall(text):
+        if kind == "ENCRYPTED PRIVATE KEY":
+            # With headers it is refused: OpenSSL skips short ones.
+            _check_rounds("".join(body.split()))
         if ":" in body:
             # An encrypted key of the old kind has headers, and so its lines already.
             block = f"-----BEGIN {kind}-----{body}-----END {kind}-----\n".encode()
@@ -80,7 +109,8 @@ def read_pem(text: str) -> KeyStore:
         (keys if kind.endswith("PRIVATE KEY") else certificates).append(block)
     if not keys and not certificates:
         raise ValueError("holds no PEM: -----BEGIN ...-----")
-    return KeyStore(b"".join(keys), b"".join(certificates))
+    # OpenSSL would decrypt one key after another until it knows the kind of one; Kafka takes no more than one.
+    return KeyStore(b"".join(keys[:1]), b"".join(certificates))
 
 
 @contextmanager
@@ -99,14 +129,38 @@ def _pem_block(kind: str, encoded: str) -> bytes:
     return f"-----BEGIN {kind}-----\n{lines}\n-----END {kind}-----\n".encode()
 
 
+def _check_rounds(encoded: str) -> None:
+    """Check that decrypting a key (PKCS #8) does not take long: its algorithm identifier has the number of rounds.
+
+    Raises:
+        ValueError: The key takes too many rounds, or cannot be read.
+    """
+    algorithm = _der(_der(base64.b64decode(encoded, validate=True))[1])[1]
+    if len(algorithm) > _LONGEST_ALGORITHM or _SCRYPT in algorithm:
+        raise ValueError("has a key that is encrypted in a way that is not supported")
+    left = [algorithm]
+    while left:
+        tag, content, rest = _der(left.pop())
+        left += [part for part in (rest, content if tag == _SEQUENCE else b"") if part]
+        if tag == _INTEGER and int.from_bytes(content, "big") > _MOST_ROUNDS:
+            raise ValueError(f"has a key that takes more than {_MOST_ROUNDS:,} rounds to decrypt")
+
+
 def _read_pkcs12(data: bytes, password: str | None) -> KeyStore:
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError as error:
         raise ValueError(f"PKCS12 needs the package cryptography ({error})") from error
 
-    found = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    if "\0" in (password or ""):
+        # The package fails by it with what is no exception.
+        raise ValueError("the password has a NUL character")
+    try:
+        found = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from error
     own = [] if found.cert is None else [found.cert]
     pem = serialization.Encoding.PEM
     certificates = b"".join(one.certificate.public_bytes(pem) for one in (*own, *found.additional_certs))
@@ -198,13 +252,16 @@ def _unprotected(info: bytes, password: bytes) -> bytes:
 def _der(data: bytes) -> tuple[int, bytes, bytes]:
     """Return the tag and the content of the first element of DER, and what follows it."""
     if len(data) < 2:
-        raise ValueError("the key in the JKS store is damaged")
+        raise ValueError("the key is damaged")
     length, start = data[1], 2
+    if length == 0x80:
+        # An element that only its end marks: no DER, but OpenSSL reads it.
+        raise ValueError("the key is not DER")
     if length & 0x80:
         start = 2 + (length & 0x7F)
         length = int.from_bytes(data[2:start])
     if start + length > len(data):
-        raise ValueError("the key in the JKS store is damaged")
+        raise ValueError("the key is damaged")
     return data[0], data[start : start + length], data[start + length :]
 
 

@@ -3,7 +3,8 @@
 Where each case starts a program (Apache Kafka, Spark, a client), all of them would take half of the gate's time, and a
 fault nearly always shows in the first one. So of each such test the gate has the first case with each kind of broker,
 fixture, codec, isolation level and store. Of a test with the marker `every_case`, where each one is another command or
-page, it has all of them, but those of the older fixture. Of tests that start no program it has all cases.
+page, it has all of them, but those of the older fixture. Of tests that start no program it has all cases, unless these
+take minutes together: they have the marker `costly`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def other_cases(tests: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         if test.get_closest_marker("laboratory") is not None:
             continue
         kind = _kind(test)
-        is_cheap = not any(map(test.get_closest_marker, ("interop", "spark")))
+        is_cheap = not any(map(test.get_closest_marker, ("interop", "spark", "costly")))
         has_every_case = test.get_closest_marker("every_case") is not None and OLDER not in kind
         if kind in seen and not is_cheap and not has_every_case:
             yield test

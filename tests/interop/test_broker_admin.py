@@ -20,7 +20,7 @@ from peers.process import wait_for
 METADATA, API_VERSIONS, CREATE, DELETE, DELETE_RECORDS, EPOCH = 3, 18, 19, 20, 21, 23
 DESCRIBE_CONFIGS, ALTER_CONFIGS, ALTER_LOG_DIRS, LOG_DIRS, GROW, ELECT, INCREMENTAL = 32, 33, 34, 35, 37, 43, 44
 REASSIGN, LIST_REASSIGNMENTS, QUORUM, FEATURES, CLUSTER, LIST_CONFIGS, TOPIC_PARTITIONS = 45, 46, 55, 57, 60, 74, 75
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 GIVEN = 4
 CHANGED = {1, 2, 3}
 """The sources of settings of a topic, of one broker and of all of them."""
@@ -40,13 +40,8 @@ NOT_DYNAMIC = {
     "listeners",
     "max.connections.per.ip.overrides",
     "listener.security.protocol.map",
-    "producer.id.expiration.ms",
     "sasl.enabled.mechanisms",
     "sasl.jaas.config",
-    "log.cleaner.backoff.ms",
-    "log.cleaner.dedupe.buffer.size",
-    "log.cleaner.io.buffer.load.factor",
-    "log.cleaner.io.max.bytes.per.second",
     "ssl.client.auth",
     "ssl.enabled.protocols",
     "ssl.key.password",
@@ -588,6 +583,7 @@ def test_the_settings_of_the_broker_are_those_of_apache_kafka(kafka: tuple[str, 
     theirs, ours = described(kafka, BROKER, "1"), described(here, BROKER, "1")
     given = {name for name, config in theirs.items() if config.config_source == GIVEN}
     differ = {}
+    assert list(ours) == list(theirs)
     for name, config in ours.items():
         left, right = plain(theirs[name]), plain(config)
         if name in given:
@@ -601,6 +597,16 @@ def test_the_settings_of_the_broker_are_those_of_apache_kafka(kafka: tuple[str, 
     assert differ == {name: [".read_only: False, here True"] for name in NOT_DYNAMIC}
 
 
+def test_settings_are_described_in_the_order_of_apache_kafka(kafka: tuple[str, int], here: tuple[str, int]) -> None:
+    made = [{"name": "ordered", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}]
+    for address in (kafka, here):
+        with WireClient(*address) as client:
+            client.call(CREATE, 5, {"topics": made, "timeout_ms": 9000, "validate_only": False})
+    wait_for(lambda: state_of(kafka) == state_of(here), 30, "the same topics and settings")
+    for kind, name in ((TOPIC, "ordered"), (CLIENT_METRICS, "a-subscription"), (GROUP, "a-group")):
+        assert list(described(here, kind, name)) == list(described(kafka, kind, name))
+
+
 def test_what_is_advertised_is_advertised_by_apache_kafka(kafka: tuple[str, int], here: tuple[str, int]) -> None:
     answers = []
     for address in (kafka, here):
@@ -608,7 +614,6 @@ def test_what_is_advertised_is_advertised_by_apache_kafka(kafka: tuple[str, int]
             answers.append(client.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"}))
     theirs, ours = answers
     assert set(ours.api_keys) <= set(theirs.api_keys)
-    # Groups of KIP-848 are not there yet: group.version can only be 0.
     ranges = [{one.name: (one.min_version, one.max_version) for one in answer.supported_features} for answer in answers]
-    assert ranges[1] == {name: ranges[0][name] for name in ranges[1]} | {"group.version": (0, 0)}
+    assert ranges[1] == {name: ranges[0][name] for name in ranges[1]}
     assert set(ours.finalized_features) <= set(theirs.finalized_features)

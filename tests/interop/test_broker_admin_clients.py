@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka.admin
-import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka import TopicPartition as Position
 from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
@@ -21,19 +19,6 @@ from peers.process import PATIENCE
 TIMEOUT_S = 30 * PATIENCE
 # mypy takes the names for private.
 confluent: Any = confluent_kafka.admin
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
-    folder = tmp_path_factory.mktemp("broker") / "data"
-    with BrokerThread(folder, {"listeners": "PLAINTEXT://127.0.0.1:0"}, sync="off") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def servers(running: BrokerThread) -> str:
-    endpoint = running.endpoint()
-    return f"{endpoint.host}:{endpoint.port}"
 
 
 def result(futures: dict[Any, Future[Any]]) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +11,7 @@ from peers.clients import CODECS, Client, consumed, go_client, kafkajs
 from peers.ledger import require_same
 
 COUNT = 100
+CONFIG = {"group.initial.rebalance.delay.ms": 0, "num.partitions": 2}
 CLIENTS: dict[str, Callable[[], Client]] = {
     "franz-go": lambda: go_client("franz-go"),
     "sarama": lambda: go_client("sarama"),
@@ -23,24 +23,6 @@ CLIENTS: dict[str, Callable[[], Client]] = {
 @pytest.fixture(scope="module", params=CLIENTS)
 def client(request: pytest.FixtureRequest) -> Client:
     return CLIENTS[request.param]()
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
-    folder: Path = tmp_path_factory.mktemp("broker") / "data"
-    config: dict[str, str | int | float | bool] = {
-        "listeners": "PLAINTEXT://127.0.0.1:0",
-        "group.initial.rebalance.delay.ms": 0,
-        "num.partitions": 2,
-    }
-    with BrokerThread(folder, config, sync="off") as running:
-        yield running
-
-
-@pytest.fixture
-def servers(running: BrokerThread) -> str:
-    endpoint = running.endpoint()
-    return f"{endpoint.host}:{endpoint.port}"
 
 
 def values(running: BrokerThread, topic: str) -> list[bytes | None]:

@@ -242,9 +242,11 @@ def offsets(talk: Talk, topic_id: UUID) -> None:
         topics += [{"name": "none", "topic_id": UUID(int=77), "partition_indexes": [0]}]
         for group in ("commit-6", "no", ""):
             message = {"group_id": group, "topics": topics, "require_stable": True}
-            talk(FETCH, version, {**message, "groups": [{"group_id": group, "topics": topics}] * 2})
+            # Not the same group twice: that is answered once here, and as often as it is named by Apache Kafka.
+            named = [{"group_id": one, "topics": topics} for one in (group, "commit-7")]
+            talk(FETCH, version, {**message, "groups": named})
             if version >= 2:
-                groups = [{"group_id": group, "topics": None}, {"group_id": group, "topics": []}]
+                groups = [{"group_id": group, "topics": None}, {"group_id": "commit-8", "topics": []}]
                 talk(FETCH, version, {"group_id": group, "topics": None, "groups": groups})
     joined = stable_member(talk.client, "o")
     member_id = joined.member_id

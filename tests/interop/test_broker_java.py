@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,29 +12,18 @@ from peers.jars import classpath
 from peers.java_programs import events, java
 from peers.java_properties import write_properties
 from peers.kafka_tools import KafkaTools
+from peers.ledger import require
 from peers.process import free_port, wait_for
 
 TIMEOUT_S = 90
+WORD_COUNT = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
 TEXT = ["all streams lead to kafka", "hello kafka streams", "join kafka summit"]
 COUNTS = {"all": 1, "streams": 2, "lead": 1, "to": 1, "kafka": 3, "hello": 1, "join": 1, "summit": 1}
-CONFIG: dict[str, str | int | float | bool] = {
-    "listeners": "PLAINTEXT://127.0.0.1:0",
+CONFIG = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 2,
 }
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
-    with BrokerThread(tmp_path_factory.mktemp("broker") / "data", CONFIG, sync="off") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def servers(running: BrokerThread) -> str:
-    endpoint = running.endpoint()
-    return f"{endpoint.host}:{endpoint.port}"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +63,7 @@ def test_a_producer_of_every_codec(running: BrokerThread, servers: str, kafka_to
         *("--topic", topic, "--num-records", "2000", "--record-size", "500", "--throughput", "-1"),
         *("--bootstrap-server", servers, "--command-property", f"compression.type={codec}"),
     ).check()
-    assert sum(1 for _ in running.broker.logs[topic, 0].read()) == 2000
+    require(sum(1 for _ in running.broker.logs[topic, 0].read()) == 2000, "the records")
 
 
 def test_streams_count_words(running: BrokerThread, servers: str, jars: str, tmp_path: Path) -> None:
@@ -84,7 +72,8 @@ def test_streams_count_words(running: BrokerThread, servers: str, jars: str, tmp
         running.call(lambda topic=topic: logs.create_topic(topic, 2))  # type: ignore[misc]
     for line in TEXT:
         logs["streams-plaintext-input", 0].append(value=line.encode())
-    settings = properties(tmp_path / "streams.properties", bootstrap_servers=servers, state_dir=str(tmp_path / "state"))
+    common = {"bootstrap_servers": servers, "state_dir": str(tmp_path / "state")}
+    settings = properties(tmp_path / "streams.properties", **common, group_protocol="classic")
 
     def counted() -> dict[str, int]:
         found: dict[str, int] = {}
@@ -95,8 +84,13 @@ def test_streams_count_words(running: BrokerThread, servers: str, jars: str, tmp
                 found[record.key.decode()] = struct.unpack(">q", record.value)[0]
         return found
 
-    output = tmp_path / "streams.out"
-    with java(jars, output, "org.apache.kafka.streams.examples.wordcount.WordCountDemo", settings) as process:
+    # Its own protocol is not there: it says so at once.
+    own, output = tmp_path / "own.out", tmp_path / "streams.out"
+    unsupported = properties(tmp_path / "own.properties", **common, group_protocol="streams")
+    with java(jars, own, WORD_COUNT, unsupported):
+        refused = "The cluster does not support the STREAMS group protocol"
+        wait_for(lambda: refused in own.read_text("utf-8", "replace"), TIMEOUT_S, "the protocol to be refused")
+    with java(jars, output, WORD_COUNT, settings) as process:
         try:
             wait_for(lambda: counted() == COUNTS or process.poll() is not None, TIMEOUT_S, "the words to be counted")
         finally:

@@ -13,6 +13,7 @@ import pytest
 from odradek.broker.running import BrokerThread
 from peers.certificates import make_certificate
 from peers.clients import CODECS
+from peers.ledger import require_same
 from peers.process import PATIENCE
 
 pytestmark = pytest.mark.needs("kcat")
@@ -58,10 +59,10 @@ def test_it_produces_with_every_codec(running: BrokerThread, codec: str) -> None
     topic = f"codec-{codec}"
     kcat(running, "-P", "-t", topic, "-z", codec, "-K", ":", "-H", "a=b", lines=[f"k:{line}" for line in LINES])
     found = records(running, topic)
-    assert sorted(record.value.decode() for record in found) == sorted(LINES)
+    require_same(sorted(record.value.decode() for record in found), sorted(LINES), "the records")
     assert {(record.key, tuple(record.headers)) for record in found} == {(b"k", (("a", b"b"),))}
     read = kcat(running, "-C", "-t", topic, "-e", "-f", "%k:%s\n").splitlines()
-    assert sorted(read) == sorted(f"k:{line}" for line in LINES)
+    require_same(sorted(read), sorted(f"k:{line}" for line in LINES), "the records")
 
 
 def test_a_group_goes_on_where_it_was(running: BrokerThread) -> None:
@@ -71,7 +72,7 @@ def test_a_group_goes_on_where_it_was(running: BrokerThread) -> None:
     for _ in range(2):
         kcat(running, "-P", "-t", "groups", lines=LINES)
         found.append(kcat(running, *member).splitlines())
-    assert [sorted(row.split(" ")[1] for row in rows) for rows in found] == [sorted(LINES)] * 2
+    require_same([sorted(row.split(" ")[1] for row in rows) for rows in found], [sorted(LINES)] * 2, "the records")
     assert not {row.split(" ")[0] for row in found[0]} & {row.split(" ")[0] for row in found[1]}
 
 
@@ -103,4 +104,4 @@ def test_it_speaks_tls_and_gives_a_password(running: BrokerThread) -> None:
     options = [word for name, value in settings.items() for word in ("-X", f"{name}={value}")]
     kcat(running, "-P", "-t", "secured", *options, lines=LINES, listener="SASL_SSL")
     read = kcat(running, "-C", "-t", "secured", "-e", *options, listener="SASL_SSL").splitlines()
-    assert sorted(read) == sorted(LINES)
+    require_same(sorted(read), sorted(LINES), "the records")

@@ -30,7 +30,6 @@ from peers.process import PATIENCE
 
 PLAIN, MOVED, SOURCE = "plain", "moved", "source"
 PARTITIONS = 2
-PRODUCERS = 2
 MOVERS = 2
 PATIENCE_S = 120 * PATIENCE
 CALL_S = 5
@@ -245,14 +244,17 @@ def _is_reused(mover: Mover, value: bytes | None, found: bytes | None) -> bool:
 
 
 @pytest.mark.laboratory
-@pytest.mark.parametrize("kills", [5, 200])
+# Most syncs of the last case are for many of its producers.
+@pytest.mark.parametrize(("kills", "producers"), [(5, 2), (200, 2), (20, 50)])
 @pytest.mark.timeout(3600)
-def test_nothing_acknowledged_is_lost_or_doubled_by_kills(tmp_path: Path, kills: int, seed: int) -> None:
+def test_nothing_acknowledged_is_lost_or_doubled_by_kills(
+    tmp_path: Path, kills: int, producers: int, seed: int
+) -> None:
     def kill(broker: OdradekBroker, _: random.Random) -> None:
         broker.kill()
         broker.start()
 
-    _check_under_load(tmp_path, seed, kills, kill)
+    _check_under_load(tmp_path, seed, kills, kill, producers=producers)
 
 
 @pytest.mark.laboratory
@@ -281,6 +283,8 @@ def _check_under_load(
     times: int,
     disturb: Callable[[OdradekBroker, random.Random], None],
     config: dict[str, str] | None = None,
+    *,
+    producers: int = 2,
 ) -> None:
     rng = random.Random(seed)
     with OdradekBroker(tmp_path / "data", config) as broker:
@@ -290,7 +294,7 @@ def _check_under_load(
         ]
         for made in admin.create_topics(topics).values():
             made.result(PATIENCE_S)
-        plain = [PlainWorker(broker, number) for number in range(PRODUCERS)]
+        plain = [PlainWorker(broker, number) for number in range(producers)]
         movers = [Mover(broker, number) for number in range(MOVERS)]
         workers: list[Worker] = [*plain, *movers]
         for worker in workers:

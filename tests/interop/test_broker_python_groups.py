@@ -15,8 +15,8 @@ from aiokafka import AIOKafkaConsumer
 from kafka import KafkaConsumer
 from kafka.errors import RebalanceInProgressError
 
-from odradek.broker.groups.group import Group
 from odradek.broker.running import BrokerThread
+from odradek.coordination.groups.classic import ClassicGroup
 from odradek.testing.wire import WireClient
 from peers.group_requests import DESCRIBE, fetched, state
 from peers.process import free_port, wait_for
@@ -33,7 +33,10 @@ CONFIG: dict[str, Any] = {
 """Of kafka-python's and aiokafka's consumers."""
 
 # kafka-python leaves the sockets of a broker that has gone to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+    pytest.mark.usefixtures("collected"),
+]
 
 
 class Member(Protocol):
@@ -222,9 +225,22 @@ def settle(*members: Member) -> None:
     wait_for(is_even, TIMEOUT_S, "an even assignment")
 
 
+def start_group(new_member: NewMember, servers: str, instance: str | None = None) -> Member:
+    """Return a member that is alone in its group, and has read and committed records of all partitions.
+
+    Only then may others join. If an answer where a partition begins reaches librdkafka 2.16 during a rebalance, it asks
+    again half a second later, whatever it has read by then, and goes back to the beginning: beside Apache Kafka too
+    (`outdated offset response: (re)starting offset query timer` in its debug log).
+    """
+    member = new_member(servers, instance)
+    read([member], produce(servers, "first"))
+    member.commit()
+    return member
+
+
 def generation(running: BrokerThread) -> int:
     group = running.call(lambda: running.broker.groups.shard("g").groups["g"])
-    assert isinstance(group, Group)
+    assert isinstance(group, ClassicGroup)
     return group.generation_id
 
 
@@ -232,8 +248,7 @@ def test_a_group_of_two(new_member: NewMember, tmp_path: Path) -> None:
     port = free_port()
     servers = f"127.0.0.1:{port}"
     with broker(tmp_path / "logs", port), WireClient("127.0.0.1", port) as client:
-        first = new_member(servers)
-        settle(first)
+        first = start_group(new_member, servers)
         second = new_member(servers)
         settle(first, second)
         read([first, second], produce(servers, "a"))
@@ -243,7 +258,7 @@ def test_a_group_of_two(new_member: NewMember, tmp_path: Path) -> None:
         settle(first)
         read([first], produce(servers, "b"))
         first.commit()
-        assert fetched(client, "g", range(PARTITIONS), topic=TOPIC) == [(2 * COUNT // PARTITIONS, 0)] * PARTITIONS
+        assert fetched(client, "g", range(PARTITIONS), topic=TOPIC) == [(3 * COUNT // PARTITIONS, 0)] * PARTITIONS
         first.close()
         assert state(client, "g") == "Empty"
 
@@ -252,7 +267,7 @@ def test_static_members_come_back_without_a_rebalance(new_member: NewMember, tmp
     port = free_port()
     servers = f"127.0.0.1:{port}"
     with broker(tmp_path / "logs", port) as running, WireClient("127.0.0.1", port) as client:
-        first, second = new_member(servers, "one"), new_member(servers, "two")
+        first, second = start_group(new_member, servers, "one"), new_member(servers, "two")
         settle(first, second)
         had, before = second.assigned(), generation(running)
         read([first, second], produce(servers, "a"))
@@ -274,7 +289,7 @@ def test_members_go_on_after_a_restart_of_the_broker(new_member: NewMember, tmp_
     port = free_port()
     servers = f"127.0.0.1:{port}"
     with broker(tmp_path / "logs", port):
-        first, second = new_member(servers), new_member(servers)
+        first, second = start_group(new_member, servers), new_member(servers)
         settle(first, second)
         read([first, second], produce(servers, "a"))
         first.commit()
@@ -283,7 +298,7 @@ def test_members_go_on_after_a_restart_of_the_broker(new_member: NewMember, tmp_
         read([first, second], produce(servers, "b"))
         first.commit()
         second.commit()
-        assert fetched(client, "g", range(PARTITIONS), topic=TOPIC) == [(2 * COUNT // PARTITIONS, 0)] * PARTITIONS
+        assert fetched(client, "g", range(PARTITIONS), topic=TOPIC) == [(3 * COUNT // PARTITIONS, 0)] * PARTITIONS
         first.close()
         second.close()
     with broker(tmp_path / "logs", port):

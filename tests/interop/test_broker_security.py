@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from peers.kafka_tools import KafkaTools
 from peers.process import free_port
 
 pytestmark = [
+    pytest.mark.usefixtures("collected"),
     pytest.mark.interop,
     # kafka-python does not close the socket of a connection that is refused, so that the collector warns of it.
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
@@ -33,12 +33,6 @@ QUOTED = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
 JAAS = f'org.apache.kafka.common.security.{{kind}}LoginModule required username="alice" password="{QUOTED}";'
 PLAIN = JAAS.format(kind="plain.Plain")
 SCRAM = JAAS.format(kind="scram.Scram")
-
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    yield
-    gc.collect()
 
 
 class Certificate(NamedTuple):

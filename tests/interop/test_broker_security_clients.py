@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from odradek.broker.running import BrokerThread
 from peers.certificates import make_certificate
+from peers.login_clients import ERRORS, Address, by_aiokafka, by_kafka_python, by_librdkafka, by_odradek
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning")]
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -113,3 +115,31 @@ def test_kafka_python(secured: BrokerThread, tmp_path: Path) -> None:
             break
     consumer.close()
     assert found == [b"%d" % number for number in range(100)]
+
+
+CLIENTS: dict[str, Callable[[Address, Any], set[str]]] = {
+    "librdkafka": by_librdkafka,
+    "kafka-python": by_kafka_python,
+    "aiokafka": by_aiokafka,
+    "odradek": by_odradek,
+}
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_certificate_lets_a_client_in_and_another_does_not(
+    secured: BrokerThread, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    secured.broker.logs.create_topic("events")
+    address = Address(servers(secured, "SSL"), "SSL", tmp_path / "server.crt", tmp_path / "client.pem")
+    assert "events" in CLIENTS[name](address, {})
+    (tmp_path / "foreign").mkdir()
+    for kind, days in ("foreign", 2), ("expired", -1):
+        store, _ = make_certificate(kind, days=days).write(tmp_path / "foreign")
+        caplog.clear()
+        with pytest.raises(ERRORS[name]) as refused:
+            CLIENTS[name](address._replace(key=store), {})
+        # aiokafka learns only that the connection was closed.
+        reason = "closed" if name == "aiokafka" else "(?i)unknown.ca|certificate"
+        assert re.search(reason, f"{refused.value} {caplog.text}")

@@ -15,25 +15,18 @@ import kafka
 import pytest
 
 import odradek
+from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
 from odradek.errors import LogOfflineError
 from odradek.messages.coordinators.transaction_records import decode_transaction_record
 from odradek.records.append.batching import AppendResult
-from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from odradek.testing.wire import WireClient
 from peers.fixtures import BrokerFactory
 from peers.kafka_tools import KafkaTools
 from peers.librdkafka import read_to_end
 from peers.process import PATIENCE, wait_for
-from peers.transactional import (
-    CREATE_TOPICS,
-    STATES,
-    Described,
-    TransactionalProducer,
-    answers,
-    find_coordinator,
-)
+from peers.transactional import CREATE_TOPICS, STATES, Described, TransactionalProducer, answers, find_coordinator
 
 EXPECTED: dict[str, dict[str, list[Any]]] = json.loads(
     (Path(__file__).parents[1] / "vectors" / "transaction-answers-kafka-4.3.1.json").read_text(encoding="utf-8")
@@ -45,6 +38,8 @@ OURS: dict[str, str | int | float | bool] = {
     "group.initial.rebalance.delay.ms": 0,
 }
 TOPIC_ALREADY_EXISTS = 36
+SKIPPED = "these partitions are likely deleted already and hence can be skipped"
+"""What Apache Kafka says when it leaves out the markers of a decided transaction."""
 KAFKAS = {"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "1"}
 
 
@@ -166,19 +161,17 @@ def test_the_records_are_those_of_apache_kafka(kafka_broker: BrokerFactory, tmp_
     assert stored(tmp_path / "ours") == stored(tmp_path / "kafka")
 
 
-@pytest.mark.parametrize("commit", [True, False])
-def test_apache_kafka_completes_what_we_have_decided(
-    kafka_broker: BrokerFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: bool
-) -> None:
-    end = WritableLog.end_transaction
+def decide(path: Path, monkeypatch: pytest.MonkeyPatch, *, commit: bool) -> None:
+    """Have our broker end a transaction, but for the marker of its second partition."""
+    append = Partition.append_acknowledged
 
-    def end_transaction(self: WritableLog, *args: Any, **kwargs: Any) -> AppendResult:
-        if self.path.name == "events-1":
-            raise LogOfflineError(self.path, "the disk failed")
-        return end(self, *args, **kwargs)
+    async def append_marker(self: Partition, *args: Any, **kwargs: Any) -> AppendResult:
+        if self.log.path.name == "events-1":
+            raise LogOfflineError(self.log.path, "the disk failed")
+        return await append(self, *args, **kwargs)
 
-    with monkeypatch.context() as patch, ours(tmp_path / "data") as (client, _):
-        patch.setattr(WritableLog, "end_transaction", end_transaction)
+    with monkeypatch.context() as patch, ours(path) as (client, _):
+        patch.setattr(Partition, "append_acknowledged", append_marker)
         find_coordinator(client, "t")
         producer = TransactionalProducer(client, "t", 2, "events", None)
         producer.init()
@@ -186,12 +179,34 @@ def test_apache_kafka_completes_what_we_have_decided(
             producer.produce(partition, b"a")
         assert producer.end(commit) == 0
         wait_for(lambda: producer.describe().partitions == (("events", 1),), 10, "the marker of one partition")
-    with apache(kafka_broker, tmp_path / "data") as (client, servers):
-        producer.client = client
+
+
+@pytest.mark.parametrize(("before", "commit"), [("ours", True), ("ours", False), ("closed", True), ("killed", False)])
+def test_apache_kafka_completes_what_we_have_decided(
+    kafka_broker: BrokerFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, commit: bool
+) -> None:
+    path = tmp_path / "data"
+    if before == "closed":
+        # The partitions of the topic have no leader, and there is no topic yet for the states of transactions.
+        with apache(kafka_broker, path):
+            pass
+    elif before == "killed":
+        # The states of transactions have a leader.
+        broker = kafka_broker(path, KAFKAS)
+        with WireClient("127.0.0.1", broker.port) as client:
+            find_coordinator(client, "t")
+        broker.kill()
+    decide(path, monkeypatch, commit=commit)
+    with apache(kafka_broker, path) as (client, servers):
         find_coordinator(client, "t")
+        producer = TransactionalProducer(client, "t", 2, "events", None)
         producer.patiently(lambda: producer.describe().error_code)
         assert producer.until_idle() == ("CompleteCommit" if commit else "CompleteAbort")
         assert read_committed(servers, 0) == read_committed(servers, 1) == ([b"a"] if commit else [])
+    with odradek.open(path, mode="r") as logs:
+        for log in (logs["events", number] for number in (0, 1)):
+            assert log.last_stable_offset == log.log_end_offset
+    assert SKIPPED not in (tmp_path / "data.kafka" / "server.out").read_text(encoding="utf-8")
 
 
 # -- clients
@@ -268,6 +283,7 @@ def committed_offset(servers: str, group: str) -> int:
 
 
 # kafka-python leaves sockets to the garbage collector.
+@pytest.mark.usefixtures("collected")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("transact", [with_confluent, with_kafka_python, with_aiokafka])
 def test_clients_for_python(transact: Transact, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from odradek.storage.names import TopicPartition
 from peers.folder_log import FolderLog
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
+from peers.ledger import require
 from peers.process import wait_for
 
 pytestmark = pytest.mark.interop
@@ -165,7 +166,7 @@ def test_kafka_and_we_leave_the_same(kafka_tools: KafkaTools, tmp_path: Path) ->
         assert [fields(header) for header in scan_batches(ours_log)] == [
             fields(header) for header in scan_batches(theirs_log)
         ]
-        assert records_of(ours_log) == records_of(theirs_log)
+        require(records_of(ours_log) == records_of(theirs_log), "the records")
         if CODECS[topic] == [Codec.NONE]:
             for suffix in SUFFIXES:
                 assert ours.get(base + suffix) == theirs.get(base + suffix), suffix

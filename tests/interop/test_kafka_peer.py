@@ -14,6 +14,7 @@ from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools, ToolResult
+from peers.ledger import require_same
 
 
 def _produce(tools: KafkaTools, broker: KafkaBroker, topic: str, count: int) -> None:
@@ -58,7 +59,11 @@ def test_java_consumer_reads_after_a_crash(
     # The crash came before the log start offset was written down, so the log begins with its first segment again.
     reappeared, kept = consumed.pop("truncated-head-0"), stored.pop("truncated-head-0")
     assert reappeared["logStartOffset"] == int(min((log_dir / "truncated-head-0").glob("*.log")).stem)
-    assert [record for record in reappeared["records"] if record["offset"] >= kept["logStartOffset"]] == kept["records"]
+    require_same(
+        [record for record in reappeared["records"] if record["offset"] >= kept["logStartOffset"]],
+        kept["records"],
+        "the records",
+    )
     assert consumed == stored
 
 
@@ -156,7 +161,7 @@ def test_broker_keeps_acknowledged_records_over_kill_and_stop(
     broker.start()
 
     records = kafka_tools.consume(broker.bootstrap_servers, "kept")["kept-0"]["records"]
-    assert [record["offset"] for record in records] == list(range(750))
+    require_same([record["offset"] for record in records], list(range(750)), "the records")
 
 
 def test_broker_that_cannot_start_says_why(kafka_broker: BrokerFactory, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import odradek
 from odradek.messages.metadata.control_records import Voter, VoterEndpoint
 from odradek.messages.uuids import format_uuid
 from odradek.records import Record
@@ -15,8 +16,13 @@ from odradek.records.builder import build_batch
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, write_partition_metadata
 from odradek.storage.metadata.cluster import ClusterMetadata
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
-from odradek.storage.metadata.metadata_image import MetadataImage
-from odradek.storage.names import TopicPartition, partition_directory_name, segment_file_name
+from odradek.storage.metadata.metadata_image import ELIGIBLE_LEADER_REPLICAS, MetadataImage
+from odradek.storage.names import (
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    partition_directory_name,
+    segment_file_name,
+)
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
@@ -131,7 +137,7 @@ def test_topics_of_ours_join_those_of_kafka(
     _write_partitions(metadata, "added", [b"x", b"y"])
 
     broker = kafka_broker(log_dir)
-    for _ in range(2):
+    for is_first in (True, False):
         servers = broker.bootstrap_servers
         assert _described(kafka_tools, servers, "added")["TopicId"] == id_of(metadata.image, "added")
         assert _described(kafka_tools, servers, "v2-none")["PartitionCount"] == "2"
@@ -139,11 +145,30 @@ def test_topics_of_ours_join_those_of_kafka(
         assert _settings(kafka_tools, servers, "keyed")["max.message.bytes"] == "4711"
         assert "empty" not in kafka_tools.topics(servers, "--list").check().stdout.split()
         assert _values(kafka_tools, servers, "added") == {"added-0": [b"x", b"y"], "added-1": [b"x", b"y"]}
-        broker.restart()
-    broker.stop()
+        broker.stop()
+        if is_first:
+            broker.start()
     # And once more, behind what Kafka appended in the meantime.
     again = ClusterMetadata(log_dir)
     assert again.image.topic_config("added") == {"retention.ms": "-1", "segment.bytes": "2097152"}
     again.alter_topic_config("added", {"retention.ms": "86400000"})
     broker.start()
     assert _settings(kafka_tools, broker.bootstrap_servers, "added")["retention.ms"] == "86400000"
+
+
+def test_kafka_leads_its_partitions_after_we_have_turned_eligible_leader_replicas_on(
+    kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    log_dir = tmp_path / "log-dir"
+    with odradek.open(log_dir) as logs:
+        logs.metadata.set_feature_levels({ELIGIBLE_LEADER_REPLICAS: 0})
+        logs.create_topic(TRANSACTION_STATE_TOPIC)
+    broker = KafkaBroker(kafka_tools, log_dir)
+    with broker:
+        assert kafka_tools.topics(broker.bootstrap_servers, "--create", "--topic", "t").check()
+    with odradek.open(log_dir) as logs:
+        logs.metadata.set_feature_levels({ELIGIBLE_LEADER_REPLICAS: 1})
+    with broker:
+        for topic in ("t", TRANSACTION_STATE_TOPIC):
+            described = kafka_tools.topics(broker.bootstrap_servers, "--describe", "--topic", topic).check().stdout
+            assert "Leader: 1\t" in described

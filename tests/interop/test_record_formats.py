@@ -22,6 +22,7 @@ from odradek.storage.names import TopicPartition, partition_directory_name, segm
 from odradek.testing.message_builder import build_message_set
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
+from peers.ledger import require, require_same
 
 TIME = 1_600_000_000_000
 TOPIC = "formats"
@@ -149,7 +150,7 @@ def test_the_dump_tool_finds_every_batch_and_record_valid(
         for line in printed.splitlines()
         if (match := re.match(r"\| offset: (\d+) ", line)) and "endTxnMarker" not in line
     ]
-    assert found == [record.offset for record in segment.records]
+    require(found == [record.offset for record in segment.records], "the records")
     assert "isValid: false" not in printed
 
 
@@ -213,7 +214,9 @@ def test_librdkafka(served: tuple[KafkaBroker, list[Record]]) -> None:
                 names.get(kind),
             )
         )
-    assert [_without_type(record) for record in found] == [_without_type(record) for record in records]
+    require_same(
+        [_without_type(record) for record in found], [_without_type(record) for record in records], "the records"
+    )
 
 
 def _without_type(record: Record) -> Record:
@@ -257,4 +260,4 @@ def test_kafka_python(served: tuple[KafkaBroker, list[Record]]) -> None:
                 )
     finally:
         consumer.close()
-    assert found == records
+    require(found == records, "the records")

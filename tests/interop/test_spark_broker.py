@@ -25,6 +25,7 @@ from odradek.storage.names import TopicPartition
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
+from peers.ledger import require_same
 from peers.process import free_port
 
 pytestmark = pytest.mark.interop
@@ -87,7 +88,11 @@ def test_reads_a_broker_as_its_consumers_do(broker: KafkaBroker, fixture_4_3_1: 
         endingOffsets='{"keyed": {"2": 203}}',
         minPartitions="4",
     )
-    assert [row["offset"] for row in cut] == [record["offset"] for record in records if 17 <= record["offset"] < 203]
+    require_same(
+        [row["offset"] for row in cut],
+        [record["offset"] for record in records if 17 <= record["offset"] < 203],
+        "the records",
+    )
 
     appended = fixture_4_3_1.consumed["v2-append-time-0"]["records"]
     time = appended[600]["timestamp"]

@@ -25,6 +25,7 @@ from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from odradek.storage.names import TopicPartition
+from odradek.testing.wire import WireClient
 from peers import log_writer
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import consumed_record
@@ -34,7 +35,7 @@ from peers.librdkafka import read_to_end
 from peers.log_writer import TOPICS, now_ms, open_transaction, sequence_batch, some_records, with_offsets, write_round
 from peers.placed import offset_of, timestamp_of
 from peers.process import PATIENCE, wait_for
-from peers.produce import produce_batch
+from peers.requests import produce_message, produced
 
 ROUNDS = 5
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -176,16 +177,22 @@ def append_by_kafka(broker: KafkaBroker, ledger: Ledger, number: int, source: ra
 def append_sequences(broker: KafkaBroker, ledger: Ledger, source: random.Random) -> None:
     """Go on with the sequence of the producer that we wrote for."""
     place = TopicPartition("sequences", 0)
+    client = WireClient("127.0.0.1", broker.port)
+
+    def sent(batch: bytes) -> tuple[int, int]:
+        return produced(client.call(0, 7, produce_message(batch, "sequences", acks=-1)))
+
     for _ in range(3):
-        servers, records = broker.bootstrap_servers, some_records(source, 7)
+        records = some_records(source, 7)
         end = (ledger.expected(place, READ_COMMITTED)[-1].offset or 0) + 1
         gap = sequence_batch(records, end + 1)
-        assert produce_batch(servers, *place, gap).error_code == OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert sent(gap)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
         batch = sequence_batch(records, end)
-        assert produce_batch(servers, *place, batch) == (NO_ERROR, end)
+        assert sent(batch) == (NO_ERROR, end)
         # Once more: it knows it.
-        assert produce_batch(servers, *place, batch) == (NO_ERROR, end)
+        assert sent(batch) == (NO_ERROR, end)
         ledger.acknowledged(*place, with_offsets(records, end))
+    client.close()
 
 
 def append_transactions(settings: dict[str, object], ledger: Ledger, number: int, source: random.Random) -> None:
@@ -324,6 +331,8 @@ def broker(kafka_tools: KafkaTools, tmp_path: Path) -> Iterator[KafkaBroker]:
     broker.kill()
 
 
+# A minute; the other tests of this file take the folder over once each.
+@pytest.mark.laboratory
 def test_five_rounds_on_one_folder(kafka_tools: KafkaTools, broker: KafkaBroker, tmp_path: Path) -> None:
     log_dir = broker.log_dir
     ledger = Ledger(compacted=["compacted"])
@@ -351,6 +360,7 @@ def test_five_rounds_on_one_folder(kafka_tools: KafkaTools, broker: KafkaBroker,
             check_reader(ledger, isolation, consumed[isolation])
             check_reader(ledger, isolation, by_librdkafka(broker, isolation))
         check_topics(kafka_tools, broker, ids)
+        check_group(broker, number)
         append_by_kafka(broker, ledger, number, source)
         if number % 2:
             delete_by_kafka(kafka_tools, broker, ledger, tmp_path)

@@ -7,9 +7,9 @@ import socket
 import statistics
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from odradek.broker.protocol import encode_request
@@ -17,6 +17,7 @@ from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.testing.wire import WireClient
 from peers.process import PATIENCE
+from peers.scram import ScramLogin
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 _IN_FLIGHT = 5
@@ -32,9 +33,30 @@ def produce_frame(topic_id: UUID, partition: int, record_bytes: int, batch_bytes
     return encode_request(PRODUCE, 13, 0, "load", message), count * record_bytes
 
 
+Connect: TypeAlias = Callable[[int], socket.socket]
+
+
+def plain(port: int) -> socket.socket:
+    """Connect to a port."""
+    return socket.create_connection(("127.0.0.1", port))
+
+
+def logged_in(name: str, password: str) -> Connect:
+    """Return a function that connects to a port, and logs in by SCRAM."""
+
+    def connect(port: int) -> socket.socket:
+        client, steps = WireClient("127.0.0.1", port), ScramLogin("SCRAM-SHA-256", name, password)
+        client.call(17, 1, {"mechanism": "SCRAM-SHA-256"})
+        first = client.call(36, 2, {"auth_bytes": steps.first()})
+        assert client.call(36, 2, {"auth_bytes": steps.final(first.auth_bytes)}).error_code == 0
+        return client.socket
+
+    return connect
+
+
 class _Connection:
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, port: int, connect: Connect = plain) -> None:
+        self.socket = connect(port)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
 
@@ -54,14 +76,14 @@ class _Connection:
         return count
 
 
-def produce(port: int, frame: bytes, count: int, connections: int) -> float:
+def produce(port: int, frame: bytes, count: int, connections: int, connect: Connect = plain) -> float:
     """Send a request so many times, by all connections in turn; return how many seconds it took."""
     selector = selectors.DefaultSelector()
     sent = answered = 0
     with ExitStack() as stack:
         begun = time.perf_counter()
         for _ in range(connections):
-            connection = _Connection(port)
+            connection = _Connection(port, connect)
             stack.callback(connection.socket.close)
             selector.register(connection.socket, selectors.EVENT_READ, connection)
             for _ in range(_IN_FLIGHT if connections == 1 else 1):
@@ -98,13 +120,15 @@ def latencies_ms(port: int, frame: bytes, per_s: int, seconds: int) -> tuple[flo
     return cuts[49], cuts[98]
 
 
-def fetch(port: int, topic_id: UUID, offsets: Sequence[int]) -> tuple[float, int]:
-    """Fetch 1 MB from each of some offsets of a partition, by one connection.
+def fetch(
+    port: int, topic_id: UUID, offsets: Sequence[int], most_bytes: int = 1 << 20, connect: Connect = plain
+) -> tuple[float, int]:
+    """Fetch from each of some offsets of a partition, by one connection.
 
     Returns:
         How many seconds it took, and how many bytes came.
     """
-    wanted = {"partition": 0, "partition_max_bytes": 1 << 20}
+    wanted = {"partition": 0, "partition_max_bytes": most_bytes}
     limits = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 50 << 20, "session_id": 0, "session_epoch": -1}
     frames = []
     for offset in offsets:
@@ -112,7 +136,7 @@ def fetch(port: int, topic_id: UUID, offsets: Sequence[int]) -> tuple[float, int
         message = {**limits, "topics": topics, "forgotten_topics_data": [], "rack_id": ""}
         frames.append(encode_request(FETCH, 17, 0, "load", message))
     memory, received = memoryview(bytearray(1 << 22)), 0
-    with socket.create_connection(("127.0.0.1", port)) as sock:
+    with connect(port) as sock:
         begun = time.perf_counter()
         for frame in frames:
             sock.sendall(frame)
@@ -200,3 +224,50 @@ def topic_id_of(port: int, name: str, timeout_s: float = 60 * PATIENCE) -> UUID:
                 return topic.topic_id
         assert time.monotonic() < deadline, f"the broker does not tell of {name}"
         time.sleep(0.1)
+
+
+def produce_beside_fetches(
+    port: int, topic_id: UUID, frame: bytes, fetches: int, min_bytes: int, seconds: float
+) -> tuple[int, int]:
+    """Send a request again and again by one connection, while fetches wait at the end of its partition.
+
+    A fetch that is answered goes on where its answer ended, as a consumer does.
+
+    Returns:
+        How many requests, and how many fetches, were answered.
+    """
+    placeholder = 0x1122334455667788
+    wanted = {"partition": 0, "partition_max_bytes": 1 << 20, "fetch_offset": placeholder}
+    limits = {"max_wait_ms": 60_000, "min_bytes": min_bytes, "max_bytes": 50 << 20, "session_id": 0}
+    topics = [{"topic_id": topic_id, "partitions": [wanted]}]
+    message = {**limits, "session_epoch": -1, "topics": topics, "forgotten_topics_data": [], "rack_id": ""}
+    before, after = encode_request(FETCH, 17, 0, "load", message).split(placeholder.to_bytes(8, "big"))
+    selector, buffer, produced, answered = selectors.DefaultSelector(), memoryview(bytearray(1 << 21)), 0, 0
+    with ExitStack() as stack:
+        producer = _Connection(port)
+        stack.callback(producer.socket.close)
+        for _ in range(fetches):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            connection.sendall(before + bytes(8) + after)
+            selector.register(connection, selectors.EVENT_READ)
+        selector.register(producer.socket, selectors.EVENT_READ, producer)
+        deadline = time.perf_counter() + seconds
+        for _ in range(_IN_FLIGHT):
+            producer.socket.sendall(frame)
+        while time.perf_counter() < deadline:
+            for key, _ in selector.select(timeout=1):
+                if key.data is producer:
+                    for _ in range(producer.answers()):
+                        produced += 1
+                        producer.socket.sendall(frame)
+                    continue
+                connection = key.fileobj  # type: ignore[assignment]
+                size, filled = 4, 0
+                while filled < size:
+                    filled += connection.recv_into(buffer[filled:])
+                    if filled >= 4:
+                        size = 4 + struct.unpack_from(">i", buffer)[0]
+                answered += 1
+                # Size, correlation id, tags, throttling, error, session, one topic, its id, one partition, its error.
+                connection.sendall(before + bytes(buffer[43:51]) + after)
+        return produced, answered

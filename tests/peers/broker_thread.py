@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+from odradek.broker.connection import Connection
 from odradek.broker.running import BrokerThread
+from odradek.broker.server import Server
 from odradek.testing.wire import WireClient
 from peers.process import PATIENCE
+
+
+def start(path: Path, /, **config: Any) -> BrokerThread:
+    """Returns a broker that has started, with settings; nothing is synced, and nothing runs by itself."""
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", **config}
+    return BrokerThread(path, settings, sync="off", background=False)
 
 
 def connect(running: BrokerThread, listener: str = "PLAINTEXT", **options: Any) -> WireClient:
     """Returns a connection to it; see `WireClient` for the options."""
     endpoint = running.endpoint(listener)
     return WireClient(endpoint.host, endpoint.port, **options)
+
+
+async def answered(server: Server, frame: bytearray, timeout_s: float | None = None) -> Any:
+    """Has a server without a socket answer a request; returns the encoded answer."""
+    connection = Connection(server, "PLAINTEXT", "127.0.0.1", 1 << 20)
+    try:
+        found = server.handle(connection, frame)
+        return await asyncio.wait_for(found, timeout_s) if isinstance(found, Awaitable) else found
+    finally:
+        connection.close()
 
 
 def advance(running: BrokerThread, seconds: float) -> None:

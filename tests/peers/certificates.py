@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
@@ -18,7 +18,7 @@ class Certificate(NamedTuple):
     """A certificate that signs itself, and its key."""
 
     name: str
-    key: ec.EllipticCurvePrivateKey
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
     certificate: x509.Certificate
 
     @property
@@ -45,24 +45,32 @@ class Certificate(NamedTuple):
         return store, certificate
 
 
-def make_certificate(name: str, organization: str | None = None) -> Certificate:
-    key = ec.generate_private_key(ec.SECP256R1())
+def make_certificate(
+    name: str,
+    organization: str | None = None,
+    *,
+    since: int = -10,
+    days: int = 2,
+    host: str = "localhost",
+    key: rsa.RSAPrivateKey | None = None,
+) -> Certificate:
+    own = key or ec.generate_private_key(ec.SECP256R1())
     attributes = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
     if organization is not None:
         attributes.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
     subject = x509.Name(attributes)
     now = datetime.now(UTC)
-    names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName(host)]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
-        .public_key(key.public_key())
+        .public_key(own.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=2))
+        .not_valid_before(now + timedelta(days=since))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+        .sign(own, hashes.SHA256())
     )
-    return Certificate(name, key, certificate)
+    return Certificate(name, own, certificate)

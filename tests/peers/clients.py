@@ -1,6 +1,7 @@
 """Clients of Kafka in other languages, built and installed once, and the same commands for all of them.
 
-Source: `go/main.go` says what the commands do; `node/main.js` does the same.
+Source: `go/main.go` says what the commands do; `node/main.js` does the same. `inspector` is a client of our tools for
+agents.
 """
 
 from __future__ import annotations
@@ -99,13 +100,30 @@ def kafkajs() -> Client:
         PeerMissingError: There is no Node here.
         RuntimeError: It cannot be installed.
     """
+    return Client("kafkajs", ["node", str(_node_packages("node") / "main.js")], ("none", "gzip"))
+
+
+def inspector() -> list[str]:
+    """Returns the command of the inspector of the Model Context Protocol, installed if it is not yet, with its Node.
+
+    Raises:
+        PeerMissingError: There is no Node here.
+        RuntimeError: It cannot be installed.
+    """
+    packages = _node_packages("inspector") / "node_modules"
+    program = packages / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+    return [str(packages / ".bin/node"), str(program), "--cli"]
+
+
+def _node_packages(name: str) -> Path:
+    """Returns the folder of a program for Node, with its packages, which are installed if they are not yet."""
     require("node", "npm")
-    sources = sorted((HERE / "node").iterdir())
+    sources = sorted((HERE / name).iterdir())
     folder = cache_root() / f"node-{digest(sources)}"
     with locked(cache_root() / "node.lock"):
         if not folder.exists():
             into(folder, lambda target: _install_node(sources, target))
-    return Client("kafkajs", ["node", str(folder / "main.js")], ("none", "gzip"))
+    return folder
 
 
 def _install_node(sources: list[Path], target: Path) -> None:

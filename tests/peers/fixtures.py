@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,20 @@ from peers.zookeeper import ZooKeeperServer
 
 BrokerFactory = Callable[..., KafkaBroker]
 S = TypeVar("S", bound=Server)
+
+
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """For clients that leave sockets to the garbage collector: they are closed with the test that opened them."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def leftovers_frozen() -> None:
+    """For tests of processor time, or of calls: a collection of garbage would look at what other tests left."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

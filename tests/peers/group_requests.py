@@ -7,13 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from odradek.testing.wire import WireClient
+from peers.requests import ask
+from peers.transactional import TransactionalProducer
 
 FIND, JOIN, HEARTBEAT, LEAVE, SYNC = 10, 11, 12, 13, 14
-INIT_PRODUCER_ID, ADD_OFFSETS, END_TRANSACTION = 22, 25, 26
 COMMIT, FETCH, DESCRIBE, LIST, DELETE, DELETE_OFFSETS, TXN_COMMIT = 8, 9, 15, 16, 42, 47, 28
 
 UNSTABLE = 88
-_TRIED_AGAIN = (14, 15, 16, 51)
 
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\6events\xff\xff\xff\xff"
 """Of a consumer that reads `events`."""
@@ -99,15 +99,8 @@ def commit_message(
     metadata: str | None = "",
     **fields: Any,
 ) -> dict[str, Any]:
-    rows = [
-        {
-            "partition_index": number,
-            "committed_offset": offset,
-            "committed_leader_epoch": 0,
-            "committed_metadata": metadata,
-        }
-        for number, offset in offsets.items()
-    ]
+    known = {"committed_leader_epoch": 0, "committed_metadata": metadata}
+    rows = [{"partition_index": number, "committed_offset": offset, **known} for number, offset in offsets.items()]
     return {
         "group_id": group,
         "generation_id_or_member_epoch": generation,
@@ -128,20 +121,14 @@ def fetched(
     client: WireClient, group: str, partitions: Sequence[int] = (0, 1), *, topic: str = "events", stable: bool = False
 ) -> list[tuple[int, int]]:
     """Return offset and error of some partitions."""
-    message = {
-        "group_id": group,
-        "topics": [{"name": topic, "partition_indexes": list(partitions)}],
-        "require_stable": stable,
-    }
-    answer = client.call(FETCH, 7, message)
+    topics = [{"name": topic, "partition_indexes": list(partitions)}]
+    answer = ask(client, "OffsetFetch", 7, group_id=group, topics=topics, require_stable=stable)
     assert int(answer.error_code) == 0
     return [(one.committed_offset, int(one.error_code)) for one in answer.topics[0].partitions]
 
 
 def state(client: WireClient, group: str) -> str:
-    return str(
-        client.call(DESCRIBE, 5, {"groups": [group], "include_authorized_operations": False}).groups[0].group_state
-    )
+    return str(ask(client, "DescribeGroups", 5, groups=[group]).groups[0].group_state)
 
 
 class OffsetsTransaction:
@@ -150,26 +137,14 @@ class OffsetsTransaction:
     Args:
         client: The connection that it is begun on.
         group: The group.
-        transactional_id: The transactional id; that of the group if empty.
     """
 
-    def __init__(self, client: WireClient, group: str, transactional_id: str = "") -> None:
+    def __init__(self, client: WireClient, group: str) -> None:
         self.group = group
-        self.transactional_id = transactional_id or f"of-{group}"
-        client.call(FIND, 4, {"key_type": 1, "coordinator_keys": [self.transactional_id]})
-        found = self._until_ready(client, INIT_PRODUCER_ID, {"transaction_timeout_ms": 60_000})
-        self.producer_id, self.producer_epoch = found.producer_id, found.producer_epoch
-        self._until_ready(client, ADD_OFFSETS, {"group_id": group})
-
-    def _until_ready(self, client: WireClient, api_key: int, message: dict[str, Any]) -> Any:
-        fields = {"transactional_id": self.transactional_id, **message}
-        if api_key != INIT_PRODUCER_ID:
-            fields |= {"producer_id": self.producer_id, "producer_epoch": self.producer_epoch}
-        while True:
-            answer = client.call(api_key, 3, fields)
-            if int(answer.error_code) not in _TRIED_AGAIN:
-                assert int(answer.error_code) == 0
-                return answer
+        self._producer = TransactionalProducer(client, f"of-{group}", 1, "", None)
+        client.call(FIND, 4, {"key_type": 1, "coordinator_keys": [self._producer.transactional_id]})
+        self._producer.patiently(self._producer.init)
+        self._producer.patiently(lambda: self._producer.add_offsets(group))
 
     def commit_offsets(
         self, client: WireClient, offsets: Mapping[int, int], version: int = 3, **fields: Any
@@ -177,9 +152,9 @@ class OffsetsTransaction:
         """Commit offsets of partitions; return the error codes."""
         message = {
             **commit_message(self.group, offsets),
-            "transactional_id": self.transactional_id,
-            "producer_id": self.producer_id,
-            "producer_epoch": self.producer_epoch,
+            "transactional_id": self._producer.transactional_id,
+            "producer_id": self._producer.producer_id,
+            "producer_epoch": self._producer.producer_epoch,
             "generation_id": -1,
             **fields,
         }
@@ -188,10 +163,24 @@ class OffsetsTransaction:
 
     def decide(self, client: WireClient, *, commit: bool) -> None:
         """End it."""
-        self._until_ready(client, END_TRANSACTION, {"committed": commit})
+        self._producer.client = client
+        self._producer.patiently(lambda: self._producer.end(commit))
 
     def end(self, client: WireClient, *, commit: bool) -> None:
         """End it, and wait until that counts."""
         self.decide(client, commit=commit)
         while any(code == UNSTABLE for _, code in fetched(client, self.group, stable=True)):
             pass
+
+
+def epochs_of(group: Any) -> tuple[str, int, int, list[tuple[str, int]]]:
+    """Returns the state of a group that was described, its epochs, and those of its members."""
+    members = sorted((one.member_id, one.member_epoch) for one in group.members)
+    return group.group_state, group.group_epoch, group.assignment_epoch, members
+
+
+def partitions(answer: Any) -> list[int] | None:
+    """Returns the numbers of the partitions that the answer to a heartbeat assigns; None if it says nothing of them."""
+    if answer.assignment is None:
+        return None
+    return sorted(number for topic in answer.assignment.topic_partitions for number in topic.partitions)

@@ -3,7 +3,8 @@
 The folder's name holds a digest of the project file, so that a changed dependency is a new folder:
 
     ~/.cache/odradek-tests/kafka-1f0c.../kafka-clients-4.3.1.jar ...
-    ~/.cache/odradek-tests/kafka-1f0c.../classes/                     our own Java sources, compiled against them
+    ~/.cache/odradek-tests/kafka-1f0c.../own-7c2e.../own.jar          our own Java sources, compiled against them
+    ~/.cache/odradek-tests/kafka-1f0c.../own-7c2e.../server.jsa       the classes of a server: see `KeptClasses`
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ SOURCES = Path(__file__).parent / "java"
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 RESOLVE_TIMEOUT_S = 280
 COMPILE_TIMEOUT_S = 120
+OWN_JAR = "own.jar"
 
 
 JAVA = ["java", f"-Djava.io.tmpdir={tempfile.gettempdir()}"]
@@ -49,7 +52,7 @@ def classpath(project: str) -> str:
     """Resolves `jars/<project>.xml` and compiles our Java sources, if that was not done before.
 
     Returns:
-        The class path: our classes first, then every jar.
+        The class path: our jar first, then every other. Java keeps no classes (CDS) of a class path with a folder.
 
     Raises:
         PeerMissingError: no `java`, `javac` or `mvn` here.
@@ -63,10 +66,38 @@ def classpath(project: str) -> str:
             into(folder, lambda target: _copy_dependencies(definition, target))
         jars = [str(jar) for jar in sorted(folder.glob("*.jar"))]
         sources = sorted((SOURCES / project).glob("*.java")) + sorted(SOURCES.glob("*.java"))
-        classes = folder / f"classes-{digest(sources)}"
-        if not classes.exists():
-            into(classes, lambda target: _compile(sources, jars, target))
-    return os.pathsep.join([str(classes), *jars])
+        own = folder / f"own-{digest(sources)}"
+        if not own.exists():
+            into(own, lambda target: _compile(sources, jars, target))
+    return os.pathsep.join([str(own / OWN_JAR), *jars])
+
+
+class KeptClasses:
+    """The classes that a server has loaded, as Java keeps them for the next start (CDS): half of a start is loading.
+
+    The first server that stops in order leaves them. One that was killed leaves nothing, and the next one tries.
+
+    Args:
+        classpath: What `classpath` has returned.
+    """
+
+    def __init__(self, classpath: str) -> None:
+        self._kept = Path(classpath.partition(os.pathsep)[0]).with_name("server.jsa")
+        self._being_kept = self._kept.with_name(f"{os.getpid()}-{id(self)}.jsa")
+
+    def options(self) -> list[str]:
+        """Returns the options of Java for a start."""
+        return self.options_to_use() or [f"-XX:ArchiveClassesAtExit={self._being_kept}", "-Xlog:cds*=off"]
+
+    def options_to_use(self) -> list[str]:
+        """Returns the options of Java for a program that has much in common with the server, and keeps no classes."""
+        # Where they are of another Java, it goes without them.
+        return [f"-XX:SharedArchiveFile={self._kept}", "-Xlog:cds*=off"] if self._kept.exists() else []
+
+    def stopped(self) -> None:
+        """Takes what was kept by a server that has stopped."""
+        if self._being_kept.exists():
+            self._being_kept.rename(self._kept)
 
 
 def digest(files: list[Path]) -> str:
@@ -100,8 +131,12 @@ def _copy_dependencies(definition: Path, target: Path) -> None:
 
 
 def _compile(sources: list[Path], jars: list[str], target: Path) -> None:
-    command = ["javac", "--release", "17", "-proc:none", "-d", str(target), "-cp", os.pathsep.join(jars)]
+    classes = target / "classes"
+    command = ["javac", "--release", "17", "-proc:none", "-d", str(classes), "-cp", os.pathsep.join(jars)]
     _run([*command, *map(str, sources)], COMPILE_TIMEOUT_S)
+    with zipfile.ZipFile(target / OWN_JAR, "w") as jar:
+        for path in sorted(classes.rglob("*.class")):
+            jar.write(path, path.relative_to(classes))
 
 
 def _run(command: list[str], timeout_s: float) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from peers.jars import JAVA
+from peers.jars import JAVA, KeptClasses
 from peers.process import PATIENCE
 
 TIMEOUT_S = 90 * PATIENCE
@@ -18,7 +18,8 @@ TIMEOUT_S = 90 * PATIENCE
 @contextmanager
 def java(jars: str, output: Path, main: str, *arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a program of Java until the block ends."""
-    command = [*JAVA, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars, "Attached", main]
+    kept = KeptClasses(jars).options_to_use()
+    command = [*JAVA, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *kept, "-cp", jars, "Attached", main]
     with output.open("wb") as out:
         process = subprocess.Popen(
             [*command, *map(str, arguments)], stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True

@@ -7,12 +7,10 @@ no foreign folder inside.
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from peers.jars import JAVA
+from peers.jars import JAVA, KeptClasses
 from peers.java_properties import read_properties, write_properties
 from peers.kafka_tools import KafkaTools
 from peers.process import Server, free_port
@@ -31,12 +29,11 @@ class KafkaBroker(Server):
         tools: the tools, which format the folder.
         log_dir: the log directory, made and formatted if absent.
         config: settings that replace those of `default_config`, or add to them.
-        port: where clients connect; a free one if not given.
         more_log_dirs: further log directories.
         heap: the size of Java's heap.
         jvm_options: other options; the default ones start soon but keep the optimising compiler off, so benchmarks
             should give none.
-        leaders: whether `start` waits until every partition has its leader.
+        port: its port; a free one if None.
     """
 
     name = "kafka"
@@ -47,22 +44,21 @@ class KafkaBroker(Server):
         log_dir: Path,
         config: Mapping[str, str] | None = None,
         *,
-        port: int | None = None,
         more_log_dirs: Sequence[Path] = (),
         heap: str = "512m",
         jvm_options: Sequence[str] = QUICK_START,
-        leaders: bool = True,
+        port: int | None = None,
     ) -> None:
         self.side = log_dir.with_name(f"{log_dir.name}.kafka")
         super().__init__(self.side / "server.out")
         self.tools = tools
         self.log_dir = log_dir
         self.more_log_dirs = list(more_log_dirs)
-        self.port = port or free_port()
+        self.port = free_port() if port is None else port
         self.controller_port = free_port()
         self.heap = heap
         self.jvm_options = list(jvm_options)
-        self.leaders = leaders
+        self._classes = KeptClasses(tools.classpath) if self.jvm_options == list(QUICK_START) else None
         self.config = self.default_config() | dict(config or {})
 
     @property
@@ -96,6 +92,9 @@ class KafkaBroker(Server):
             "share.coordinator.state.topic.min.isr": "1",
             "share.coordinator.state.topic.num.partitions": "1",
             "group.initial.rebalance.delay.ms": "0",
+            # Kafka answers some requests before it commits their records. Without a linger nothing comes in between.
+            "group.coordinator.append.linger.ms": "0",
+            "share.coordinator.append.linger.ms": "0",
             "auto.create.topics.enable": "false",
             # The records of the tests carry old timestamps; by default they would be gone within a minute.
             "log.retention.ms": "-1",
@@ -121,71 +120,28 @@ class KafkaBroker(Server):
     def command(self) -> list[str]:
         """Returns the command line."""
         logging = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
-        jvm = [f"-Xmx{self.heap}", *self.jvm_options, *logging]
+        kept = self._classes.options() if self._classes is not None else []
+        jvm = [f"-Xmx{self.heap}", *self.jvm_options, *kept, *logging]
         main = ["Attached", "kafka.Kafka", str(self.side / "server.properties")]
         return [*JAVA, *jvm, "-cp", self.tools.classpath, *main]
 
+    def stop(self) -> None:
+        """Ends it in order; the classes that it has loaded are kept for others."""
+        super().stop()
+        if self._classes is not None:
+            self._classes.stopped()
+
     def ready(self) -> bool:
         """Asks for the metadata of all topics; a listener that is not PLAINTEXT only has to accept."""
+        from odradek.errors import OdradekError
+        from odradek.testing.wire import WireClient
+
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            with WireClient("127.0.0.1", self.port, timeout_s=5) as client:
                 if not self.config["listeners"].startswith("PLAINTEXT:"):
                     return True
-                return _all_led(_ask_metadata(connection)) or not self.leaders
-        except (OSError, EOFError):
+                answer = client.call(METADATA_API_KEY, 1, {"topics": None})
+        except (OSError, OdradekError):
             return False
-
-
-def _ask_metadata(connection: socket.socket) -> bytes:
-    """Sends Metadata v1 for all topics (null list) and returns the answer's body."""
-    request = struct.pack(">hhihi", METADATA_API_KEY, 1, 7, -1, -1)
-    connection.sendall(struct.pack(">i", len(request)) + request)
-    (size,) = struct.unpack(">i", _receive(connection, 4))
-    return _receive(connection, size)[4:]
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = connection.recv(size - len(data))
-        if not part:
-            raise EOFError("the broker closed the connection")
-        data += part
-    return data
-
-
-def _all_led(body: bytes) -> bool:
-    """Says whether a Metadata v1 answer names a broker, and no error for any topic or partition."""
-    position = 0
-
-    def take(layout: str) -> int:
-        nonlocal position
-        (value,) = struct.unpack_from(f">{layout}", body, position)
-        position += struct.calcsize(f">{layout}")
-        return int(value)
-
-    def skip_string() -> None:
-        nonlocal position
-        length = take("h")
-        position += max(length, 0)
-
-    brokers = take("i")
-    for _ in range(brokers):
-        take("i")
-        skip_string()
-        take("i")
-        skip_string()
-    take("i")
-    errors = 0
-    for _ in range(take("i")):
-        errors |= take("h")
-        skip_string()
-        take("b")
-        for _ in range(take("i")):
-            errors |= take("h")
-            take("i")
-            take("i")
-            for _ in range(2):
-                count = take("i")
-                position += 4 * count
-    return brokers > 0 and not errors
+        failed = [one for topic in answer.topics for one in (topic, *topic.partitions) if one.error_code]
+        return bool(answer.brokers) and not failed

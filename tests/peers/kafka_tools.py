@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import select
 import subprocess
 import threading
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from peers.jars import JAVA, classpath
+from peers.jars import JAVA, KeptClasses, classpath
 from peers.process import PATIENCE
 
 TOOL_TIMEOUT_S = 120 * PATIENCE
@@ -46,9 +47,14 @@ class ToolResult:
 
 
 class KafkaTools:
-    """The tools. The JVM starts with the first call and ends with `close`, or with this process."""
+    """The tools. The JVM starts with the first call and ends with `close`, or with this process.
 
-    def __init__(self) -> None:
+    Args:
+        options: More options of the JVM.
+    """
+
+    def __init__(self, *options: str) -> None:
+        self._options = options
         self.classpath = classpath("kafka")
         self._host: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
@@ -99,8 +105,9 @@ class KafkaTools:
 
     def _start_host(self) -> subprocess.Popen[bytes]:
         self._end_host()
+        options = [*JVM, *self._options, *KeptClasses(self.classpath).options_to_use()]
         self._host = subprocess.Popen(
-            [*JAVA, *JVM, "-cp", self.classpath, "ToolHost"],
+            [*JAVA, *options, "-cp", self.classpath, "ToolHost"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -173,10 +180,22 @@ class KafkaTools:
                 partitions[name] = entry | {"records": []}
         return partitions
 
-    def console_consume(self, bootstrap_servers: str, topic: str, *flags: str) -> ToolResult:
+    def console_consume(
+        self, bootstrap_servers: str, topic: str, *flags: str, tool: str = "ConsoleConsumer"
+    ) -> ToolResult:
         """Runs ConsoleConsumer; give it an end, e.g. `"--from-beginning", "--timeout-ms", "5000"`."""
-        tool = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-        return self.run(tool, "--bootstrap-server", bootstrap_servers, "--topic", topic, *flags)
+        main = f"org.apache.kafka.tools.consumer.{tool}"
+        return self.run(main, "--bootstrap-server", bootstrap_servers, "--topic", topic, *flags)
+
+    def consumed_places(
+        self, bootstrap_servers: str, topic: str, count: int, *flags: str, tool: str = "ConsoleConsumer"
+    ) -> list[tuple[int, int]]:
+        """Runs ConsoleConsumer, or ConsoleShareConsumer, for some records; returns their partitions and offsets."""
+        ends = ("--max-messages", str(count), "--timeout-ms", str(round(TOOL_TIMEOUT_S * 500)))
+        wanted = ("print.partition=true", "print.offset=true", "print.value=false")
+        shown = [word for one in wanted for word in ("--formatter-property", one)]
+        printed = self.console_consume(bootstrap_servers, topic, *flags, *ends, *shown, tool=tool).check().stdout
+        return [(int(one), int(other)) for one, other in re.findall(r"Partition:(\d+)\tOffset:(\d+)", printed)]
 
     def get_offsets(self, bootstrap_servers: str, *flags: str) -> dict[tuple[str, int], int]:
         """Runs GetOffsetShell, e.g. with `"--topic", "t", "--time", "earliest"`; offsets by topic and partition."""

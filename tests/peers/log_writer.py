@@ -23,6 +23,7 @@ from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from peers.batches import transactional
 
 Tell = Callable[..., None]
 """Called as `tell(name, *arguments)`: a method of `Ledger` and what it is given."""
@@ -130,15 +131,9 @@ def _write_transactions(logs: WritableLogDirectory, source: random.Random, numbe
 
     def write(name: str, producer_id: int) -> None:
         records = some_records(source, 12)
-        batch = build_batch(
-            records,
-            producer_id=producer_id,
-            producer_epoch=0,
-            base_sequence=sequences.get(producer_id, 0),
-            is_transactional=True,
-        )
-        sequences[producer_id] = sequences.get(producer_id, 0) + len(records)
-        result = log.append_batches(batch)
+        sequence = sequences.get(producer_id, 0)
+        sequences[producer_id] = sequence + len(records)
+        result = log.append_batches(transactional(records, producer_id, sequence))
         tell("acknowledged", "transactions", 0, with_offsets(records, result.first_offset), name)
 
     def end(name: str, producer_id: int, *, commit: bool) -> None:

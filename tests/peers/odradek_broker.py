@@ -16,16 +16,15 @@ class OdradekBroker(Server):
     Args:
         log_dir: the log directory, made if absent.
         config: settings that replace those of `default_config`, or add to them.
-        port: where clients connect; a free one if not given.
     """
 
     name = "odradek"
 
-    def __init__(self, log_dir: Path, config: Mapping[str, str] | None = None, *, port: int | None = None) -> None:
+    def __init__(self, log_dir: Path, config: Mapping[str, str] | None = None) -> None:
         self.side = log_dir.with_name(f"{log_dir.name}.odradek")
         super().__init__(self.side / "server.out")
         self.log_dir = log_dir
-        self.port = port or free_port()
+        self.port = free_port()
         self.config = self.default_config() | dict(config or {})
 
     @property

@@ -84,7 +84,7 @@ class Server(ABC):
 
     name: str
     port: int
-    start_timeout_s: float = 60
+    start_timeout_s: float = 180
     stop_timeout_s: float = 60
 
     def __init__(self, output: Path) -> None:

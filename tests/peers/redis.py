@@ -15,12 +15,11 @@ class RedisServer(Server):
     name = "redis-server"
     start_timeout_s = 20
 
-    def __init__(self, folder: Path, *, port: int | None = None, config: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
         require("redis-server")
         super().__init__(folder / "redis.out")
         self.folder = folder
         self.port = port or free_port()
-        self.config = config or {}
 
     @property
     def url(self) -> str:
@@ -41,7 +40,7 @@ class RedisServer(Server):
             "appendfsync": "always",
             "save": "",
             "daemonize": "no",
-        } | self.config
+        }
         return ["redis-server", *(word for name, value in options.items() for word in (f"--{name}", value))]
 
     def ready(self) -> bool:

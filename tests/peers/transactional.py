@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from operator import methodcaller
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from odradek.records.builder import build_batch
 from odradek.records.kernels.frames import WireReader
-from odradek.records.kernels.objects import Record
 from odradek.testing.wire import WireClient
 from peers.process import PATIENCE, wait_for
+from peers.requests import batch, produce_message, produced
 
 PRODUCE, METADATA, FIND_COORDINATOR, CREATE_TOPICS = 0, 3, 10, 19
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS = 22, 24, 25, 26, 27
@@ -99,6 +99,14 @@ class TransactionalProducer:
         self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
         self.sequences.clear()
 
+    def _fields(self, epoch: int, other_id: bool = False, **fields: Any) -> dict[str, Any]:
+        return {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.producer_id + other_id,
+            "producer_epoch": self.producer_epoch + epoch,
+            **fields,
+        }
+
     def add(
         self, *partitions: int, version: int = 3, epoch: int = 0, other_id: bool = False, topic: str | None = None
     ) -> list[int]:
@@ -111,12 +119,8 @@ class TransactionalProducer:
             other_id: Whether to send a wrong producer id.
             topic: Another topic.
         """
-        message = {
-            "v3_and_below_transactional_id": self.transactional_id,
-            "v3_and_below_producer_id": self.producer_id + other_id,
-            "v3_and_below_producer_epoch": self.producer_epoch + epoch,
-            "v3_and_below_topics": [{"name": topic or self.topic, "partitions": list(partitions)}],
-        }
+        fields = self._fields(epoch, other_id, topics=[{"name": topic or self.topic, "partitions": list(partitions)}])
+        message = {f"v3_and_below_{name}": value for name, value in fields.items()}
         answer = self.client.call(ADD_PARTITIONS, version, message)
         return [
             int(one.partition_error_code)
@@ -126,13 +130,8 @@ class TransactionalProducer:
 
     def verify(self, *partitions: int, version: int = 5, epoch: int = 0, verify_only: bool = True) -> list[int]:
         """Send the AddPartitionsToTxn of a broker; return the errors of the partitions."""
-        transaction = {
-            "transactional_id": self.transactional_id,
-            "producer_id": self.producer_id,
-            "producer_epoch": self.producer_epoch + epoch,
-            "verify_only": verify_only,
-            "topics": [{"name": self.topic, "partitions": list(partitions)}],
-        }
+        topics = [{"name": self.topic, "partitions": list(partitions)}]
+        transaction = self._fields(epoch, verify_only=verify_only, topics=topics)
         answer = self.client.call(ADD_PARTITIONS, version, {"transactions": [transaction]})
         return [
             int(one.partition_error_code)
@@ -143,13 +142,7 @@ class TransactionalProducer:
 
     def add_offsets(self, group: str = "group", *, version: int = 4, epoch: int = 0, other_id: bool = False) -> int:
         """Send AddOffsetsToTxn; return the error."""
-        message = {
-            "transactional_id": self.transactional_id,
-            "producer_id": self.producer_id + other_id,
-            "producer_epoch": self.producer_epoch + epoch,
-            "group_id": group,
-        }
-        return int(self.client.call(ADD_OFFSETS, version, message).error_code)
+        return int(self.client.call(ADD_OFFSETS, version, self._fields(epoch, other_id, group_id=group)).error_code)
 
     def end(
         self,
@@ -170,13 +163,7 @@ class TransactionalProducer:
             keep: Whether to go on with the old id and epoch.
         """
         version = version if version is not None else 5 if self.version >= 2 else 4
-        message = {
-            "transactional_id": self.transactional_id,
-            "producer_id": self.producer_id + other_id,
-            "producer_epoch": self.producer_epoch + epoch,
-            "committed": commit,
-        }
-        answer = self.client.call(END, version, message)
+        answer = self.client.call(END, version, self._fields(epoch, other_id, committed=commit))
         if not answer.error_code and version >= 5 and not keep:
             self._take(answer)
         return int(answer.error_code)
@@ -185,14 +172,8 @@ class TransactionalProducer:
         """Return a transactional batch, the next one of the partition."""
         at = self.sequences.get(partition, 0) if sequence is None else sequence
         self.sequences[partition] = at + len(values)
-        records = [Record(offset=number, timestamp=1_700_000_000_000, value=one) for number, one in enumerate(values)]
-        return build_batch(
-            records,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch + epoch,
-            base_sequence=at,
-            is_transactional=True,
-        )
+        producer: dict[str, Any] = {"producer_id": self.producer_id, "producer_epoch": self.producer_epoch + epoch}
+        return batch(*values, base_sequence=at, is_transactional=True, **producer)
 
     def produce(
         self, partition: int, *values: bytes, version: int | None = None, epoch: int = 0, sequence: int | None = None
@@ -200,18 +181,8 @@ class TransactionalProducer:
         """Send a batch; return the error."""
         version = version if version is not None else 12 if self.version >= 2 else 11
         data = self.batch(partition, *values, epoch=epoch, sequence=sequence)
-        topic = {
-            "name": self.topic,
-            "topic_id": self.topic_id,
-            "partition_data": [{"index": partition, "records": data}],
-        }
-        message = {
-            "transactional_id": self.transactional_id,
-            "acks": -1,
-            "timeout_ms": 10_000,
-            "topic_data": [topic],
-        }
-        return int(self.client.call(PRODUCE, version, message).responses[0].partition_responses[0].error_code)
+        asked = produce_message(data, self.topic, partition=partition, topic_id=self.topic_id, acks=-1)
+        return produced(self.client.call(PRODUCE, version, {**asked, "transactional_id": self.transactional_id}))[0]
 
     def describe(self) -> Described:
         """Return what DescribeTransactions answers."""
@@ -299,26 +270,6 @@ def _init(version: int, *, id_offset: int = 0, epoch_offset: int | None = None, 
     return send
 
 
-def _add(version: int, offset: int) -> Send:
-    return lambda producer: producer.add(0, 1, version=version, epoch=offset)
-
-
-def _offsets(version: int, offset: int) -> Send:
-    return lambda producer: producer.add_offsets(version=version, epoch=offset)
-
-
-def _verify(version: int, offset: int, *, verify_only: bool) -> Send:
-    return lambda producer: producer.verify(0, 1, version=version, epoch=offset, verify_only=verify_only)
-
-
-def _end(version: int, offset: int, *, commit: bool) -> Send:
-    return lambda producer: producer.end(commit, version, epoch=offset, keep=True)
-
-
-def _produce(version: int, offset: int, partition: int) -> Send:
-    return lambda producer: producer.produce(partition, b"b", version=version, epoch=offset)
-
-
 def _requests() -> Iterator[tuple[str, Send]]:
     for version in (0, 3, 4, 5):
         yield f"init v{version}", _init(version)
@@ -326,29 +277,31 @@ def _requests() -> Iterator[tuple[str, Send]]:
         for offset in (-1, 0, 1):
             yield f"init v{version} after {offset:+}", _init(version, epoch_offset=offset)
         yield f"init v{version} after another id", _init(version, id_offset=1, epoch_offset=0)
-    yield "init v5 with an id only", lambda producer: producer.init(expected=(5, -1), keep=True)
+    yield "init v5 with an id only", methodcaller("init", expected=(5, -1), keep=True)
     yield "init v5 without time", _init(5, timeout_ms=0)
     yield "init v5 with too much time", _init(5, timeout_ms=900_001)
     for offset in (-1, 0, 1):
         for version in (0, 1, 2, 3):
-            yield f"add v{version} {offset:+}", _add(version, offset)
+            yield f"add v{version} {offset:+}", methodcaller("add", 0, 1, version=version, epoch=offset)
         for version in (0, 1, 2, 4):
-            yield f"offsets v{version} {offset:+}", _offsets(version, offset)
+            yield f"offsets v{version} {offset:+}", methodcaller("add_offsets", version=version, epoch=offset)
         for version in (4, 5):
-            yield f"verify v{version} {offset:+}", _verify(version, offset, verify_only=True)
-            yield f"broker's add v{version} {offset:+}", _verify(version, offset, verify_only=False)
+            for name, verify_only in (("verify", True), ("broker's add", False)):
+                send = methodcaller("verify", 0, 1, version=version, epoch=offset, verify_only=verify_only)
+                yield f"{name} v{version} {offset:+}", send
         for version in (0, 1, 2, 4, 5):
-            yield f"commit v{version} {offset:+}", _end(version, offset, commit=True)
-            yield f"abort v{version} {offset:+}", _end(version, offset, commit=False)
+            for name, commit in (("commit", True), ("abort", False)):
+                yield f"{name} v{version} {offset:+}", methodcaller("end", commit, version, epoch=offset, keep=True)
         for version in (9, 10, 11, 12):
             for partition in (0, 1):
-                yield f"produce v{version} to {partition} {offset:+}", _produce(version, offset, partition)
-    yield "add by another id", lambda producer: producer.add(0, other_id=True)
-    yield "offsets by another id", lambda producer: producer.add_offsets(other_id=True)
-    yield "commit v4 by another id", lambda producer: producer.end(True, 4, other_id=True)
-    yield "commit v5 by another id", lambda producer: producer.end(True, 5, other_id=True)
-    yield "add an unknown partition", lambda producer: producer.add(0, 99)
-    yield "add an unknown topic", lambda producer: producer.add(0, topic="unknown")
+                send = methodcaller("produce", partition, b"b", version=version, epoch=offset)
+                yield f"produce v{version} to {partition} {offset:+}", send
+    yield "add by another id", methodcaller("add", 0, other_id=True)
+    yield "offsets by another id", methodcaller("add_offsets", other_id=True)
+    yield "commit v4 by another id", methodcaller("end", True, 4, other_id=True)
+    yield "commit v5 by another id", methodcaller("end", True, 5, other_id=True)
+    yield "add an unknown partition", methodcaller("add", 0, 99)
+    yield "add an unknown topic", methodcaller("add", 0, topic="unknown")
 
 
 def _state_after(producer: TransactionalProducer, before: tuple[int, int]) -> tuple[Any, ...]:

@@ -15,11 +15,10 @@ class ZooKeeperServer(Server):
 
     name = "zookeeper"
 
-    def __init__(self, folder: Path, *, port: int | None = None, config: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__(folder / "zookeeper.out")
         self.folder = folder
-        self.port = port or free_port()
-        self.config = config or {}
+        self.port = free_port()
         self._classpath = classpath("zookeeper")
 
     @property
@@ -39,7 +38,7 @@ class ZooKeeperServer(Server):
             "maxSessionTimeout": "60000",
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "ruok,srvr",
-        } | self.config
+        }
         write_properties(self.folder / "zoo.cfg", options)
 
     def command(self) -> list[str]:

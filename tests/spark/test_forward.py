@@ -30,7 +30,7 @@ from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
-from peers.ledger import require_same
+from peers.ledger import require, require_same
 
 pytestmark = pytest.mark.interop
 
@@ -121,9 +121,9 @@ def test_forwards_every_record_once(
     with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
         zombie.commit(CommittedPosition(9999))
     client.close()
-    assert copied() == wanted
+    require(copied() == wanted, "the records")
     assert Pipeline(job(tmp_path, broker), spark).run() == 0
-    assert copied() == wanted
+    require(copied() == wanted, "the records")
 
     # By key, through a shuffle, and with nothing at all to forward from one partition.
     create_topic(kafka_tools, broker, "by-key", 2)
@@ -141,7 +141,7 @@ def test_forwards_every_record_once(
     assert Pipeline(by_key, spark).run() == 2
     rows = committed(broker, "by-key")
     found = Counter((key, value) for part in rows.values() for key, value, _, _ in part)
-    assert found == Counter((key, value) for number in (0, 2) for key, value, _, _ in wanted[number])
+    require(found == Counter((key, value) for number in (0, 2) for key, value, _, _ in wanted[number]), "the records")
     homes = {
         key: {partition for partition, part in rows.items() for found, *_ in part if found == key}
         for key, *_ in rows[0]
@@ -318,11 +318,18 @@ def test_columns_say_where_each_record_goes(
     assert run(sink(), max_offsets_per_batch=70) == 3
     (tmp_path / "offsets.json").unlink()
     assert run(sink(on_held="skip"), max_offsets_per_batch=100) == 2
-    assert values("internal.tea") == {
-        0: [b"tea-0 %d" % n for n in range(90)],
-        1: [b"tea-1 %d" % n for n in range(5)],
-    }
-    assert values("internal.coffee") == {rest: [b"coffee-0 %d" % n for n in range(rest, 60, 3)] for rest in range(3)}
+    require(
+        values("internal.tea")
+        == {
+            0: [b"tea-0 %d" % n for n in range(90)],
+            1: [b"tea-1 %d" % n for n in range(5)],
+        },
+        "the records",
+    )
+    require(
+        values("internal.coffee") == {rest: [b"coffee-0 %d" % n for n in range(rest, 60, 3)] for rest in range(3)},
+        "the records",
+    )
 
     # Where there is no such topic, or no such partition, on_invalid decides.
     lost = Transform(
@@ -392,13 +399,13 @@ def test_what_a_target_does_not_take_is_an_error_or_put_aside(
         with pytest.raises(SinkError, match=r"topic strict .* offset 70 of t-0: .*is forwarded.*on_invalid") as error:
             run("strict")
     assert "key" in str(error.value)
-    assert values("strict") == [record.value for record in records[:70]]
+    require(values("strict") == [record.value for record in records[:70]], "the records")
     valid = [record.value for number, record in enumerate(records) if number not in wrong]
     assert [report.refused for report in run("strict-skip", on_invalid="skip")] == [3]
-    assert values("strict-skip") == valid
+    require(values("strict-skip") == valid, "the records")
     letters = {"on_invalid": "dead-letter", "dead_letter_topic": "letters"}
     assert [report.refused for report in run("strict-letters", **letters)] == [3]
-    assert values("strict-letters") == valid
+    require(values("strict-letters") == valid, "the records")
     found = {
         int(dict(headers)["__odradek.errors.offset"]): (key, value, round(when.timestamp() * 1000), dict(headers))
         for key, value, headers, when in committed(broker, "letters")[0]

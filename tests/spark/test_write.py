@@ -18,6 +18,7 @@ import odradek.testing
 from odradek.records.partitioner import partition_for_key
 from peers.fixtures import BrokerFactory
 from peers.kafka_tools import KafkaTools
+from peers.ledger import require_same
 
 ROW = "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int, topic string"
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int | None, str]
@@ -127,7 +128,7 @@ def test_kafkas_own_consumer_reads_what_spark_wrote(
     values = write_stream_twice(spark, tmp_path, {**target, "topic": "t"})
     found = kafka_tools.consume(broker.bootstrap_servers, TOPICS, isolation="read_committed")
     written = [value for _, value, _, _, topic in consumed(found) if topic == "t" and (value or b"").startswith(b"s-")]
-    assert sorted(value or b"" for value in written) == values
+    require_same(sorted(value or b"" for value in written), values, "the records")
 
 
 def consumed(partitions: dict[str, Any]) -> list[Row]:

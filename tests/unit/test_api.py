@@ -161,10 +161,14 @@ def test_every_error_has_a_family_and_a_name_in_odradek() -> None:
         "DataLossError",
         "FencedError",
         "GroupIdNotFoundError",
+        "InvalidTokenError",
         "NonEmptyGroupError",
         "RecordInputError",
+        "RefusedError",
+        "RefusedLoginError",
         "SparkStartError",
         "UnknownCoordinatorRecordError",
+        "UnknownKeyError",
         "UnknownPathError",
     }
 

@@ -108,7 +108,8 @@ def test_the_order_of_locks_is_the_one_that_is_held(lines: list[tuple[str, str]]
 def defined_in(path: Path) -> set[str]:
     """Return the classes and functions of a module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
 
 
 def questions() -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import pickle
 import ssl
 from pathlib import Path
@@ -7,14 +8,17 @@ from urllib.parse import urlencode
 
 import pytest
 
+from odradek.broker.config import BrokerConfig
 from odradek.broker.running import BrokerThread
-from odradek.errors import OptionError
+from odradek.broker.tls import load_tls
+from odradek.errors import InvalidConfigError, OptionError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.cluster import Cluster, TlsStores
 from odradek.kafka.settings import BrokerSettings
-from odradek.key_stores import read_key_store
+from odradek.key_stores import read_key_store, read_pem
 from odradek.offsets.store import open_store
 from peers.certificates import make_certificate
+from peers.cpu import in_standards
 
 STORES = Path(__file__).parents[1] / "vectors" / "key-stores"
 STORE_PASSWORD, KEY_PASSWORD = "st0re-pass", "k3y-pass"
@@ -91,6 +95,23 @@ def test_a_client_and_a_broker_with_stores_of_keytool(tmp_path: Path) -> None:
         running.stop()
 
 
+def test_a_broker_serves_with_a_chain_that_is_signed_with_sha_1(caplog: pytest.LogCaptureFixture) -> None:
+    """Java does; clients decide whether they trust it."""
+    config = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(STORES / "sha1-chain.jks"),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+    server = load_tls(BrokerConfig(config), "SSL").context
+    assert "is weak (ca md too weak)" in caplog.text
+    held = read_key_store((STORES / "sha1-chain.jks").read_bytes(), STORE_PASSWORD)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.set_ciphers("DEFAULT:@SECLEVEL=0")
+    client.load_verify_locations(cadata=held.certificates.decode())
+    client.check_hostname = False
+    shake_hands(client, server)
+
+
 def test_pem_in_files_and_in_settings_is_read(tmp_path: Path) -> None:
     made = make_certificate("me")
     store, certificate = made.write(tmp_path)
@@ -146,3 +167,76 @@ def test_a_damaged_store_is_an_error_at_any_byte() -> None:
     for at in range(4, len(data)):
         with pytest.raises(ValueError):
             read_key_store(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], STORE_PASSWORD, KEY_PASSWORD)
+
+
+def test_a_damaged_pem_is_read_once() -> None:
+    """Not once for each of its blocks, none of which ends: that took minutes, in which the broker did nothing else."""
+    blocks = "-----BEGIN CERTIFICATE-----\nAAAA\n" * 100_000
+
+    def read() -> None:
+        with pytest.raises(ValueError, match="holds no PEM"):
+            read_key_store(blocks.encode(), None)
+
+    assert in_standards(read) < 500
+
+
+@pytest.mark.parametrize("name", ["ssl.truststore.location", "ssl.truststore.certificates"])
+def test_a_trust_store_without_certificates_is_refused(tmp_path: Path, name: str) -> None:
+    """OpenSSL would trust what the system trusts."""
+    key = make_certificate("server").key_pem()
+    (tmp_path / "trust.pem").write_text(key)
+    text = str(tmp_path / "trust.pem") if name.endswith("location") else key
+    with pytest.raises(OptionError, match=f"{name} has no certificates"):
+        context_of({name: text})
+    listener = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", "ssl.client.auth": "required"}
+    store, _ = make_certificate("server").write(tmp_path)
+    config = BrokerConfig({**listener, "ssl.keystore.location": str(store), "ssl.truststore.type": "PEM", name: text})
+    with pytest.raises(InvalidConfigError, match="has no certificates"):
+        load_tls(config, "SSL")
+
+
+def element(tag: int, *parts: bytes) -> bytes:
+    """Returns an element of DER."""
+    content = b"".join(parts)
+    return bytes([tag, len(content)]) + content
+
+
+def encrypted_key(rounds: int, kind: str = "2a864886f70d01050c") -> bytes:
+    """Returns what a key of PBKDF2, or of another kind, says of its encryption."""
+    number = element(2, rounds.to_bytes(4, "big"))
+    derivation = element(0x30, element(6, bytes.fromhex(kind)), element(0x30, element(4, b"saltsalt"), number))
+    cipher = element(0x30, element(6, bytes.fromhex("60864801650304012a")), element(4, bytes(16)))
+    algorithm = element(0x30, element(6, bytes.fromhex("2a864886f70d01050d")), element(0x30, derivation, cipher))
+    return element(0x30, algorithm, element(4, bytes(16)))
+
+
+def test_a_key_that_takes_very_long_to_decrypt_is_refused() -> None:
+    """Clients may set keys while a broker runs, and a number of rounds is easily written down."""
+
+    def pem(key: bytes) -> str:
+        encoded = base64.b64encode(key).decode()
+        return f"-----BEGIN ENCRYPTED PRIVATE KEY-----{encoded}-----END ENCRYPTED PRIVATE KEY-----"
+
+    good = encrypted_key(600_000)
+    assert read_pem(pem(good)).key
+    for told, key in (
+        ("more than 2,000,000 rounds", encrypted_key(2_000_001)),
+        ("not supported", encrypted_key(16_384, "2b06010401da47040b")),
+        ("not DER", b"\x30\x80" + good[2:] + b"\0\0"),
+        ("damaged", good[:50]),
+    ):
+        with pytest.raises(ValueError, match=told):
+            read_pem(pem(key))
+    # OpenSSL skips headers that are this short.
+    with pytest.raises(ValueError, match="base64"):
+        read_pem(pem(encrypted_key(2_000_001)).replace("KEY-----", "KEY-----\nA:b\n\n", 1))
+    # It decrypts each key, until it finds one that it knows.
+    assert read_pem(pem(good) * 100).key.count(b"BEGIN") == 1
+
+
+def test_a_store_of_very_many_certificates_is_refused() -> None:
+    """OpenSSL sorts those that it trusts for each one that is added."""
+    certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    assert read_key_store((certificate * 2000).encode(), None).trusted()
+    with pytest.raises(ValueError, match="more than 2,000 certificates"):
+        read_key_store((certificate * 2001).encode(), None)

@@ -32,7 +32,7 @@ from odradek.admin.producer import timely
 from odradek.errors import BrokerError, BrokerUnavailableError, OptionError, UnknownTopicOrPartitionError
 from odradek.inspection.groups import GroupDescription, GroupMember
 from odradek.inspection.partitions import PartitionSummary
-from odradek.kafka.cluster import CONNECTION_DEFAULTS, check_hosts
+from odradek.kafka.cluster import check_hosts, connection_config
 from odradek.kafka.error_names import error_name
 from odradek.messages.uuids import ZERO_UUID, format_uuid
 from odradek.sources.address import BrokerAddress
@@ -90,13 +90,8 @@ class BrokerAdmin(Admin):
             raise OptionError(f"{parsed.text}: a broker's address is kafka://host:port here, without a topic")
         self.address = parsed.text
         self._timeout_s = parsed.settings.timeout_ms / 1000
-        self.connection = {
-            "client_id": CLIENT_ID,
-            **CONNECTION_DEFAULTS,
-            "bootstrap_timeout_ms": parsed.settings.timeout_ms,
-            **parsed.settings.connection,
-            "bootstrap_servers": list(parsed.settings.bootstrap_servers),
-        }
+        own = {"bootstrap_timeout_ms": parsed.settings.timeout_ms, **parsed.settings.connection}
+        self.connection = connection_config(parsed.settings.bootstrap_servers, CLIENT_ID, own)
         with self._telling():
             check_hosts(self.connection)
             self._client = KafkaAdminClient(**self.connection)

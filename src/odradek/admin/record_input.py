@@ -12,14 +12,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from odradek.errors import OptionError
+from odradek.errors import LogError
 from odradek.records import Record
 from odradek.storage.config_def import MAX_INT32
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-class RecordInputError(OptionError):
+class RecordInputError(LogError):
     """Text that is no record."""
 
 

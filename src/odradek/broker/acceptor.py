@@ -3,12 +3,13 @@
     max.connections                no more are accepted until one is closed: clients wait
     max.connection.creation.rate   no more are accepted for up to a second
     max.connections.per.ip         one more of that address is closed at once
+    connection_creation_rate       a quota of addresses: one more is closed after up to a second
     few descriptors left           no more are accepted until one is closed, or for a second: logs need some, too
 
-A listener may have a `max.connections` and a `max.connection.creation.rate` of its own; those of the broker are over
-all listeners.
+A listener may have its own `max.connections` and `max.connection.creation.rate`; those of the broker count all
+listeners together.
 
-Source in Kafka: `SocketServer.Acceptor`, `ConnectionQuotas`, `Rate`.
+Source in Kafka: `SocketServer.Acceptor`, `ConnectionQuotas`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import errno
 import os
 import resource
 import socket
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from odradek.broker.clock import Clock, Timer
 from odradek.broker.config import BrokerConfig, Listener
+from odradek.broker.quotas.addresses import MAPPED_IPV4, AddressQuotas
+from odradek.coordination.quotas.rates import Rate, Windows
 from odradek.errors import LogError
 from odradek.printable import logger
 
@@ -31,43 +34,19 @@ _logger = logger(__name__)
 
 _ACCEPTED_AT_ONCE = 64
 _PAUSE_MS = 1000
-_SAMPLE_MS = 1000
-_SAMPLES = 11
-"""Kafka's `quota.window.size.seconds` and `quota.window.num`."""
+_MOST_CLOSED_LATER = 100
+"""Each such connection has a descriptor, so further ones are closed at once."""
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _MOST_KEPT_DESCRIPTORS = 128
 _UNLIMITED = 1 << 31
-_MAPPED_IPV4 = "::ffff:"
-
-
-class ConnectionRate:
-    """How many connections a second there were, on average over ten seconds."""
-
-    def __init__(self) -> None:
-        self._samples: deque[list[float]] = deque()
-
-    def delay_ms(self, limit: int, now_ms: float) -> float:
-        """Note a connection; return for how long there must be no other one, so that there are not too many."""
-        samples = self._samples
-        if not samples or now_ms - samples[-1][0] >= _SAMPLE_MS:
-            samples.append([now_ms, 0])
-        samples[-1][1] += 1
-        while now_ms - samples[0][0] >= _SAMPLES * _SAMPLE_MS:
-            samples.popleft()
-        elapsed_ms = now_ms - samples[0][0]
-        # As in Kafka, the rate is over ten windows at least, even if the first connection has come later.
-        elapsed_ms += max(0, _SAMPLES - 1 - int(elapsed_ms // _SAMPLE_MS)) * _SAMPLE_MS
-        excess = sum(count for _, count in samples) / (elapsed_ms / 1000) - limit
-        # The limit may be 0, by which Kafka divides.
-        return 0 if excess <= 0 else min(excess / max(limit, 1) * elapsed_ms, _PAUSE_MS)
 
 
 class _Descriptors(NamedTuple):
-    """What connections may have of the file descriptors.
+    """How many file descriptors connections may use.
 
     Attributes:
-        share: So many connections are accepted in any case.
+        share: This many connections are accepted in any case.
         end: More are accepted only while the next free descriptor is below this number: the others are for logs.
     """
 
@@ -91,18 +70,18 @@ class _ListeningSocket:
         listener: Its listener.
         most: The listener's `max.connections`.
         most_a_second: The listener's `max.connection.creation.rate`.
-        rate: How many connections a second there are.
+        rate: The rate of its connections.
         count: How many connections are open.
         is_accepting: Whether the event loop looks for connections.
-        pause: What lets it go on when it has waited long enough.
+        pause: The timer that ends its wait.
     """
 
-    def __init__(self, sock: socket.socket, listener: Listener) -> None:
+    def __init__(self, sock: socket.socket, listener: Listener, windows: Windows) -> None:
         self.sock = sock
         self.listener = listener
         self.most = 0
         self.most_a_second = 0
-        self.rate = ConnectionRate()
+        self.rate = Rate(windows)
         self.count = 0
         self.is_accepting = False
         self.pause: Timer | None = None
@@ -114,19 +93,26 @@ class Acceptor:
     Args:
         config: The settings.
         clock: The time.
+        quotas: The quotas of addresses.
         accepted: Takes a socket, its listener, and the address of the client.
     """
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, accepted: Callable[[socket.socket, Listener, str], None]
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        quotas: AddressQuotas,
+        accepted: Callable[[socket.socket, Listener, str], None],
     ) -> None:
         self._config = config
         self._clock = clock
+        self._quotas = quotas
         self._accepted = accepted
         self._loop = asyncio.get_running_loop()
         self._sockets: dict[str, _ListeningSocket] = {}
-        self._rate = ConnectionRate()
+        self._rate = Rate(quotas.windows)
         self._count = 0
+        self._closed_later: dict[socket.socket, Timer] = {}
         self._by_address: Counter[str] = Counter()
         self._descriptors = _Descriptors.of_process()
 
@@ -147,12 +133,17 @@ class Acceptor:
         for listener in self._config["listeners"]:
             sock = given.get(listener.name) or self._open(listener)
             sock.setblocking(False)
-            self._sockets[listener.name] = _ListeningSocket(sock, listener)
+            self._sockets[listener.name] = _ListeningSocket(sock, listener, self._quotas.windows)
             port = sock.getsockname()[1]
             shown = advertised.get(listener.name) or listener._replace(port=port)
             endpoints[listener.name] = Listener(listener.name, shown.host or socket.getfqdn(), shown.port or port)
         self.limits_changed()
         return endpoints
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """The address that each listener is bound to."""
+        return {name: str(one.sock.getsockname()[0]) for name, one in self._sockets.items()}
 
     def _open(self, listener: Listener) -> socket.socket:
         backlog = self._config["socket.listen.backlog.size"]
@@ -181,7 +172,7 @@ class Acceptor:
         return sock
 
     def limits_changed(self) -> None:
-        """Let the limits of the settings, as they are now, have their effect on the connections to come.
+        """Apply the limits of the settings, as they are now, to the connections to come.
 
         Raises:
             InvalidConfigError: One of a listener is not valid.
@@ -193,7 +184,7 @@ class Acceptor:
 
     @property
     def excess(self) -> int:
-        """How many connections too many there are, since `max.connections` was lowered."""
+        """By how many the connections exceed `max.connections`, which was lowered."""
         return max(0, self._count - int(self._config["max.connections"]))
 
     def _has_room(self, one: _ListeningSocket) -> bool:
@@ -229,7 +220,7 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
-                    # The error is of a connection that is gone already.
+                    # The error is about a connection that the client has closed already.
                     _logger.debug("a connection was not accepted: %s", error)
                     return
                 _logger.error("no connection can be accepted for now: %s", error.strerror)
@@ -238,7 +229,11 @@ class Acceptor:
                 self._clock.after(_PAUSE_MS, self._go_on)
                 return
             self._slow_down(one)
-            peer = str(address[0]).removeprefix(_MAPPED_IPV4)
+            peer = str(address[0]).removeprefix(MAPPED_IPV4)
+            throttle_ms = self._quotas.throttle_ms(peer)
+            if throttle_ms:
+                self._throttle(one, sock, throttle_ms)
+                continue
             most = self._config["max.connections.per.ip.overrides"].get(peer, self._config["max.connections.per.ip"])
             if self._by_address[peer] >= most:
                 _logger.info("%s: has as many connections as max.connections.per.ip allows", peer)
@@ -261,14 +256,30 @@ class Acceptor:
 
     def _slow_down(self, one: _ListeningSocket) -> None:
         """Accept no connection for a while if they come faster than the limits allow."""
-        now_ms = self._clock.elapsed_ms()
-        delay_ms = max(
-            self._rate.delay_ms(self._config["max.connection.creation.rate"], now_ms),
-            one.rate.delay_ms(one.most_a_second, now_ms),
-        )
+        now_ms = int(self._clock.elapsed_ms())
+        delay_ms = 0
+        for rate, limit in (self._rate, self._config["max.connection.creation.rate"]), (one.rate, one.most_a_second):
+            # The limit may be 0, by which Kafka divides.
+            rate.record(1, limit, now_ms)
+            delay_ms = max(delay_ms, min(rate.throttle_ms(max(limit, 1), now_ms), self._quotas.windows.size_ms))
         if delay_ms:
             _logger.debug("%s: no connection is accepted for %d ms", one.listener.name, delay_ms)
             self._stop(one, delay_ms)
+
+    def _throttle(self, one: _ListeningSocket, sock: socket.socket, throttle_ms: int) -> None:
+        """Close a connection of an address that makes too many, after some time; it does not count."""
+        now_ms = int(self._clock.elapsed_ms())
+        for rate in (self._rate, one.rate):
+            rate.record(-1, 0, now_ms)
+        if len(self._closed_later) >= _MOST_CLOSED_LATER:
+            sock.close()
+            return
+
+        def close() -> None:
+            del self._closed_later[sock]
+            sock.close()
+
+        self._closed_later[sock] = self._clock.after(throttle_ms, close)
 
     def closed(self, listener: str, peer: str) -> None:
         """A connection that was accepted was closed."""
@@ -286,3 +297,7 @@ class Acceptor:
             self._stop(one)
             one.sock.close()
         self._sockets.clear()
+        for sock, timer in self._closed_later.items():
+            timer.cancel()
+            sock.close()
+        self._closed_later.clear()

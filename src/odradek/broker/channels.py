@@ -13,6 +13,7 @@ Source in Kafka: `PlaintextTransportLayer`, `SslTransportLayer`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
@@ -21,7 +22,8 @@ from contextlib import suppress
 from typing import ClassVar
 
 from odradek.broker.connection import Connection, FilePart, RequestHandler
-from odradek.broker.tls import principal_of
+from odradek.broker.principal_rules import PrincipalRules
+from odradek.broker.tls import distinguished_name
 from odradek.errors import OdradekError, ProtocolError
 from odradek.printable import logger
 
@@ -32,12 +34,13 @@ _TURN_BYTES = 1 << 22
 _SENDFILE_BYTES = 1 << 20
 _TLS_PART_BYTES = 1 << 16
 _AWAITED_BYTES = 1 << 20
-"""The loop is woken for so much of a large frame at a time: each turn costs as much as receiving 100 KB."""
+"""The loop is woken for this much of a large frame at a time: each turn costs as much as receiving 100 KB."""
 _HANDSHAKE_TIMEOUT_S = 30.0
+_TCP_ESTABLISHED = 1
 
 
-def _tell(connection: Connection, error: Exception) -> None:
-    """Log why a connection ends, as a warning unless the client has just gone."""
+def _log_end(connection: Connection, error: Exception) -> None:
+    """Log why a connection ends, as a warning unless the client has just disconnected."""
     if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
         _logger.debug("%s: %s", connection.peer, error)
     else:
@@ -52,7 +55,7 @@ class SocketChannel:
         connection: The connection.
         sock: Its socket.
         scratch: Memory that is used for receiving, shared by all connections of the loop.
-        handler: Is told of what is received and sent.
+        handler: Notified of bytes that are received and sent.
     """
 
     _not_now: ClassVar[tuple[type[OSError], ...]] = (BlockingIOError, InterruptedError)
@@ -94,11 +97,21 @@ class SocketChannel:
         if self._is_reading:
             self._readable()
 
+    @property
+    def is_client_gone(self) -> bool:
+        """Whether the client has closed its side; what it sent before may still be in the socket."""
+        if self._descriptor < 0:
+            return True
+        try:
+            return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+        except OSError:
+            return False
+
     def _readable(self) -> None:
         connection = self._connection
         buffer = connection.next_buffer()
         if buffer is None and self._take(None) == len(self._scratch) and self._is_reading:
-            # There is more: the rest of a large frame, as a rule.
+            # There is more: usually the rest of a large frame.
             buffer = connection.next_buffer()
         if buffer is not None:
             self._take(buffer)
@@ -114,11 +127,11 @@ class SocketChannel:
         except self._not_now:
             return 0
         except OSError as error:
-            _tell(connection, error)
+            _log_end(connection, error)
             connection.close()
             return 0
         if not count:
-            connection.close()
+            connection.client_ended()
             return 0
         self._handler.active(connection, count, 0)
         if buffer is None:
@@ -128,7 +141,7 @@ class SocketChannel:
         return count
 
     def _await(self, count: int) -> None:
-        """Let the loop be woken only when so many bytes are there; few bytes are not worth the system call."""
+        """Wake the loop only when this many bytes have arrived; few bytes are not worth the system call."""
         awaited = min(count, _AWAITED_BYTES) if count > len(self._scratch) else 1
         if awaited != self._awaited_bytes and self._descriptor >= 0:
             self._awaited_bytes = awaited
@@ -161,7 +174,7 @@ class SocketChannel:
         except self._not_now:
             is_full = True
         except (OdradekError, OSError) as error:
-            _tell(self._connection, error)
+            _log_end(self._connection, error)
             self._connection.close()
             return
         if sent:
@@ -225,14 +238,15 @@ class SocketChannel:
 class TlsChannel(SocketChannel):
     """A connection's non-blocking socket with TLS.
 
-    OpenSSL works on the socket itself, so a client that is refused is told by an alert why.
+    OpenSSL works on the socket itself, so a client that is refused gets an alert that says why.
 
     Args:
         loop: The event loop.
         connection: The connection.
         sock: Its socket, before the handshake.
         scratch: Memory that is used for receiving, shared by all connections of the loop.
-        handler: Is told of what is received and sent.
+        handler: Notified of bytes that are received and sent.
+        rules: What a client is called that has a certificate.
     """
 
     _not_now = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -244,8 +258,10 @@ class TlsChannel(SocketChannel):
         sock: ssl.SSLSocket,
         scratch: memoryview,
         handler: RequestHandler,
+        rules: PrincipalRules,
     ) -> None:
         self._tls = sock
+        self._rules = rules
         self._is_shaking_hands = True
         self._handshake_timer = loop.call_later(_HANDSHAKE_TIMEOUT_S, self._refuse, "it took too long")
         super().__init__(loop, connection, sock, scratch, handler)
@@ -266,9 +282,13 @@ class TlsChannel(SocketChannel):
         else:
             self._is_shaking_hands = False
             self._handshake_timer.cancel()
-            principal = principal_of(self._tls.getpeercert())
-            if principal is not None:
-                self._connection.principal = principal
+            name = distinguished_name(self._tls.getpeercert())
+            if name is not None:
+                principal = self._rules.name(name)
+                if principal is None:
+                    self._refuse(f"no rule of ssl.principal.mapping.rules is about {name}")
+                    return
+                self._connection.principal = f"User:{principal}"
             self._take_decrypted()
         if wants_to_write != self._is_writing and self._descriptor >= 0:
             self._is_writing = wants_to_write
@@ -278,7 +298,7 @@ class TlsChannel(SocketChannel):
                 self._loop.remove_writer(self._descriptor)
 
     def _refuse(self, reason: str) -> None:
-        _logger.info("%s: the TLS handshake failed: %s", self._connection.peer, reason)
+        self._handler.refused(self._connection, f"the TLS handshake failed: {reason}", logging.INFO)
         with suppress(OSError):
             # A socket that is closed with unread bytes resets the connection, and the client does not see the alert.
             socket.socket.recv_into(self._tls, self._scratch)

@@ -24,7 +24,7 @@ _FEW_TIMERS = 1000
 
 
 class Timer:
-    """Something that is done when its time has come, unless it is cancelled."""
+    """An action that runs when its time has come, unless it is cancelled."""
 
     __slots__ = ("_action", "deadline_ms")
 
@@ -37,15 +37,19 @@ class Timer:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is still to be done."""
+        """Whether the action is still to run."""
         return self._action is not None
 
     def cancel(self) -> None:
         """Do nothing when the time comes."""
         self._action = None
 
+    def postpone(self, action: Callable[[], None]) -> None:
+        """Let `fire` run this action when it is called the next time, unless the timer is cancelled."""
+        self._action = action
+
     def fire(self) -> None:
-        """Do it now, unless it was cancelled or done."""
+        """Run the action now, unless it was cancelled or has run."""
         action, self._action = self._action, None
         if action is not None:
             action()
@@ -77,7 +81,7 @@ class Clock:
         return time.monotonic() * 1000 + self._advanced_ms
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> Timer:
-        """Do something in the event loop's thread some time from now."""
+        """Run an action in the event loop's thread after a delay."""
         timer = Timer(self.elapsed_ms() + max(0.0, delay_ms), action)
         heapq.heappush(self._timers, timer)
         if len(self._timers) > self._most_timers:
@@ -130,7 +134,7 @@ class Clock:
             try:
                 timer.fire()
             except Exception:
-                # Go on: the other timers are due too.
+                # Continue: the other timers are due too.
                 _logger.exception("what was due at a time failed")
         self._schedule()
 
@@ -141,7 +145,7 @@ class Clock:
         self._schedule()
 
     def advance(self, seconds: float) -> None:
-        """Move the time forward; in the event loop's thread. What falls due is done in the order of its time."""
+        """Move the time forward; in the event loop's thread. Timers that fall due run in the order of their times."""
         target = self.elapsed_ms() + seconds * 1000
         while self._timers and self._timers[0].deadline_ms <= target:
             timer = heapq.heappop(self._timers)

@@ -6,8 +6,8 @@ A small frame is received into memory that all connections share, a larger one s
 next frame is received while a request is worked on; further ones wait in the socket. Produce requests may overlap
 while they wait for the disk.
 
-What was received is done, even if the client has gone by then: nothing is stopped between two steps, and a producer
-that waits for no answers loses none of what it sent. Only waiting for records ends with its client.
+A request that was received is finished, even if its client has disconnected: no change stops between two steps, and
+a producer that waits for no answers loses nothing that it sent. Only waiting for records ends with the client.
 
 A connection belongs to the thread of the event loop.
 
@@ -17,11 +17,12 @@ Source in Kafka: `SocketServer`, `KafkaChannel`, `NetworkReceive`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from odradek.broker.protocol import Encoded
+from odradek.broker.protocol import PRODUCE_KEY, Encoded
 from odradek.errors import OdradekError
 from odradek.printable import logger
 from odradek.records.kernels.frames import new_frame, whole_frames
@@ -33,16 +34,19 @@ if TYPE_CHECKING:
 _logger = logger(__name__)
 
 SCRATCH_BYTES = 1 << 16
-_SIZE_BYTES = 4
+_SIZE_BYTES, _KEY_BYTES = 4, 2
 _FIRST_BYTES = (1 << 20) + (1 << 16)
 """A frame gets more memory than this only as its bytes come in: a size alone costs a client nothing.
 
 A batch of `max.message.bytes`, and what is around it, fits.
 """
 
+_MOST_OTHER_BYTES = 1 << 23
+"""The largest request other than Produce: each of the things that it names costs memory and time."""
+
 _MOST_OVERLAPPING = 8
 _BEGUN_AT_ONCE = 32
-"""After so many requests of one connection the others have their turn."""
+"""After this many requests of one connection the others have their turn."""
 _SENT_TOGETHER_BYTES = 1 << 14
 
 Response: TypeAlias = Encoded | None
@@ -51,6 +55,10 @@ Response: TypeAlias = Encoded | None
 
 class Channel(Protocol):
     """What a connection sends through."""
+
+    @property
+    def is_client_gone(self) -> bool:
+        """Whether the client has closed its side."""
 
     def wake(self) -> None:
         """There is something to send."""
@@ -72,27 +80,30 @@ class RequestHandler(Protocol):
     """What works on the requests of connections."""
 
     def handle(self, connection: Connection, frame: bytearray) -> Response | Awaitable[Response]:
-        """Work on a request.
+        """Answer a request.
 
         Raises:
             ProtocolError: It makes no sense, so that the connection is closed.
         """
 
-    def manner(self, frame: bytearray) -> tuple[bool, bool]:
+    def request_rules(self, frame: bytearray) -> tuple[bool, bool]:
         """Return how a request is worked on.
 
         Returns:
-            Whether it may be begun before those before it are answered, and whether it ends when its client has gone.
+            Whether it may start before earlier ones are answered, and whether it ends when its client disconnects.
         """
 
     def active(self, connection: Connection, received: int, sent: int) -> None:
-        """Note that so many bytes were received or sent."""
+        """Note how many bytes were received or sent."""
 
-    def goes_on(self, task: asyncio.Future[Response]) -> None:
-        """Note a request that is worked on although its client has gone."""
+    def outlives_client(self, task: asyncio.Future[Response]) -> None:
+        """Note a request that continues although its client has disconnected."""
 
     def closed(self, connection: Connection) -> None:
         """Note that a connection was closed."""
+
+    def refused(self, connection: Connection, reason: str, level: int = logging.WARNING) -> None:
+        """Log why a connection ends, or does not begin; what comes often is not logged each time."""
 
 
 class FilePart:
@@ -138,6 +149,8 @@ class Connection:
         id: A number of this process.
         principal: Who the client is: `User:ANONYMOUS`, or as it has authenticated.
         sasl: How the client authenticates, on a listener that wants it to.
+        is_admitted: Whether the client has authenticated for as long as the connection lasts.
+        allowed: Topics that the client may read, and write to, after the version of the ACLs that say so.
         state: What the APIs keep about the connection, by name.
         out: What is to be sent.
     """
@@ -152,6 +165,8 @@ class Connection:
         self.max_request_bytes = max_request_bytes
         self.principal = "User:ANONYMOUS"
         self.sasl: SaslServer | None = None
+        self.is_admitted = False
+        self.allowed: tuple[int, set[str], set[str]] = (-1, set(), set())
         self.state: dict[str, object] = {}
         self.channel: Channel | None = None
         self.is_closed = False
@@ -161,12 +176,22 @@ class Connection:
         self._frame_bytes = 0
         self._filled = 0
         self._is_closing = False
+        # Whether the last bytes received were not a request: the connection ends after the answers to earlier requests.
+        self._is_garbled = False
         self._waiting: deque[bytearray] = deque()
         self._exchanges: deque[_Exchange] = deque()
         self._is_pumping = False
-        # Whether the request that was begun last keeps the next ones waiting.
+        # Whether the request that was started last keeps the next ones waiting.
         self._holds_others = False
+        self._is_muted = False
         self.out: deque[memoryview | FilePart] = deque()
+
+    def authenticated(self, user: str, sasl: SaslServer) -> None:
+        """Note who the client is."""
+        self.principal = f"User:{user}"
+        self.is_admitted = sasl.admits_for_good
+        self.allowed = (-1, set(), set())
+        self.max_request_bytes = sasl.max_request_bytes
 
     # -- receiving
 
@@ -175,12 +200,17 @@ class Connection:
         return None if self._frame is None else memoryview(self._frame)[self._filled :]
 
     @property
+    def user(self) -> str:
+        """The client's user: its principal without the type."""
+        return self.principal.partition(":")[2]
+
+    @property
     def missing_bytes(self) -> int:
         """How many bytes are missing of the frame that is being received."""
         return 0 if self._frame is None else len(self._frame) - self._filled
 
     def received_into_frame(self, count: int) -> None:
-        """Note that so many bytes were received into `next_buffer`."""
+        """Note how many bytes were received into `next_buffer`."""
         self._fill(count)
         self.pump()
 
@@ -191,7 +221,7 @@ class Connection:
             # As a rule that is all.
             frames, position = whole_frames(data, self.max_request_bytes)
             self._waiting += frames
-        while position < end:
+        while position < end and not self._is_garbled:
             if self._frame is not None:
                 part = data[position : position + len(self._frame) - self._filled]
                 self._frame[self._filled : self._filled + len(part)] = part
@@ -205,16 +235,20 @@ class Connection:
                 size = int.from_bytes(self._head, "big", signed=True)
                 self._head.clear()
                 if not 0 <= size <= self.max_request_bytes:
-                    _logger.warning("%s: a request of %d bytes; the connection is closed", self.peer, size)
-                    self.pump()
-                    self.close()
-                    return
+                    self._refuse(size)
+                    break
                 self._frame = new_frame(min(size, _FIRST_BYTES))
                 self._frame_bytes = size
                 self._filled = 0
                 if size == 0:
                     self._fill(0)
         self.pump()
+
+    def _refuse(self, size: int) -> None:
+        """Read no more: a request is too large, or the bytes received are not a request."""
+        self._handler.refused(self, f"a request of {size} bytes; the connection is closed")
+        self._frame = None
+        self._is_garbled = True
 
     def _fill(self, count: int) -> None:
         frame = self._frame
@@ -223,10 +257,17 @@ class Connection:
         if self._filled == self._frame_bytes:
             self._frame = None
             self._waiting.append(frame)
+        elif self._is_too_large(frame):
+            self._refuse(self._frame_bytes)
         elif self._filled == len(frame):
             grown = new_frame(min(2 * self._filled, self._frame_bytes))
             grown[: self._filled] = frame
             self._frame = grown
+
+    def _is_too_large(self, frame: bytearray) -> bool:
+        """Whether a frame that is being received is above the limit of all APIs but Produce."""
+        is_known = self._frame_bytes > _MOST_OTHER_BYTES and self._filled >= _KEY_BYTES
+        return is_known and int.from_bytes(frame[:_KEY_BYTES], "big") != PRODUCE_KEY
 
     # -- working on requests
 
@@ -236,11 +277,11 @@ class Connection:
         return bool(self._exchanges)
 
     def pump(self) -> None:
-        """Begin what can be begun, and send what can be sent."""
+        """Start the requests that may start, and send what can be sent."""
         if self._is_pumping or self.is_closed:
             return
         self._is_pumping = True
-        # While the socket takes no more bytes, no request is begun.
+        # While the socket takes no more bytes, no request is started.
         is_blocked, begun, size = bool(self.out), 0, 0
         try:
             while self._waiting and not is_blocked and self._may_begin(self._waiting[0]):
@@ -258,40 +299,57 @@ class Connection:
             self._is_pumping = False
         if self.is_closed:
             return
-        if self._is_closing and not self._exchanges and not self.out:
+        is_ending = self._is_closing or (self._is_garbled and not self._waiting)
+        if is_ending and not self._exchanges and not self.out:
             self.close()
         elif self.channel is not None:
-            if self._waiting or self._is_closing:
+            if self._waiting or is_ending or self._is_muted:
                 self.channel.pause()
             else:
                 self.channel.resume()
 
     def _may_begin(self, frame: bytearray) -> bool:
-        if self._is_closing or self.is_closed:
+        if self._is_closing or self.is_closed or self._is_muted:
             return False
         if not self._exchanges:
             return True
         return (
             len(self._exchanges) < _MOST_OVERLAPPING
             and all(exchange.overlaps for exchange in self._exchanges)
-            and self._handler.manner(frame)[0]
+            and self._handler.request_rules(frame)[0]
         )
 
+    @property
+    def is_client_gone(self) -> bool:
+        """Whether the client has disconnected, also if that has not been received yet."""
+        return self.is_closed or (self.channel is not None and self.channel.is_client_gone)
+
+    def mute(self) -> None:
+        """Receive nothing and start no request, until `unmute`; answers are sent."""
+        self._is_muted = True
+        if self.channel is not None:
+            self.channel.pause()
+
+    def unmute(self) -> None:
+        """Receive again."""
+        self._is_muted = False
+        self.pump()
+
     def hold_others(self) -> None:
-        """Begin no further request before those that were begun have been answered."""
+        """Start no further request until the running ones have been answered."""
         self._holds_others = True
         for exchange in self._exchanges:
             exchange.overlaps = False
 
     def _begin(self, frame: bytearray) -> int:
-        """Begin a request; return how many bytes are to be sent, if it is answered at once."""
+        """Start a request; return how many bytes are to be sent, if it is answered at once."""
         handler = self._handler
-        overlaps, ends_with_client = handler.manner(frame)
+        overlaps, ends_with_client = handler.request_rules(frame)
         self._holds_others = False
         try:
             response = handler.handle(self, frame)
         except Exception as error:
-            self._fail(error)
+            self._fail(error, is_last=bool(self._exchanges))
             return 0
         if response is None or isinstance(response, Encoded):
             if not self._exchanges:
@@ -313,7 +371,7 @@ class Connection:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if self.is_closed:
             if error is not None and not task.cancelled():
-                _logger.warning("%s: a request failed after its client had gone", self.peer, exc_info=error)
+                self._log_error(error, "its client had gone")
             return
         if error is not None:
             self._fail(error)
@@ -326,20 +384,32 @@ class Connection:
         self._send()
         self.pump()
 
-    def _fail(self, error: BaseException) -> None:
-        """Close the connection, as there is no answer that would tell of an error."""
-        if isinstance(error, OdradekError):
-            _logger.warning("%s: %s; the connection is closed", self.peer, error)
+    def _fail(self, error: BaseException, *, is_last: bool = False) -> None:
+        """Close the connection, because no answer could report the error.
+
+        Args:
+            error: The error.
+            is_last: Whether requests before the one that failed are still to be answered.
+        """
+        self._log_error(error, "the connection is closed")
+        if is_last:
+            self.close_when_sent()
         else:
-            _logger.error("%s: the connection is closed", self.peer, exc_info=error)
-        self.close()
+            self.close()
+
+    def _log_error(self, error: BaseException, outcome: str) -> None:
+        """Log an error; with a traceback only if the broker is at fault."""
+        if isinstance(error, OdradekError):
+            self._handler.refused(self, f"{error}; {outcome}")
+        else:
+            _logger.error("%s: %s", self.peer, outcome, exc_info=error)
 
     def _send(self) -> None:
         if self.out and self.channel is not None:
             self.channel.wake()
 
     def _add(self, response: Encoded) -> int:
-        """Have a response sent; return how many bytes it has."""
+        """Queue a response to be sent; return how many bytes it has."""
         view, sent = memoryview(response), 0
         if not response.regions:
             self.out.append(view)
@@ -348,24 +418,33 @@ class Connection:
             if position > sent:
                 self.out.append(view[sent:position])
                 sent = position
-            assert isinstance(region, FileRecords)
             self.out.append(FilePart(region))
         if sent < len(view):
             self.out.append(view[sent:])
         return response.size_bytes
 
     def close_when_sent(self) -> None:
-        """Close the connection after the answers to the requests that were begun; further ones are not read."""
+        """Close the connection after the answers to the running requests; further requests are not read."""
         if not self._is_closing and not self.is_closed:
             self._is_closing = True
             self._waiting.clear()
             # Later: the answer of the request that closes the connection may not have been added yet.
             asyncio.get_running_loop().call_soon(self.pump)
 
-    def stop(self) -> None:
-        """Begin no more requests, and close the connection after the answers to those that were begun.
+    def client_ended(self) -> None:
+        """Note that the client sends no more: it may still read, so it gets the answers that it waits for, as at Kafka.
 
-        What waits for records is not answered.
+        If it has gone, the first answer fails.
+        """
+        if self._exchanges or self.out:
+            self.stop()
+        else:
+            self.close()
+
+    def stop(self) -> None:
+        """Start no more requests, and close the connection after the answers to the running ones.
+
+        Requests that wait for records are not answered.
         """
         if any(one.ends_with_client and one.task is not None and not one.is_done for one in self._exchanges):
             self.close()
@@ -391,9 +470,10 @@ class Connection:
             if exchange.task is None or exchange.task.done():
                 continue
             if exchange.ends_with_client:
-                exchange.task.cancel()
+                # Later, when the task has begun: what it waits for ends with it only then.
+                asyncio.get_running_loop().call_soon(exchange.task.cancel)
             else:
-                self._handler.goes_on(exchange.task)
+                self._handler.outlives_client(exchange.task)
         if self.channel is not None:
             self.channel.close()
         self._handler.closed(self)

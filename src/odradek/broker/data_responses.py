@@ -15,19 +15,21 @@ from functools import cache
 from typing import NamedTuple
 
 from odradek.broker.protocol import (
+    FETCH_KEY,
+    PRODUCE_KEY,
     Encoded,
     Message,
     RequestHeader,
     Writer,
     begin_response,
     end_response,
+    is_flexible,
     records_writer,
     size_writer,
     text_writer,
 )
 from odradek.messages.uuids import ZERO_UUID
 
-_UNTHROTTLED = b"\0\0\0\0"
 _NO_TAGS = b"\0"
 _INT32 = struct.Struct(">i")
 _ABORTED = struct.Struct(">qq")
@@ -53,16 +55,15 @@ class _Layout(NamedTuple):
     text: Writer
 
 
-def _layout(partition: str, *, has_ids: bool, is_flexible: bool) -> _Layout:
-    tags, one = (_NO_TAGS, b"\2") if is_flexible else (b"", b"\0\0\0\1")
-    return _Layout(struct.Struct(partition), has_ids, tags, one, size_writer(is_flexible), text_writer(is_flexible))
+def _layout(partition: str, *, has_ids: bool, flexible: bool) -> _Layout:
+    tags, one = (_NO_TAGS, b"\2") if flexible else (b"", b"\0\0\0\1")
+    return _Layout(struct.Struct(partition), has_ids, tags, one, size_writer(flexible), text_writer(flexible))
 
 
 # -- Produce
 
 _PRODUCE_FIRST_WITH_START = 5
 _PRODUCE_FIRST_WITH_ERRORS = 8
-_PRODUCE_FIRST_FLEXIBLE = 9
 _PRODUCE_FIRST_WITH_IDS = 13
 
 
@@ -71,14 +72,14 @@ def _without_errors(version: int) -> bytes:
     """Return the last fields of a partition without errors: no record errors, no error message."""
     if version < _PRODUCE_FIRST_WITH_ERRORS:
         return b""
-    return b"\x01\0\0" if version >= _PRODUCE_FIRST_FLEXIBLE else b"\0\0\0\0\xff\xff"
+    return b"\x01\0\0" if is_flexible(PRODUCE_KEY, version) else b"\0\0\0\0\xff\xff"
 
 
 @cache
 def _produce_layout(version: int) -> _Layout:
     partition = ">ihqqq" if version >= _PRODUCE_FIRST_WITH_START else ">ihqq"
-    is_flexible, has_ids = version >= _PRODUCE_FIRST_FLEXIBLE, version >= _PRODUCE_FIRST_WITH_IDS
-    return _layout(partition, has_ids=has_ids, is_flexible=is_flexible)
+    has_ids = version >= _PRODUCE_FIRST_WITH_IDS
+    return _layout(partition, has_ids=has_ids, flexible=is_flexible(PRODUCE_KEY, version))
 
 
 def encode_produce(header: RequestHeader, message: Message) -> Encoded:
@@ -121,7 +122,7 @@ def encode_produce(header: RequestHeader, message: Message) -> Encoded:
                 layout.text(out, one["error_message"])
             out += tags
         out += tags
-    out += _UNTHROTTLED
+    out += _INT32.pack(message.get("throttle_time_ms", 0))
     out += tags
     return end_response(out)
 
@@ -131,7 +132,6 @@ def encode_produce(header: RequestHeader, message: Message) -> Encoded:
 _FETCH_FIRST_WITH_START = 5
 _FETCH_FIRST_WITH_SESSIONS = 7
 _FETCH_FIRST_WITH_REPLICA = 11
-_FETCH_FIRST_FLEXIBLE = 12
 _FETCH_FIRST_WITH_IDS = 13
 _SESSION = struct.Struct(">hi")
 
@@ -139,8 +139,8 @@ _SESSION = struct.Struct(">hi")
 @cache
 def _fetch_layout(version: int) -> _Layout:
     partition = ">ihqqq" if version >= _FETCH_FIRST_WITH_START else ">ihqq"
-    is_flexible, has_ids = version >= _FETCH_FIRST_FLEXIBLE, version >= _FETCH_FIRST_WITH_IDS
-    return _layout(partition, has_ids=has_ids, is_flexible=is_flexible)
+    has_ids = version >= _FETCH_FIRST_WITH_IDS
+    return _layout(partition, has_ids=has_ids, flexible=is_flexible(FETCH_KEY, version))
 
 
 def encode_fetch(header: RequestHeader, message: Message) -> Encoded:
@@ -148,9 +148,9 @@ def encode_fetch(header: RequestHeader, message: Message) -> Encoded:
     version = header.version
     layout = _fetch_layout(version)
     pack, tags, write_size = layout.partition.pack, layout.tags, layout.size
-    write_records = records_writer(version >= _FETCH_FIRST_FLEXIBLE)
+    write_records = records_writer(bool(tags))
     out = begin_response(header, tags)
-    out += _UNTHROTTLED
+    out += _INT32.pack(message.get("throttle_time_ms", 0))
     if version >= _FETCH_FIRST_WITH_SESSIONS:
         out += _SESSION.pack(message["error_code"], message["session_id"])
     write_size(out, len(message["responses"]))

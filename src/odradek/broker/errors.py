@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
+from odradek.coordination.authorization.acls import ResourceType
 from odradek.errors import (
     BrokerError,
     CorruptRecordError,
@@ -21,6 +22,11 @@ NO_ERROR = int(ErrorCode.none)
 
 
 _MESSAGES = {
+    ErrorCode.topic_authorization_failed: "Topic authorization failed.",
+    ErrorCode.group_authorization_failed: "Group authorization failed.",
+    ErrorCode.cluster_authorization_failed: "Cluster authorization failed.",
+    ErrorCode.transactional_id_authorization_failed: "Transactional Id authorization failed.",
+    ErrorCode.delegation_token_authorization_failed: "Delegation Token authorization failed.",
     ErrorCode.election_not_needed: "Leader election not needed for topic partition.",
     ErrorCode.invalid_request: (
         "This most likely occurs because of a request being malformed by the client library or the message was sent to "
@@ -31,22 +37,37 @@ _MESSAGES = {
     ErrorCode.unknown_topic_id: "This server does not host this topic ID.",
     ErrorCode.unknown_topic_or_partition: "This server does not host this topic-partition.",
 }
-"""What Kafka says of an error, where clients are told."""
+"""Kafka's message for an error, for the answers that have a place for one."""
+
+_DENIED = {
+    ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
+    ResourceType.GROUP: ErrorCode.group_authorization_failed,
+    ResourceType.CLUSTER: ErrorCode.cluster_authorization_failed,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.transactional_id_authorization_failed,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.delegation_token_authorization_failed,
+}
+
+_MOST_TEXT = 4000
+"""A longer message is cut: it repeats what the client sent, and old versions of answers hold 32,767 bytes."""
 
 
 class ApiError(BrokerError):
-    """An answer of the broker that is one of Kafka's errors."""
+    """One of Kafka's errors, as the broker answers it."""
 
     def __init__(self, code: ErrorCode, reason: str = "") -> None:
         super().__init__(reason or _MESSAGES.get(code, code.name.upper()))
         self.error_code = int(code)
         self.error_name = code.name.upper()
 
-    def fenced_as_before(self, *, is_old: bool) -> ApiError:
-        """Return the error for a client: an old one knows INVALID_PRODUCER_EPOCH, not PRODUCER_FENCED (KIP-588)."""
-        if is_old and self.error_code == ErrorCode.producer_fenced:
-            return ApiError(ErrorCode.invalid_producer_epoch)
-        return self
+
+def denied(kind: ResourceType) -> ApiError:
+    """Return the error of a client that may not do something with a resource of a type."""
+    return ApiError(_DENIED[kind])
+
+
+def fenced_as_before(code: int, *, is_old: bool) -> int:
+    """Return the code for a client: an old one knows INVALID_PRODUCER_EPOCH, not PRODUCER_FENCED (KIP-588)."""
+    return int(ErrorCode.invalid_producer_epoch) if is_old and code == ErrorCode.producer_fenced else code
 
 
 def code_of(error: BaseException) -> int:
@@ -69,8 +90,8 @@ def code_of(error: BaseException) -> int:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what a client is told of an error: of the broker's own faults no details."""
+    """Return the message of an error for a client, without details if the broker itself is at fault."""
     if isinstance(error, BrokerError):
-        return error.reason
+        return error.reason[:_MOST_TEXT]
     code = ErrorCode(code_of(error))
     return str(error) if code is not ErrorCode.unknown_server_error else "the broker failed; its log tells more"

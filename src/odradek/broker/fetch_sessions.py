@@ -7,14 +7,15 @@ The session answers a partition only if it has records, an error, or another hig
 client was told. So it looks only at those that may have news: that the client asked for again, whose log changed since
 they were looked at, or that had records then. Partitions that had records go to the end, so that each has its turn.
 
-Source in Kafka: `FetchSession`, `FetchManager`.
+Source in Kafka: `FetchSession`, `FetchSessionCacheShard`, `FetchManager`.
 """
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -22,6 +23,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.errors import ApiError
+from odradek.broker.log_waits import LogPlace
 from odradek.broker.partitions import Partition
 from odradek.storage.log.writable_log import WritableLog
 
@@ -29,6 +31,8 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 NO_SESSION = 0
 _MAX_EPOCH = (1 << 31) - 1
+_EVICTION_MS = 120_000
+"""`MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS`."""
 
 Key: TypeAlias = tuple[str | UUID | None, int]
 """What a session knows a partition by: its topic's name or id, and its number."""
@@ -69,6 +73,7 @@ class _Watched:
     partition: Partition
     log: WritableLog
     changes: int
+    place: LogPlace
 
 
 class FetchSession:
@@ -78,19 +83,23 @@ class FetchSession:
         id: Its id.
         epoch: The epoch that the next request has.
         uses_ids: Whether topics are named by their ids.
-        on_change: Is told of a partition that changed, as long as a fetch waits.
+        created_ms: When it began.
+        last_used_ms: When its last request came.
+        on_growth: Called with a partition that grew, and where it ended before, while a fetch waits.
     """
 
-    def __init__(self, session_id: int, *, uses_ids: bool) -> None:
+    def __init__(self, session_id: int, now_ms: float, *, uses_ids: bool) -> None:
         self.id = session_id
         self.epoch = 1
         self.uses_ids = uses_ids
-        self.on_change: Callable[[WantedPartition], None] | None = None
+        self.created_ms = self.last_used_ms = now_ms
+        self.on_growth: Callable[[WantedPartition, Partition, LogPlace], None] | None = None
         self._wanted: dict[Key, WantedPartition] = {}
         self._told: dict[Key, _Told] = {}
         # In the order in which they are answered.
         self._news: dict[Key, None] = {}
         self._watched: dict[Key, _Watched] = {}
+        self._access: object = None
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -106,6 +115,16 @@ class FetchSession:
             self._news.pop(key, None)
             self._unwatch(key)
 
+    def seen_with(self, access: object) -> None:
+        """Look at all partitions if what its client may read can have changed.
+
+        Args:
+            access: Changes when that does.
+        """
+        if access != self._access:
+            self._access = access
+            self._news |= dict.fromkeys(self._wanted)
+
     def take_news(self) -> list[WantedPartition]:
         """Return the partitions that may have news; they have none from now on, unless they change or are kept."""
         for key, watched in self._watched.items():
@@ -115,25 +134,34 @@ class FetchSession:
         return [self._wanted[key] for key in news]
 
     def keep(self, wanted: WantedPartition) -> None:
-        """Look at a partition with the next fetch too: it has an error, or records that the client may not get now."""
+        """Look at a partition again with the next fetch: it has an error, or records that cannot be sent now."""
         if wanted.key in self._wanted:
             self._news[wanted.key] = None
 
-    def watch(self, wanted: WantedPartition, partition: Partition) -> None:
-        """Have a partition, which is looked at now, tell of its changes from now on."""
+    def watch(self, wanted: WantedPartition, partition: Partition, *, is_committed: bool) -> LogPlace:
+        """Ask a partition, which is looked at now, to report when it grows; return where it ends."""
         key, log = wanted.key, partition.log
+        changes, place = log.changes, partition.end(is_committed=is_committed)
         watched = self._watched.get(key)
         if watched is not None and watched.partition is partition:
-            watched.changes = log.changes
-        elif key in self._wanted:
+            watched.changes, watched.place = changes, place
+        else:
             self._unwatch(key)
-            self._watched[key] = _Watched(partition, log, log.changes)
-            partition.wait((self, key), lambda: self._changed(key))
+            self._watched[key] = _Watched(partition, log, changes, place)
+        self.await_growth(wanted, place, 1, is_committed=is_committed)
+        return place
 
-    def _changed(self, key: Key) -> None:
+    def await_growth(self, wanted: WantedPartition, place: LogPlace, size_bytes: int, *, is_committed: bool) -> None:
+        """Ask a partition that is watched to report when it has grown by this many bytes."""
+        key = wanted.key
+        partition = self._watched[key].partition
+        partition.wait((self, key), place, size_bytes, lambda: self._grew(key), is_committed=is_committed)
+
+    def _grew(self, key: Key) -> None:
         self._news[key] = None
-        if self.on_change is not None:
-            self.on_change(self._wanted[key])
+        if self.on_growth is not None:
+            watched = self._watched[key]
+            self.on_growth(self._wanted[key], watched.partition, watched.place)
 
     def _unwatch(self, key: Key) -> None:
         watched = self._watched.pop(key, None)
@@ -141,7 +169,7 @@ class FetchSession:
             watched.partition.forget((self, key))
 
     def close(self) -> None:
-        """Let go of the partitions."""
+        """Stop watching the partitions."""
         for key in list(self._watched):
             self._unwatch(key)
 
@@ -160,7 +188,7 @@ class FetchSession:
         return has_more or told is None or told != (high_watermark, log_start_offset)
 
     def answered(self, partition: WantedPartition, high_watermark: int, log_start_offset: int, *, failed: bool) -> None:
-        """Note what the consumer is told of a partition."""
+        """Note what the answer says about a partition."""
         if failed:
             # Answer the error as long as it lasts, and then the partition, even if nothing else has changed.
             self._told.pop(partition.key, None)
@@ -169,33 +197,69 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions by id. If there are too many, the one that was not used for longest ends.
+    """The sessions by id.
+
+    If there are too many, a new session replaces one that was not used for two minutes; otherwise the one with the
+    fewest partitions, if the new one has more and the old one began more than two minutes ago. Otherwise there is no
+    new session: those in use are kept. Sessions of followers, which Kafka prefers, do not exist here.
 
     Args:
         limit: `max.incremental.fetch.session.cache.slots`.
+        now_ms: Returns the time.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, now_ms: Callable[[], float]) -> None:
         self._limit = limit
+        self._now_ms = now_ms
+        # The one that was not used for the longest time comes first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        # A heap of (size, id) of the sessions that a larger one may replace; their size is checked when it is needed.
+        self._evictable: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, *, uses_ids: bool) -> FetchSession | None:
+    def begin(self, wanted: Sequence[WantedPartition], *, uses_ids: bool) -> FetchSession | None:
         """Begin a session; None if there may be none."""
-        if self._limit == 0:
-            return None
-        while len(self._sessions) >= self._limit:
-            self._sessions.popitem(last=False)[1].close()
+        now = self._now_ms()
+        if len(self._sessions) >= self._limit:
+            evicted = self._to_evict(len(wanted), now)
+            if evicted is None:
+                return None
+            self.end(evicted)
         session_id = random.randint(1, _MAX_EPOCH)
         while session_id in self._sessions:
             session_id = random.randint(1, _MAX_EPOCH)
-        session = self._sessions[session_id] = FetchSession(session_id, uses_ids=uses_ids)
+        session = self._sessions[session_id] = FetchSession(session_id, now, uses_ids=uses_ids)
+        session.update(wanted, ())
         return session
 
-    def go_on(self, session_id: int, epoch: int, *, uses_ids: bool) -> FetchSession:
-        """Return a session for its next request.
+    def _to_evict(self, size: int, now_ms: float) -> int | None:
+        """Return the id of the session that a new one of a size replaces."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is not None and now_ms - oldest.last_used_ms > _EVICTION_MS:
+            return oldest.id
+        while self._evictable and not self._is_current(self._evictable[0]):
+            heapq.heappop(self._evictable)
+        if not self._evictable or self._evictable[0][0] >= size:
+            return None
+        return self._evictable[0][1]
+
+    def _is_current(self, evictable: tuple[int, int]) -> bool:
+        size, session_id = evictable
+        session = self._sessions.get(session_id)
+        return session is not None and len(session) == size
+
+    def go_on(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Iterable[WantedPartition],
+        forgotten: Iterable[Key],
+        *,
+        uses_ids: bool,
+    ) -> FetchSession | None:
+        """Return a session for its next request; None if it has no partitions any more, which ends it.
 
         Raises:
             ApiError: There is no such session, or the request is not its next one.
@@ -207,9 +271,23 @@ class FetchSessions:
             raise ApiError(ErrorCode.invalid_fetch_session_epoch)
         if session.uses_ids != uses_ids:
             raise ApiError(ErrorCode.fetch_session_topic_id_error)
+        size = len(session)
+        session.update(wanted, forgotten)
+        if not len(session):
+            self.end(session_id)
+            return None
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
-        self._sessions.move_to_end(session_id)
+        self._used(session, size)
         return session
+
+    def _used(self, session: FetchSession, old_size: int) -> None:
+        last_used, session.last_used_ms = session.last_used_ms, self._now_ms()
+        self._sessions.move_to_end(session.id)
+        was_young = last_used - session.created_ms <= _EVICTION_MS
+        if session.last_used_ms - session.created_ms > _EVICTION_MS and (was_young or len(session) != old_size):
+            heapq.heappush(self._evictable, (len(session), session.id))
+            if len(self._evictable) > 2 * len(self._sessions):
+                self._evictable = sorted(set(filter(self._is_current, self._evictable)))
 
     def end(self, session_id: int) -> None:
         """End a session, if there is one."""

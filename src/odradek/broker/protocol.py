@@ -4,9 +4,10 @@
     response   size: int32 | correlation id: int32 | tags | body
 
 kio has a class for each version of each message. A field that a later version added is missing from an object of that
-class, so read one with `given`. `encode_response` takes dicts that have the fields of all
-versions, by Kafka's names (`throttle_time_ms`), and writes those that the version has. Records may be parts of files,
-which are sent without being read.
+class, so read one with `given`. `encode_response` takes dicts that have the fields of all versions, by Kafka's names
+(`throttle_time_ms`), and writes those that the version has. For a field that a dict does not have it writes the default
+of Kafka's schema, or else nothing: -1, false, null, or what is empty. Records may be parts of files, which are
+sent without being read.
 
 Source in Kafka: `RequestHeader`, `ResponseHeader`, `AbstractRequest`, `AbstractResponse`.
 """
@@ -22,7 +23,7 @@ from importlib import import_module
 from itertools import groupby
 from operator import itemgetter
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, Protocol, TypeAlias, Union, get_args, get_origin
+from typing import Any, NamedTuple, TypeAlias, Union, get_args, get_origin
 from uuid import UUID
 
 from kio._kio_native import entity_reader
@@ -30,35 +31,29 @@ from kio.schema.index import PayloadEntityType, api_key_map, schema_name_map
 from kio.static.constants import EntityType
 from typing_extensions import Buffer
 
+from odradek.broker.times_in_ms import with_times_in_ms
 from odradek.errors import ProtocolError
 from odradek.messages.uuids import ZERO_UUID
 from odradek.records.kernels.frames import WireReader
+from odradek.storage.segment.file_records import FileRecords
 
-API_VERSIONS_KEY = 18
+PRODUCE_KEY, FETCH_KEY, API_VERSIONS_KEY = 0, 1, 18
 
 Message: TypeAlias = Mapping[str, Any]
 """A request or a response to be written: the fields by name, structures as mappings, arrays as sequences."""
 
 
-class Sendable(Protocol):
-    """A part of a file that a socket can send."""
-
-    @property
-    def size_bytes(self) -> int:
-        """How many bytes it has."""
-
-
 class Encoded(bytearray):
-    """A message as bytes, between which parts of files are sent.
+    """A message as bytes, with the parts of files that are sent between them.
 
     Attributes:
         regions: The parts of files, each with the position in the bytes before which it is sent.
     """
 
-    regions: Sequence[tuple[int, Sendable]] = ()
+    regions: Sequence[tuple[int, FileRecords]] = ()
 
-    def add_region(self, region: Sendable) -> None:
-        """Have a part of a file sent after what was written by now."""
+    def add_region(self, region: FileRecords) -> None:
+        """Send a part of a file after the bytes that were written so far."""
         if isinstance(self.regions, list):
             self.regions.append((len(self), region))
         else:
@@ -73,7 +68,7 @@ class Encoded(bytearray):
 
 
 class RequestHeader(NamedTuple):
-    """What stands before the body of a request.
+    """The header of a request: what comes before its body.
 
     Attributes:
         api_key: Which API.
@@ -112,6 +107,12 @@ def unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
     raise ProtocolError("a variable-length integer has more than five bytes")
 
 
+def client_id_of(frame: bytearray) -> str:
+    """Return what the client of a request calls itself, of which nothing else is looked at."""
+    end = _HEADER.size + max(0, int.from_bytes(frame[_HEADER.size - 2 : _HEADER.size], "big", signed=True))
+    return frame[_HEADER.size : end].decode(errors="replace")
+
+
 def decode_header(frame: bytearray) -> RequestHeader:
     """Read the header of a request.
 
@@ -131,7 +132,7 @@ def decode_header(frame: bytearray) -> RequestHeader:
                 raise ProtocolError("the client id goes beyond the end of the request")
             client_id = frame[position:end].decode()
             position = end
-        if _is_flexible(api_key, version):
+        if is_flexible(api_key, version):
             if frame[position] == 0:
                 # Usually there are no tags.
                 position += 1
@@ -145,7 +146,8 @@ def decode_header(frame: bytearray) -> RequestHeader:
 
 
 @cache
-def _is_flexible(api_key: int, version: int) -> bool:
+def is_flexible(api_key: int, version: int) -> bool:
+    """Return whether requests and answers of a version have tagged fields and compact lengths (KIP-482)."""
     try:
         return bool(request_class(api_key, version).__flexible__)
     except KeyError:
@@ -188,7 +190,7 @@ def request_reader(api_key: int, version: int) -> Callable[[Buffer, int], tuple[
 
 @cache
 def _response_reader(api_key: int, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
-    return entity_reader(response_class(api_key, version))
+    return entity_reader(with_times_in_ms(response_class(api_key, version)))
 
 
 def decode(read: Callable[[Buffer, int], tuple[Any, int]], data: Buffer, position: int, what: str) -> tuple[Any, int]:
@@ -314,7 +316,7 @@ FIXED_TYPES = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-"""Of fields of a fixed size, the code of `struct`."""
+"""Maps a type of fixed size to its code for `struct`."""
 
 _TIMES = ("timedelta_i32", "timedelta_i64", "datetime_i64")
 
@@ -398,11 +400,24 @@ def _field_writer(field: Field[Any], *, is_flexible: bool) -> _FieldWriter:
             write = _nullable(write)
     if is_array:
         write = _array(write, is_flexible=is_flexible)
-    default = MISSING if field.default is MISSING else _plain(field.default, kafka_type)
-    if name == "throttle_time_ms":
-        default = 0
     code = None if is_array or kafka_type is None else FIXED_TYPES.get(kafka_type)
+    default: Any = 0
+    if name != "throttle_time_ms" and kafka_type != "error_code":
+        nothing = () if is_array else _nothing(kafka_type, is_optional=is_optional)
+        default = nothing if field.default is MISSING else _plain(field.default, kafka_type)
     return _FieldWriter(name, write, default, tag, code)
+
+
+def _nothing(kafka_type: str | None, *, is_optional: bool) -> Any:
+    """Return what is written for a field that is not given, and has no default in Kafka's schema."""
+    if kafka_type in FIXED_TYPES:
+        is_zero = kafka_type == "bool" or (kafka_type in _TIMES and not is_optional)
+        return 0 if is_zero else -1
+    if kafka_type == "uuid" or (is_optional and kafka_type != "records"):
+        return None
+    if kafka_type is None:
+        return {}
+    return "" if kafka_type == "string" else b""
 
 
 def _plain(default: Any, kafka_type: str | None) -> Any:
@@ -419,18 +434,11 @@ def _struct(kind: Any) -> Writer:
     return write
 
 
-def _value(value: Message, writer: _FieldWriter) -> Any:
-    found = value.get(writer.name, writer.default)
-    if found is MISSING:
-        raise KeyError(f"a message needs {writer.name}")
-    return found
-
-
 def _single(writer: _FieldWriter) -> Writer:
-    name, write_field = writer.name, writer.write
+    name, write_field, default = writer.name, writer.write, writer.default
 
     def write(out: Encoded, value: Message) -> None:
-        write_field(out, value[name] if name in value else _value(value, writer))
+        write_field(out, value.get(name, default))
 
     return write
 
@@ -444,14 +452,14 @@ def _together(writers: Sequence[_FieldWriter]) -> Writer:
         try:
             values = take(value)
         except KeyError:
-            values = [_value(value, writer) for writer in writers]
+            values = [value.get(writer.name, writer.default) for writer in writers]
         out += pack(*values)
 
     return write
 
 
 def _tags(writers: Sequence[_FieldWriter]) -> Writer:
-    """Return a writer of the tagged fields, which are left out where they have their defaults."""
+    """Return a writer of the tagged fields; one that has its default is not written."""
 
     def write_none(out: Encoded, _: Message) -> None:
         out.append(0)
@@ -500,7 +508,7 @@ def begin_response(header: RequestHeader, tags: bytes) -> Encoded:
 
 
 def end_response(out: Encoded) -> Encoded:
-    """Fill in the size of a response that is complete."""
+    """Write the size of a response, which is complete, into its first bytes."""
     _INT32.pack_into(out, 0, (out.size_bytes if out.regions else len(out)) - 4)
     return out
 
@@ -530,21 +538,24 @@ def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any
     """Read a response without its size; for what tests a broker.
 
     Returns:
-        The correlation id, and the body as an object of kio's class.
+        The correlation id, and the body as an object of kio's class, or of one like it (`times_in_ms`).
 
     Raises:
         ProtocolError: It does not follow its schema.
     """
     data = bytes(frame)
     position = 4
-    if response_class(api_key, version).__flexible__ and api_key != API_VERSIONS_KEY:
-        count, position = unsigned_varint(data, position)
-        for _ in range(count):
-            _, position = unsigned_varint(data, position)
-            size, position = unsigned_varint(data, position)
-            position += size
     what = f"a response of API key {api_key}, version {version}"
-    (correlation_id,) = _INT32.unpack_from(data)
+    try:
+        (correlation_id,) = _INT32.unpack_from(data)
+        if response_class(api_key, version).__flexible__ and api_key != API_VERSIONS_KEY:
+            count, position = unsigned_varint(data, position)
+            for _ in range(count):
+                _, position = unsigned_varint(data, position)
+                size, position = unsigned_varint(data, position)
+                position += size
+    except (struct.error, IndexError) as error:
+        raise ProtocolError(f"the header of {what} cannot be read: {error}") from error
     body, size = decode(_response_reader(api_key, version), data, position, what)
     if position + size < len(data):
         raise ProtocolError(f"{what} has {len(data) - position - size} bytes too many")

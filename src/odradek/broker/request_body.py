@@ -2,7 +2,10 @@
 
 kio allocates as many items as a request announces, even if there is not so much memory; it lets any array be null; and
 it refuses unknown tagged fields, which clients may add to any flexible version (KIP-482). So the request is checked
-first, and given to kio without such fields.
+first, and passed to kio without such fields.
+
+Large requests are read in another thread. kio's compiled code holds Python's lock, so that a whole array would keep the
+event loop waiting there, too: each structure in an array of such a request is read by a call of its own.
 
 Source in Kafka: `AbstractRequest`.
 """
@@ -15,30 +18,45 @@ from dataclasses import Field, fields
 from functools import cache
 from typing import Any, TypeAlias, get_args, get_origin
 
-from odradek.broker.protocol import FIXED_TYPES, RequestHeader, decode, request_class, request_reader, without_none
+from kio._kio_native import entity_reader, get_field_reader
+from typing_extensions import Buffer
+
+from odradek.broker.protocol import (
+    FIXED_TYPES,
+    RequestHeader,
+    decode,
+    request_class,
+    request_reader,
+    unsigned_varint,
+    without_none,
+)
 from odradek.records.kernels.frames import WireReader
 
 _Check: TypeAlias = Callable[[WireReader], None]
+_Reader: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
+
+LARGE_BYTES = 1 << 13
+"""A larger request may take some ten milliseconds to read and to answer, if its items have a byte or two."""
 
 
 def decode_request(frame: bytearray, header: RequestHeader) -> Any:
     """Read the body of a request, as an object of kio's class.
 
     Raises:
-        ProtocolError: It does not follow its schema.
+        ProtocolError: It does not follow its schema, or its arrays have too many items.
     """
     kind: Any = request_class(header.api_key, header.version)
     reader = WireReader(frame, header.body_position, is_flexible=bool(kind.__flexible__))
     _check(kind)(reader)
     what = f"a request of API key {header.api_key}, version {header.version}"
-    return decode(
-        request_reader(header.api_key, header.version), reader.without_unknown_tags(), header.body_position, what
-    )[0]
+    is_large = len(frame) > LARGE_BYTES
+    read = reader_in_parts(kind) if is_large else request_reader(header.api_key, header.version)
+    return decode(read, reader.without_unknown_tags(), header.body_position, what)[0]
 
 
 @cache
 def _check(kind: Any) -> _Check:
-    """Return what goes through a structure, and raises a ProtocolError at an array that does not fit."""
+    """Return a function that checks a structure; it raises a ProtocolError at an array that does not fit."""
     checks = [_check_field(field) for field in fields(kind) if field.metadata.get("tag") is None]
     tagged = {
         field.metadata["tag"]: _check_field(field) for field in fields(kind) if field.metadata.get("tag") is not None
@@ -89,3 +107,60 @@ def _check_nullable(item: _Check) -> _Check:
             item(reader)
 
     return check
+
+
+# -- reading
+
+
+@cache
+def reader_in_parts(kind: Any) -> _Reader:
+    """Return a function that reads a structure that was checked, the structures in its arrays one by one."""
+    all_fields = fields(kind)
+    if not any(_is_array_of_structures(field) for field in all_fields) or any("tag" in f.metadata for f in all_fields):
+        return entity_reader(kind)
+    readers = [(field.name, _field_reader(kind, field)) for field in all_fields]
+    # The tagged fields were removed.
+    tags_size = 1 if kind.__flexible__ else 0
+
+    def read(data: Buffer, start: int) -> tuple[Any, int]:
+        position, values = start, {}
+        for name, read_field in readers:
+            values[name], size = read_field(data, position)
+            position += size
+        return kind(**values), position + tags_size - start
+
+    return read
+
+
+def _is_array_of_structures(field: Field[Any]) -> bool:
+    kind, _ = without_none(field.type)
+    return get_origin(kind) is tuple and field.metadata.get("kafka_type") is None
+
+
+def _field_reader(kind: Any, field: Field[Any]) -> _Reader:
+    if not _is_array_of_structures(field):
+        read: _Reader = get_field_reader(kind, field, is_request_header=False, is_tagged_field=False)
+        return read
+    array, _ = without_none(field.type)
+    item = reader_in_parts(without_none(get_args(array)[0])[0])
+    read_count = _compact_count if kind.__flexible__ else _count
+
+    def read_array(data: Buffer, start: int) -> tuple[tuple[Any, ...] | None, int]:
+        count, position = read_count(data, start)
+        items = []
+        for _ in range(count):
+            one, size = item(data, position)
+            items.append(one)
+            position += size
+        return None if count < 0 else tuple(items), position - start
+
+    return read_array
+
+
+def _count(data: Buffer, start: int) -> tuple[int, int]:
+    return int.from_bytes(memoryview(data)[start : start + 4], "big", signed=True), start + 4
+
+
+def _compact_count(data: Buffer, start: int) -> tuple[int, int]:
+    count, position = unsigned_varint(data, start)
+    return count - 1, position

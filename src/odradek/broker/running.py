@@ -1,4 +1,4 @@
-"""Runs a broker: in this thread until it is told to stop, or in a thread of its own.
+"""Runs a broker on the event loop of this thread, or in a thread of its own.
 
     async with serving(path, config):  ...          on the loop that is running
     with BrokerThread(path, config) as running: ...  for programs that have no loop
@@ -22,13 +22,15 @@ from typing import Any, Literal, Self, TypeVar
 
 from odradek.broker.broker import Broker
 from odradek.broker.clock import Clock
-from odradek.broker.config import BrokerConfig, Listener
+from odradek.broker.config import BrokerConfig, Listener, plain_name, restricts_from_start
+from odradek.broker.restrictions import NOT_ENFORCED
 from odradek.broker.server import Server
 from odradek.errors import InvalidConfigError, LogError
 from odradek.printable import logger
 from odradek.storage.config_def import ConfigValue
-from odradek.storage.directory.opening import open_log_directory
+from odradek.storage.directory.opening import open_log_directory, withhold
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
+from odradek.storage.metadata.metadata_image import MetadataImage
 
 _logger = logger(__name__)
 
@@ -40,6 +42,8 @@ async def serving(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     config: Mapping[str, ConfigValue] | None = None,
     *,
+    adopt: bool = False,
+    unsecured_tokens: bool = False,
     clock: Clock | None = None,
     sync: Literal["on", "off"] = "on",
     background: bool = True,
@@ -47,11 +51,14 @@ async def serving(
 ) -> AsyncIterator[Server]:
     """Open a log directory and serve it on the running event loop.
 
-    When it ends, what was begun is finished and answered; what waits for records or for other clients is not.
+    At the end, running requests are finished and answered; requests that wait for records or for other clients are
+    dropped.
 
     Args:
         path: The log directory, or several as in Kafka's `log.dirs`.
         config: The broker's settings.
+        adopt: Whether to make a log directory of a folder of partitions without metadata.
+        unsecured_tokens: Whether listeners may take tokens of OAUTHBEARER without a signature.
         clock: The time.
         sync: `off` for tests: nothing waits for the disk.
         background: Whether retention and compaction run in threads.
@@ -62,14 +69,18 @@ async def serving(
     """
     clock = clock or Clock()
     clock.bind(asyncio.get_running_loop())
-    settings = BrokerConfig(config)
+    settings = BrokerConfig(config, unsecured_tokens=unsecured_tokens)
     unused = settings.without_effect()
     if unused:
         _logger.info("these settings have no effect on a broker of one node: %s", ", ".join(unused))
     _give_node_id(path, settings)
-    logs = open_log_directory(path, config=settings.of_log, background=background, sync=sync, clock=clock.now_ms)
+    logs = open_log_directory(
+        path, config=settings.of_log, background=background, adopt=adopt, sync=sync, clock=clock.now_ms
+    )
+    withhold(logs)
     try:
         _check_node_id(settings, logs.identity.node_id)
+        _check_kept_restrictions(settings, logs.metadata_image, logs.identity.node_id)
         broker = Broker(logs, settings, clock)
         try:
             server = Server(broker)
@@ -102,11 +113,21 @@ def _check_node_id(settings: BrokerConfig, found: int) -> None:
         raise InvalidConfigError("node.id", f"is {wanted}, but the log directory belongs to node {found}")
 
 
+def _check_kept_restrictions(settings: BrokerConfig, image: MetadataImage, node_id: int) -> None:
+    """Check that what Apache Kafka kept in the metadata to restrict clients has an effect here, or is given."""
+    for name, text in sorted(image.broker_config(node_id).items()):
+        if name in settings.texts or not settings.is_of_this_node(name):
+            continue
+        if restricts_from_start(name) or text not in NOT_ENFORCED.get(plain_name(name), {text}):
+            reason = "is in the metadata and restricts clients at Apache Kafka; here it counts only if it is given at"
+            raise InvalidConfigError(name, f"{reason} the start: give it there as you want it")
+
+
 def check_is_parent(process: int) -> None:
-    """Check whether this process has the broker that a process started.
+    """Check that this is the process that started a broker.
 
     Raises:
-        LogError: It is a child process of it, by `fork`.
+        LogError: It is a child process of that one, by `fork`.
     """
     if process != os.getpid():
         raise LogError("the broker runs in the parent of this process: of a child, only clients can use it")
@@ -123,7 +144,8 @@ class BrokerThread:
         clock: The time.
         sync: `off` for tests: nothing waits for the disk.
         background: Whether retention and compaction run in threads.
-        ended: Is called in the thread when nothing of the broker is left.
+        unsecured_tokens: Whether listeners may take tokens of OAUTHBEARER without a signature.
+        ended: Called in the thread when the broker has ended.
 
     Raises:
         OdradekError: The directory or a listener cannot be opened, or a setting is not valid.
@@ -137,6 +159,7 @@ class BrokerThread:
         clock: Clock | None = None,
         sync: Literal["on", "off"] = "on",
         background: bool = True,
+        unsecured_tokens: bool = False,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._shared = _Shared()
@@ -144,7 +167,9 @@ class BrokerThread:
 
         async def run() -> None:
             try:
-                async with serving(path, config, clock=clock, sync=sync, background=background) as server:
+                async with serving(
+                    path, config, unsecured_tokens=unsecured_tokens, clock=clock, sync=sync, background=background
+                ) as server:
                     shared.begin(server)
                     await shared.stop.wait()
             finally:
@@ -226,12 +251,12 @@ class BrokerThread:
 
 
 class _Shared:
-    """What a broker's thread and the others share.
+    """The state that a broker's thread shares with the others.
 
     Attributes:
         started: The server, once it listens.
         stop: Set when the broker is to stop.
-        error: What the thread ended by, unless starting failed by it.
+        error: The error that ended the thread after the broker had started.
         process: The process that has the thread.
     """
 

@@ -1,6 +1,6 @@
 """A broker as a service: it runs until a signal ends it.
 
-    SIGTERM, SIGINT, SIGHUP   what was begun is finished and answered, the log directory is closed
+    SIGTERM, SIGINT, SIGHUP   running requests are finished and answered, the log directory is closed
     a second one              ends at once: the next start recovers the logs
 
 Source in Kafka: `Kafka.main`, `KafkaRaftServer`, `LoggingSignalHandler`.
@@ -14,43 +14,17 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import NamedTuple
 
 from odradek.broker.config import BrokerConfig, address_text
 from odradek.broker.monitoring import Monitoring
 from odradek.broker.running import serving
 from odradek.broker.server import Server
 from odradek.broker.systemd import inherited_sockets, notify
-from odradek.errors import InvalidConfigError, LogError
 from odradek.printable import logger
-from odradek.storage.formats.meta_properties import parse_properties
-from odradek.storage.regular_files import read_file
 
 _logger = logger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_MOST_BYTES = 1 << 24
-
-
-class HostPort(NamedTuple):
-    """An address to listen at."""
-
-    host: str
-    port: int
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """Return the settings of a `server.properties`.
-
-    Raises:
-        OSError: It cannot be read.
-        LogError: It is not UTF-8.
-    """
-    try:
-        return dict(parse_properties(read_file(path, _MOST_BYTES).decode()))
-    except UnicodeDecodeError as error:
-        raise LogError(f"{path} is not UTF-8: {error.reason} at position {error.start}") from None
 
 
 def log_dirs(config: Mapping[str, str]) -> list[str]:
@@ -63,7 +37,9 @@ async def serve(
     paths: Sequence[str],
     config: Mapping[str, str],
     *,
-    metrics: HostPort | None = None,
+    adopt: bool = False,
+    unsecured_tokens: bool = False,
+    metrics: tuple[str, int] | None = None,
     companion: Callable[[Server], AbstractContextManager[object]] | None = None,
     leave: Callable[[int], None] = os._exit,
 ) -> None:
@@ -72,6 +48,8 @@ async def serve(
     Args:
         paths: The log directories.
         config: The broker's settings.
+        adopt: Whether to make a log directory of a folder of partitions without metadata.
+        unsecured_tokens: Whether listeners may take tokens of OAUTHBEARER without a signature.
         metrics: Where `/metrics` and `/healthz` are.
         companion: Makes something that lives as long as the broker, before the first client comes.
         leave: Ends the process, at a second signal.
@@ -96,8 +74,9 @@ async def serve(
         notify(os.environ, "STOPPING=1")
         stop.set()
 
-    async with serving(paths if len(paths) > 1 else paths[0], config, sockets=sockets) as server:
-        # Before the loop goes on, and so before the first client is served.
+    path = paths if len(paths) > 1 else paths[0]
+    async with serving(path, config, adopt=adopt, unsecured_tokens=unsecured_tokens, sockets=sockets) as server:
+        # Before the loop continues, and so before the first client is served.
         with nullcontext() if companion is None else companion(server):
             for number in signals:
                 loop.add_signal_handler(number, end, number)
@@ -105,7 +84,7 @@ async def serve(
             try:
                 if monitoring is not None and metrics is not None:
                     port = await monitoring.listen(*metrics)
-                    _logger.info("metrics at http://%s/metrics", address_text(metrics.host, port))
+                    _logger.info("metrics at http://%s/metrics", address_text(metrics[0], port))
                 _tell_ready(server, paths, time.perf_counter() - begun)
                 notify(os.environ, "READY=1")
                 await stop.wait()
@@ -129,15 +108,3 @@ def _tell_ready(server: Server, paths: Sequence[str], seconds: float) -> None:
         broker.cluster_id,
         broker.node_id,
     )
-
-
-def address(text: str, name: str) -> HostPort:
-    """Parse `HOST:PORT`; the host may be empty. The name is for the error.
-
-    Raises:
-        InvalidConfigError: It is of another form.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise InvalidConfigError(name, f"{text!r} is not HOST:PORT")
-    return HostPort(host.removeprefix("[").removesuffix("]"), int(port))

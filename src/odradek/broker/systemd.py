@@ -1,4 +1,4 @@
-"""What systemd and a service tell each other: sockets that listen already, and "ready" and "stopping".
+"""The interface to systemd: it passes sockets that listen already, and receives "ready" and "stopping".
 
     LISTEN_FDS=2 LISTEN_FDNAMES=plaintext:ssl     descriptors 3 and 4
     NOTIFY_SOCKET=/run/systemd/notify             READY=1

@@ -11,6 +11,11 @@ from odradek.broker.errors import ApiError
 from odradek.storage.names import MAX_TOPIC_NAME_LENGTH, invalid_topic_name_reason
 
 
+def shown_topic(name: str) -> str:
+    """Return the name of a topic for the error of a partition; there may be many, so a longer name is cut short."""
+    return name if len(name) <= MAX_TOPIC_NAME_LENGTH else f"{name[:MAX_TOPIC_NAME_LENGTH]}..."
+
+
 def check_topic_name(name: str) -> None:
     """Check the name of a topic.
 

@@ -1,7 +1,7 @@
-"""The topics as the broker makes and changes them.
+"""Creates and changes topics for the broker.
 
-What clients ask for is checked here, in Kafka's order and with Kafka's words; the log directory makes the changes. A
-change of few partitions is made at once, any other in another thread.
+What clients ask for is checked here, in Kafka's order and with Kafka's words; the log directory makes the changes, in
+another thread: each of them waits for the disk.
 
 Source in Kafka: `AutoTopicCreationManager`, `ControllerApis`, `ReplicationControlManager`.
 """
@@ -9,7 +9,7 @@ Source in Kafka: `AutoTopicCreationManager`, `ControllerApis`, `ReplicationContr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -19,16 +19,16 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import ApiError
 from odradek.broker.topic_names import check_topic_name
+from odradek.coordination.internal_topics import INTERNAL_TOPICS
+from odradek.errors import PolicyViolationError, TopicExistsError
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.metadata.cluster import MAX_PARTITIONS_PER_BATCH
+from odradek.storage.metadata.cluster import check_partition_count
 from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.metadata.new_topic import NewTopic
-from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 _T = TypeVar("_T")
 
-_QUICK_PARTITIONS = 16
-"""So many partitions are created at once while other requests wait; more are created in another thread."""
+_REMEMBERED = 1000
 
 
 class Topics:
@@ -44,42 +44,51 @@ class Topics:
         self._logs = logs
         self._config = config
         self._executor = executor
-        self._changing = 0
+        self._deleted: dict[str, None] = {}
 
-    async def change(self, action: Callable[[], _T], *, partitions: int = MAX_PARTITIONS_PER_BATCH) -> _T:
-        """Change topics, in this thread if that is quick.
-
-        Args:
-            action: Makes the change.
-            partitions: How many partitions it creates.
-        """
-        if partitions <= _QUICK_PARTITIONS and not self._changing:
-            return action()
-        # `_changing`: while a change runs in another thread, one in this thread would block on its lock.
-        self._changing += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, action)
-        finally:
-            self._changing -= 1
+    async def change(self, action: Callable[[], _T]) -> _T:
+        """Change topics or settings in another thread; return when the change is on the disk."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, action)
 
     # -- creating
 
-    def automatic(self, name: str) -> NewTopic:
-        """Return a topic as it is created where a client has only asked for its name."""
-        partitions, config = self._config["num.partitions"], dict[str, str]()
-        if name == CONSUMER_OFFSETS_TOPIC:
-            partitions, config = self._config["offsets.topic.num.partitions"], self._offsets_config()
-        elif name == TRANSACTION_STATE_TOPIC:
-            partitions, config = self._config["transaction.state.log.num.partitions"], self._transactions_config()
-        return NewTopic(name, partitions, config)
+    def deleted(self, names: Iterable[str]) -> None:
+        """Remember topics that were deleted, so that clients learn of that before the topics are created again."""
+        self._deleted |= dict.fromkeys(names)
+        for name in list(self._deleted)[:-_REMEMBERED]:
+            del self._deleted[name]
 
-    def internal(self, name: str) -> TopicImage:
+    def take_deleted(self, names: Iterable[str]) -> list[str]:
+        """Return which of some topics were deleted since the last call that named them."""
+        found = [name for name in names if name in self._deleted]
+        for name in found:
+            del self._deleted[name]
+        return found
+
+    def automatic(self, name: str) -> NewTopic:
+        """Return a topic as it is created if a client has only named it."""
+        topic = INTERNAL_TOPICS.get(name)
+        if topic is None:
+            return NewTopic(name, self._config["num.partitions"], {})
+        segment_bytes = self._config[f"{topic.prefix}.segment.bytes"]
+        return NewTopic(name, self._config[f"{topic.prefix}.num.partitions"], topic.config(segment_bytes))
+
+    async def internal(self, name: str) -> TopicImage:
         """Return an internal topic, which is created if it is missing.
 
         Raises:
             LogError: The disk failed.
         """
-        return self._logs.metadata_image.topics.get(name) or self._logs.create_topics([self.automatic(name)])[0]
+        found = self._logs.metadata_image.topics.get(name)
+        return await self.change(partial(self.create_internal, name)) if found is None else found
+
+    def create_internal(self, name: str) -> TopicImage:
+        """As `internal`, in this thread."""
+        try:
+            return self._logs.create_topics([self.automatic(name)])[0]
+        except TopicExistsError:
+            # Another request has created it at the same time.
+            return self._logs.metadata_image.topic(name)
 
     def check_new_name(self, name: str) -> None:
         """Check the name of a topic that is to be created.
@@ -131,12 +140,7 @@ class Topics:
                 "directories cordoned."
             )
             raise ApiError(ErrorCode.invalid_replication_factor, reason)
-        return self.default_partitions if partitions == -1 else partitions
-
-    @property
-    def default_partitions(self) -> int:
-        """`num.partitions`."""
-        return int(self._config["num.partitions"])
+        return int(self._config["num.partitions"]) if partitions == -1 else partitions
 
     def _check_assignments(self, assignments: Mapping[int, Sequence[int]]) -> None:
         factor: int | None = None
@@ -179,9 +183,13 @@ class Topics:
         """Create topics that were checked.
 
         Returns:
-            For each topic its image, or why it could not be created.
+            For each topic its image, or why it could not be created; none is if they are too many.
         """
-        return await self.change(partial(self._create, topics), partitions=sum(topic.partitions for topic in topics))
+        try:
+            check_partition_count(sum(topic.partitions for topic in topics))
+        except PolicyViolationError as error:
+            return [error] * len(topics)
+        return await self.change(partial(self._create, topics))
 
     def _create(self, topics: Sequence[NewTopic]) -> list[TopicImage | Exception]:
         try:
@@ -190,16 +198,3 @@ class Topics:
             if len(topics) == 1:
                 return [error]
         return [self._create([topic])[0] for topic in topics]
-
-    def _offsets_config(self) -> dict[str, str]:
-        size = self._config["offsets.topic.segment.bytes"]
-        return {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(size)}
-
-    def _transactions_config(self) -> dict[str, str]:
-        return {
-            "unclean.leader.election.enable": "false",
-            "compression.type": "uncompressed",
-            "cleanup.policy": "compact",
-            "min.insync.replicas": "1",
-            "segment.bytes": str(self._config["transaction.state.log.segment.bytes"]),
-        }

@@ -1,4 +1,4 @@
-"""The threads of a broker, for what takes long: large appends, flushes, what must be read from the disk."""
+"""The threads of a broker, for tasks that take long: large appends, flushes, reads from the disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class Workers(ThreadPoolExecutor):
-    """Threads that tell when they have done all they were given."""
+    """Threads that can be waited for until they have nothing left to do."""
 
     def __init__(self, count: int) -> None:
         super().__init__(count, "odradek-broker")
@@ -21,7 +21,7 @@ class Workers(ThreadPoolExecutor):
         self._pending: set[Future[Any]] = set()
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
-        """Have something done in a thread."""
+        """Run an action in a thread."""
         future = super().submit(fn, *args, **kwargs)
         with self._lock:
             self._pending.add(future)
@@ -33,7 +33,7 @@ class Workers(ThreadPoolExecutor):
             self._pending.discard(future)
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait until all that was given by now is done, or the time is over; return whether there was anything."""
+        """Wait until all actions so far have run, or the time is over; return whether there were any."""
         with self._lock:
             pending = set(self._pending)
         loop, done = asyncio.get_running_loop(), asyncio.Event()

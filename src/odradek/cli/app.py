@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 import click
 
 from odradek.cli.streams import OutputError, ReaderGoneError, drop_output, flush_output, open_output
-from odradek.errors import FormatError, OdradekError, TimestampWarning
+from odradek.errors import FormatError, OdradekError, OptionError, TimestampWarning
+from odradek.extras import missing_package
 from odradek.printable import printable
 
 COMMANDS = {
@@ -44,6 +45,7 @@ COMMANDS = {
     "stat": "Say how much there is in logs, of what kind, and when it was written.",
     "tail": "Show the last records of each partition, and those that come.",
     "topics": "List, describe, create, alter and delete topics.",
+    "users": "List, add and remove users who log in by SCRAM.",
     "verify": "Verify the files of a log.",
 }
 """The commands and their lines in `odradek --help`; the module of that name in this package defines `command`."""
@@ -51,24 +53,8 @@ COMMANDS = {
 _MODULES = {"import": "import_"}
 """The modules of commands whose names are keywords of Python."""
 
-EXTRAS = {
-    "cryptography": "broker",
-    "duckdb": "sql",
-    "fastavro": "avro",
-    "google": "protobuf",
-    "kafka": "kafka",
-    "kazoo": "zookeeper",
-    "kio": "broker",
-    "matplotlib": "plot",
-    "pandas": "spark",
-    "prometheus_client": "broker",
-    "py4j": "spark",
-    "pyarrow": "arrow",
-    "pyspark": "spark",
-    "redis": "redis",
-    "sqlglot": "spark",
-}
-"""The extra that installs a package."""
+TOKEN_VARIABLE = "ODRADEK_CONTROL_TOKEN"  # noqa: S105 - the variable's name
+"""Names what the control of a broker asks for."""
 
 
 class ExitCode(IntEnum):
@@ -114,9 +100,7 @@ def describe(error: BaseException) -> str:
             name = "the working directory"
         return f"{name}: {error.strerror}" if name else error.strerror
     if isinstance(error, ModuleNotFoundError):
-        package = (error.name or "").partition(".")[0]
-        advice = f': pip install "odradek[{EXTRAS[package]}]"' if package in EXTRAS else ""
-        return f"this needs the package {package}, which is not installed{advice}"
+        return missing_package(error)
     if isinstance(error, RecursionError):
         return "the input is nested too deeply to be read"
     return str(error) or type(error).__name__
@@ -124,7 +108,9 @@ def describe(error: BaseException) -> str:
 
 def exit_code(error: Exception) -> ExitCode:
     """Return the exit code of a command that an error ended."""
-    return ExitCode.FINDINGS if isinstance(error, FormatError) else ExitCode.INPUT_OUTPUT
+    if isinstance(error, FormatError):
+        return ExitCode.FINDINGS
+    return ExitCode.USAGE if isinstance(error, OptionError) else ExitCode.INPUT_OUTPUT
 
 
 class Application(click.Group):

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
 import click
 
+from odradek.inspection.record_json import to_json
 from odradek.printable import printable
 
 
-def show_table(lines: list[tuple[str, ...]], *, left: frozenset[int] = frozenset({0})) -> None:
-    """Print lines of cells, the headings first; columns are right-aligned but for those named by `left`."""
-    shown = [[printable(cell) for cell in line] for line in lines]
-    widths = [max(len(line[column]) for line in shown) for column in range(len(lines[0]))]
+def show(form: str, fields: Mapping[str, object], text: str) -> None:
+    """Print one thing: a JSON object, or a line for people."""
+    click.echo(to_json(fields) if form == "jsonl" else printable(text))
+
+
+Row = TypeVar("Row", bound=Mapping[str, object])
+
+
+def show_rows(
+    form: str,
+    rows: Iterable[Row],
+    headings: Sequence[str],
+    cells: Callable[[Row], Sequence[object]],
+    *,
+    left: frozenset[int] = frozenset({0}),
+) -> None:
+    """Print a JSON object for each row, or a table with the cells of each."""
+    if form == "jsonl":
+        for row in rows:
+            click.echo(to_json(row))
+    else:
+        show_table([headings, *map(cells, rows)], left=left)
+
+
+def show_table(lines: Sequence[Sequence[object]], *, left: frozenset[int] = frozenset({0})) -> None:
+    """Print lines of cells, the headings first; columns are right-aligned but for those named by `left`; None is -."""
+    shown = [["-" if cell is None else printable(str(cell)) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for line in shown:
         cells = [
             cell.ljust(width) if column in left else cell.rjust(width)

@@ -5,17 +5,107 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from odradek.arguments import split_host_port
 from odradek.records.timestamps import bound_ms, iso_text
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 FORMAT = click.option(
     "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines."
 )
+
+
+class _Whole(click.ParamType[int]):
+    """A whole number, in the digits of ASCII."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        if not re.fullmatch("[+-]?[0-9]+", str(value)):
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Number(_Whole, click.IntRange):
+    """A whole number, from 0 on unless another range is given."""
+
+    def __init__(self, low: int = 0, high: int | None = None) -> None:
+        super().__init__(low, high)
+
+
+class Name(click.ParamType[str]):
+    """A text that is not empty, as a variable that is not set would make it."""
+
+    def __init__(self, name: str = "NAME") -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text."""
+        if not value:
+            self.fail("it is empty", param, ctx)
+        return str(value)
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """Two texts with an equals sign between them.
+
+    Args:
+        name: What they are: `NAME=VALUE`.
+        is_whole: Whether the second one may not be empty either.
+    """
+
+    def __init__(self, name: str = "NAME=VALUE", *, is_whole: bool = False) -> None:
+        self.name = name
+        self._is_whole = is_whole
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return both."""
+        first, equals, second = value.partition("=")
+        if not equals or not first.strip() or (self._is_whole and not second):
+            self.fail(f"{value!r} must have the form {self.name}", param, ctx)
+        return first.strip(), second
+
+
+class HostPort(click.ParamType[tuple[str, int]]):
+    """A host and a port.
+
+    Args:
+        listens: Whether it is one to listen at: without a host, at all addresses.
+    """
+
+    name = "HOST:PORT"
+
+    def __init__(self, *, listens: bool = False) -> None:
+        self._listens = listens
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        """Return both; the host may have brackets, as that of IPv6 has."""
+        found = split_host_port(value)
+        if found is None or not (found[0] or self._listens):
+            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
+        return found
+
+
+def pairs(*flags: str, help: str, type: Pair | None = None) -> Callable[[F], F]:  # noqa: A002 - as click calls them
+    """Return an option that may be given many times, each time with another name; the command gets a dict."""
+
+    def merged(ctx: click.Context, param: click.Parameter, given: tuple[tuple[str, str], ...]) -> dict[str, str]:
+        found = dict(given)
+        if len(found) < len(given):
+            names = [name for name, _ in given]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise click.BadParameter(f"{twice} is given twice", ctx, param)
+        return found
+
+    return click.option(*flags, multiple=True, type=type or Pair(), callback=merged, help=help)
 
 
 class NonEmptyPath(click.Path):
@@ -62,6 +152,14 @@ class Existing(NonEmptyPath):
             number = errno.EISDIR if is_folder else errno.ENOTDIR
             raise OSError(number, os.strerror(number), str(value))
         return super().convert(value, param, ctx)
+
+
+FILE = Existing(folder=False)
+FOLDER = Existing(folder=True)
+PATH_OR_STREAM = NonEmptyPath(path_type=Path, allow_dash=True)
+ADOPT = click.option(
+    "--adopt", is_flag=True, help="Make a log directory of a folder of partitions without meta.properties."
+)
 
 
 class SourceType(NonEmptyPath):

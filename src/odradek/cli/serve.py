@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -15,37 +16,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from odradek.arguments import is_broker
+from odradek.cli.app import TOKEN_VARIABLE
 from odradek.cli.kio_import import import_kio
-from odradek.cli.options import Existing, NonEmptyPath
+from odradek.cli.options import ADOPT, FILE, HostPort, NonEmptyPath, pairs
 from odradek.printable import logger, printable
 
 if TYPE_CHECKING:
     from odradek.broker.server import Server
-    from odradek.broker.service import HostPort
     from odradek.testing.control_server import ControlServer
 
 _DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-def _settings(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter(f"{one!r} must have the form NAME=VALUE", ctx, param)
-        settings[name.strip()] = value.strip()
-    return settings
-
-
 @click.command("serve")
 @click.argument("directory", metavar="[DIR]", required=False, type=NonEmptyPath(file_okay=False))
 @click.option("--listeners", metavar="NAME://HOST:PORT,...", help="Where clients connect to.")
-@click.option("--advertised-listeners", metavar="NAME://HOST:PORT,...", help="What clients are told to connect to.")
-@click.option("--config", "file", metavar="FILE", type=Existing(folder=False), help="A server.properties.")
-@click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings, help="A setting by name.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics and /healthz by HTTP.")
-@click.option("--control", metavar="HOST:PORT", help="For tests: serve faults, time and requests by HTTP.")
+@click.option("--advertised-listeners", metavar="NAME://HOST:PORT,...", help="The addresses that clients connect to.")
+@click.option("--config", "file", type=FILE, help="A server.properties.")
+@pairs("--set", "settings", help="A setting by name.")
+@ADOPT
+@click.option("--allow-unsecured-tokens", is_flag=True, help="Let OAUTHBEARER take tokens that anybody can make.")
+@click.option("--metrics", type=HostPort(listens=True), help="Serve /metrics and /healthz by HTTP.")
+@click.option("--control", type=HostPort(listens=True), help="For tests: serve faults, time and requests by HTTP.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Lines for people or programs.")
 @click.option("--log-level", type=click.Choice(_LEVELS), default="info", help="The least that is logged.")
 def command(
@@ -54,8 +48,10 @@ def command(
     advertised_listeners: str | None,
     file: Path | None,
     settings: dict[str, str],
-    metrics: str | None,
-    control: str | None,
+    adopt: bool,
+    allow_unsecured_tokens: bool,
+    metrics: tuple[str, int] | None,
+    control: tuple[str, int] | None,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -66,8 +62,13 @@ def command(
 
     Example: odradek serve data --listeners PLAINTEXT://127.0.0.1:9092
     """
+    if directory is not None and is_broker(directory):
+        raise click.UsageError("DIR is a folder, which a broker is to serve, and not the address of a broker")
     import_kio()
-    from odradek.broker.service import address, log_dirs, read_properties, serve
+    from odradek.broker.config import is_secret
+    from odradek.broker.config_providers import resolved
+    from odradek.broker.service import log_dirs, serve
+    from odradek.storage.formats.meta_properties import read_properties
 
     _log(log_format, log_level)
     config = {} if file is None else read_properties(file)
@@ -75,34 +76,49 @@ def command(
         config["listeners"] = listeners
     if advertised_listeners is not None:
         config["advertised.listeners"] = advertised_listeners
-    config |= settings
+    for name, value in settings.items():
+        if is_secret(name) and "${" not in value:
+            reason = "is a secret, and other users of this machine can read the arguments of a program"
+            raise click.UsageError(
+                f"{name} {reason}: write it into the file of --config, or refer to it by ${{file:...}}"
+            )
+    config |= {name: value.strip() for name, value in settings.items()}
+    config = resolved(config, os.environ)
     config.setdefault("listeners", _DEFAULT_LISTENERS)
     paths = [directory] if directory is not None else log_dirs(config)
     if not paths:
         raise click.UsageError("name the log directory, or log.dirs in the settings")
-    companion = partial(_companion, None if control is None else address(control, "control"))
     asyncio.run(
-        serve(paths, config, metrics=None if metrics is None else address(metrics, "metrics"), companion=companion)
+        serve(
+            paths,
+            config,
+            adopt=adopt,
+            unsecured_tokens=allow_unsecured_tokens,
+            metrics=metrics,
+            companion=partial(_companion, control),
+        )
     )
 
 
-def _companion(control: HostPort | None, server: Server) -> AbstractContextManager[object]:
+def _companion(control: tuple[str, int] | None, server: Server) -> AbstractContextManager[object]:
     # Modules and what the broker has loaded are never freed: without them a full collection is 15 to 20 ms shorter.
     gc.freeze()
     return nullcontext() if control is None else _controlled(control, server)
 
 
-def _controlled(where: HostPort, server: Server) -> ControlServer:
+def _controlled(where: tuple[str, int], server: Server) -> ControlServer:
     from odradek.broker.config import address_text
     from odradek.errors import LogError
     from odradek.testing.broker_control import BrokerControl, calls_on
     from odradek.testing.control_server import ControlServer
 
     try:
-        made = ControlServer(BrokerControl(server, calls_on(asyncio.get_running_loop())), *where)
+        control = BrokerControl(server, calls_on(asyncio.get_running_loop()))
+        made = ControlServer(control, *where, token=os.environ.get(TOKEN_VARIABLE))
     except OSError as error:
-        raise LogError(f"the control cannot listen at {where.host}:{where.port}: {error.strerror}") from error
-    logger(__name__).info("control at http://%s", address_text(*made.address))
+        raise LogError(f"the control cannot listen at {address_text(*where)}: {error.strerror}") from error
+    token = f"that of {TOKEN_VARIABLE}" if os.environ.get(TOKEN_VARIABLE) else made.token
+    logger(__name__).info("control at http://%s with the token %s", address_text(*made.address), token)
     return made
 
 

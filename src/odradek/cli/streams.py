@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from odradek.storage.files import hidden_temporary, replaceable
 
@@ -47,6 +47,17 @@ class _Stderr(io.FileIO):
             return super().write(data)
         except OSError:
             return len(data)
+
+
+def stdin() -> TextIO:
+    """Return the standard input.
+
+    Raises:
+        OSError: It is closed.
+    """
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed", "stdin")
+    return sys.stdin
 
 
 def open_output() -> None:

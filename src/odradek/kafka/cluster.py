@@ -23,6 +23,7 @@ from kafka.net.selector import NetworkSelector
 from odradek.errors import OptionError
 from odradek.kafka.servers import check_known
 from odradek.kafka.stopping import LOOK_S, check_not_stopped, signals_held
+from odradek.kafka.token_file import with_token
 from odradek.key_stores import KeyStore, key_file, read_key_store, read_pem
 
 _STORE_SETTINGS = frozenset(
@@ -62,9 +63,21 @@ class _Outcome:
     """What the last connection failed with; None if it did not. A connection knows this, and not its manager."""
 
     failure: Exception | None = None
+    has_connected = False
+    cut_handshakes = 0
 
     def note(self, outcome: Any) -> None:
         self.failure = outcome if isinstance(outcome, Exception) else None
+        self.has_connected |= self.failure is None
+        is_cut = self.failure is not None and isinstance(self.failure.__context__, _CUT)
+        self.cut_handshakes = self.cut_handshakes + 1 if is_cut else 0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no other attempt would end otherwise."""
+        # A broker that ends cuts a handshake once; a port without TLS cuts every one.
+        is_plain = self.cut_handshakes >= _MOST_CUTS and not self.has_connected
+        return self.failure is not None and (is_plain or _is_final(self.failure))
 
 
 class Manager(KafkaConnectionManager):  # type: ignore[misc]
@@ -81,12 +94,17 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
     def get_connection(self, *arguments: Any, **settings: Any) -> Any:
         """Return a connection, or raise what no other attempt would change."""
         failure = self.last.failure
-        if failure is not None and _is_final(failure):
+        if failure is not None and self.last.is_final:
             self.last.failure = None
             if isinstance(failure, _REFUSALS):
                 raise failure
             # A connection that is lost is worth another attempt; this one is not.
-            raise errors.KafkaConfigurationError(f"{type(failure).__name__}: {failure}") from None
+            told = f"{type(failure).__name__}: {failure}"
+            if self.last.cut_handshakes:
+                told += f" (is that a port for security.protocol={self.config['security_protocol']}?)"
+            elif "CERTIFICATE_REQUIRED" in told:
+                told += " (set ssl.keystore.location: the broker asks clients for a certificate)"
+            raise errors.KafkaConfigurationError(told) from None
         connection = super().get_connection(*arguments, **settings)
         connection.init_future.add_both(self.last.note)
         return connection
@@ -94,7 +112,9 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
 
 def _is_final(failure: Exception) -> bool:
     if isinstance(failure, errors.KafkaConnectionError):
-        return isinstance(failure.__context__, ssl.SSLCertVerificationError)
+        # The cause of a failed handshake, or of a broker's refusal after it, which TLS 1.3 has.
+        cause = failure.__context__ or next(iter(failure.args), None)
+        return isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
     if isinstance(failure, OSError):
         # A file of `ssl.cafile` and its like, which is opened only now.
         return isinstance(failure, FileNotFoundError)
@@ -102,6 +122,8 @@ def _is_final(failure: Exception) -> bool:
     return isinstance(failure, _REFUSALS) or not isinstance(failure, errors.KafkaError)
 
 
+_CUT = (ssl.SSLEOFError, ConnectionResetError)
+_MOST_CUTS = 3
 _REFUSALS = (
     errors.IllegalSaslStateError,
     errors.KafkaConfigurationError,
@@ -132,7 +154,7 @@ class TlsStores:
         Raises:
             OptionError: One cannot be read.
         """
-        trusted = self._store("truststore", "certificates").certificates
+        trusted = self._trusted()
         own = self._store("keystore", "certificate.chain", "key")
         try:
             context = ssl.create_default_context(cadata=trusted.decode() or None)
@@ -145,9 +167,21 @@ class TlsStores:
             raise OptionError(f"the certificates or the key of ssl.* cannot be used: {error}") from None
         return context
 
+    def _trusted(self) -> bytes:
+        """Return the trusted certificates, as PEM; nothing without a trust store."""
+        given = [f"ssl.truststore.{name}" for name in ("location", "certificates")]
+        given = [name for name in given if name in self.settings]
+        if not given:
+            return b""
+        store = self._store("truststore", "certificates")
+        try:
+            return store.trusted()
+        except ValueError as error:
+            raise OptionError(f"{given[0]} {error}") from None
+
     def _store(self, kind: str, certificates: str, key: str = "") -> KeyStore:
         location = self.settings.get(f"ssl.{kind}.location")
-        where = location or f"ssl.{kind}.{certificates}"
+        where = f"ssl.{kind}.{certificates}" if location is None else f"ssl.{kind}.location: {location}"
         try:
             if location is None:
                 given = (self.settings.get(f"ssl.{kind}.{name}") for name in (key, certificates))
@@ -168,6 +202,9 @@ def client_config(options: Mapping[str, str]) -> dict[str, Any]:
         ValueError: A setting does not exist, or its value has the wrong type.
     """
     config: dict[str, Any] = {}
+    options, token = with_token(options)
+    if token is not None:
+        config["sasl_oauth_token_provider"] = token
     options = _with_login(options)
     stores = {name: text for name, text in options.items() if name in _STORE_SETTINGS}
     for name, text in options.items():
@@ -240,6 +277,18 @@ def check_hosts(config: Mapping[str, Any]) -> None:
         check_known(config["bootstrap_servers"])
 
 
+def connection_config(bootstrap_servers: Sequence[str], client_id: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return kafka-python's settings of one client: those of `client_config` with our defaults, its stores opened.
+
+    Raises:
+        OptionError: A key store or trust store cannot be read.
+    """
+    found = {"client_id": client_id, **CONNECTION_DEFAULTS, **config, "bootstrap_servers": list(bootstrap_servers)}
+    if isinstance(stores := config.get("ssl_context"), TlsStores):
+        found["ssl_context"] = stores.context()
+    return found
+
+
 class Cluster:
     """The connections to a cluster. Its methods raise kafka-python's errors, and OSError.
 
@@ -257,16 +306,9 @@ class Cluster:
         self, bootstrap_servers: Sequence[str], client_id: str, config: Mapping[str, Any], *, max_response_bytes: int
     ) -> None:
         self._client_id = client_id
-        self._config = {
-            "client_id": client_id,
-            **CONNECTION_DEFAULTS,
-            "receive_message_max_bytes": max_response_bytes,
-            **config,
-            "bootstrap_servers": list(bootstrap_servers),
-        }
-        stores = config.get("ssl_context")
-        if isinstance(stores, TlsStores):
-            self._config["ssl_context"] = stores.context()
+        self._config = connection_config(
+            bootstrap_servers, client_id, {"receive_message_max_bytes": max_response_bytes, **config}
+        )
         self._net: Any = None
         self._manager: Any = None
 
@@ -274,6 +316,11 @@ class Cluster:
     def is_open(self) -> bool:
         """Whether connections were made that `close` has not closed."""
         return self._manager is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a broker has told the cluster's nodes."""
+        return self._manager is not None and bool(self._manager.bootstrapped)
 
     def connected(self, timeout_ms: float) -> Any:
         """Return kafka-python's manager of connections, once it knows the cluster's nodes."""

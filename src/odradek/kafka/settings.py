@@ -20,10 +20,11 @@ from odradek.errors import OptionError
 from odradek.kafka.cluster import client_config
 from odradek.kafka.servers import parse_servers
 from odradek.printable import logger
+from odradek.storage.config_def import check_literal
 
 DEFAULT_FETCH_BYTES = 16 << 20
 _REFUSED = {
-    "auto.offset.reset": "startingOffsets says where to start",
+    "auto.offset.reset": "startingOffsets says where to start, and offsets.reset in a pipeline's file",
     "enable.auto.commit": "nothing is committed by the source",
     "key.deserializer": "keys are bytes",
     "value.deserializer": "values are bytes",
@@ -57,6 +58,7 @@ class BrokerSettings:
         fetch_bytes: The most bytes of a fetch.
         fetch_wait_ms: How long the broker may wait for records.
         timeout_ms: How long a request is retried.
+        first_timeout_ms: How long the first one is, which may be to a broker that is not there.
         transaction_timeout_ms: How long a transaction may be open, before the broker aborts it.
     """
 
@@ -65,6 +67,7 @@ class BrokerSettings:
     fetch_bytes: int = DEFAULT_FETCH_BYTES
     fetch_wait_ms: int = 500
     timeout_ms: int = 60_000
+    first_timeout_ms: int = 10_000
     transaction_timeout_ms: int = 300_000
 
     @classmethod
@@ -75,6 +78,11 @@ class BrokerSettings:
             OptionError: An option is unknown, or cannot be set here.
         """
         left = dict(options)
+        for name, text in left.items():
+            try:
+                check_literal(text)
+            except ValueError as error:
+                raise OptionError(f"kafka.{name} {error}") from None
         try:
             servers = parse_servers(left.pop("bootstrap.servers", ""))
         except ValueError as error:
@@ -94,6 +102,7 @@ class BrokerSettings:
         fetch_bytes = min(fetch_bytes, _number(left, "fetch.max.bytes", fetch_bytes))
         wait_ms = _number(left, "fetch.max.wait.ms", 500)
         timeout_ms = _number(left, "default.api.timeout.ms", 60_000)
+        first_timeout_ms = timeout_ms if "default.api.timeout.ms" in options else cls.first_timeout_ms
         transaction_timeout_ms = _number(left, "transaction.timeout.ms", 300_000)
         if left.pop("ssl.endpoint.identification.algorithm", "https") == "":
             left["ssl.check_hostname"] = "false"
@@ -101,7 +110,7 @@ class BrokerSettings:
             connection = client_config(left)
         except ValueError as error:
             raise OptionError(f"kafka: {error}") from error
-        return cls(servers, connection, fetch_bytes, wait_ms, timeout_ms, transaction_timeout_ms)
+        return cls(servers, connection, fetch_bytes, wait_ms, timeout_ms, first_timeout_ms, transaction_timeout_ms)
 
 
 @functools.cache

@@ -1,6 +1,9 @@
 """For the tests of those who use Odradek or Kafka: a broker in the process, faults, its time, and conformance suites.
 
-odradek.testing.Broker    a broker that Kafka's clients connect to; the pytest plugin has it as the fixture `kafka`
+    odradek.testing.Broker          a broker that Kafka's clients connect to; the fixture `kafka` of the pytest plugin
+    odradek.testing.allow, .deny    its access control lists
+
+The conformance suites are modules of their own.
 """
 
 from __future__ import annotations
@@ -10,14 +13,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from odradek.testing.broker import Broker
+    from odradek.testing.security import allow, deny
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "allow", "deny"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Broker":
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from odradek.testing.broker import Broker
+    try:
+        from odradek.testing.broker import Broker
+        from odradek.testing.security import allow, deny
+    except ModuleNotFoundError as error:
+        from odradek.extras import missing_package
 
-    globals()[name] = Broker
-    return Broker
+        raise ModuleNotFoundError(f"odradek.testing.{name}: {missing_package(error)}", name=error.name) from error
+    globals().update(Broker=Broker, allow=allow, deny=deny)
+    return globals()[name]

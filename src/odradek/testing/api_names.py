@@ -37,9 +37,12 @@ def error_code_of(error: str | int) -> ErrorCode:
     """Return one of Kafka's errors, given by its number or by Kafka's name for it.
 
     Raises:
-        OptionError: Kafka has no such error.
+        OptionError: Kafka has no such error, or it is NONE.
     """
     try:
-        return ErrorCode(error) if isinstance(error, int) else ErrorCode[str(error).lower()]
+        found = ErrorCode(error) if isinstance(error, int) else ErrorCode[str(error).lower()]
     except (KeyError, ValueError):
         raise OptionError(f"Kafka has no error {error!r}") from None
+    if found is ErrorCode.none:
+        raise OptionError("NONE is no error: a request that is answered with it succeeds")
+    return found

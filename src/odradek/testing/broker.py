@@ -1,9 +1,9 @@
 """A broker in this process, for tests: Kafka's clients connect to it, and the test looks at its files.
 
 with odradek.testing.Broker() as broker:
-producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-...
-assert [record.value for record in broker.logs["events", 0].read()] == [b"a"]
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    ...
+    assert [record.value for record in broker.logs["events", 0].read()] == [b"a"]
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from odradek.broker.running import BrokerThread, check_is_parent
+from odradek.coordination.authorization.acls import Acl
+from odradek.errors import OptionError
+from odradek.records import Record
+from odradek.records.isolation import Isolation
 from odradek.storage.config_def import ConfigValue
 from odradek.storage.directory.lock import LOCK_FILE_NAME
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
@@ -30,10 +34,10 @@ from odradek.storage.file_lock import FileLock
 from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.testing.broker_control import BrokerClock, BrokerControl
 from odradek.testing.control_server import ControlServer
-from odradek.testing.request_tap import Fault, Lost, ReceivedRequest
+from odradek.testing.request_tap import Lost, ReceivedRequest, RequestFault
+from odradek.testing.security import ClientName, Login, broker_settings
 
 QUICK_CONFIG: Mapping[str, ConfigValue] = {
-    "listeners": "PLAINTEXT://127.0.0.1:0",
     "group.initial.rebalance.delay.ms": 0,
     # Internal topics are made when they are first needed: few partitions, so quickly.
     "offsets.topic.num.partitions": 1,
@@ -103,6 +107,12 @@ class Broker:
         path: The log directory; if None a temporary one, which is removed at the end: in `$TMPDIR`, or else in
             `/dev/shm` if that has a GB of room, or else where temporary files are.
         config: Settings of the broker, by their names in Kafka's `server.properties`.
+        listeners: The security protocols of its listeners, each on a free port of 127.0.0.1: `["SASL_SSL",
+            "PLAINTEXT"]`; or whole addresses, `SASL_SSL://0.0.0.0:9093`. By default `SASL_SSL` with users, or else
+            `PLAINTEXT`. What TLS needs is made.
+        users: The users' passwords by name, for PLAIN and SCRAM.
+        acls: Access control lists, made by `allow` and `deny`; clients may then do only what they allow.
+        quotas: Quotas of clients, as for `alter_quotas`.
 
     Attributes:
         path: The log directory.
@@ -113,15 +123,24 @@ class Broker:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, config: Mapping[str, ConfigValue] | None = None
+        self,
+        path: str | os.PathLike[str] | None = None,
+        config: Mapping[str, ConfigValue] | None = None,
+        *,
+        listeners: Sequence[str] | None = None,
+        users: Mapping[str, str] | None = None,
+        acls: Iterable[Acl] | None = None,
+        quotas: Mapping[str, Mapping[str, float | None]] | None = None,
     ) -> None:
         self._process = os.getpid()
+        settings = broker_settings(config or {}, listeners, users, has_acls=acls is not None)
+        self._users: dict[str, str] = dict(users or {})
         temporary = _temporary_folder() if path is None else None
         self.path = Path(path) if path is not None else (temporary or Path()) / "data"
         try:
             self._running = BrokerThread(
                 self.path,
-                {**QUICK_CONFIG, **(config or {})},
+                {**QUICK_CONFIG, **settings},
                 sync="off",
                 background=False,
                 # Also of a broker that nobody stopped.
@@ -134,6 +153,16 @@ class Broker:
         _brokers.add(self)
         self._own_control = BrokerControl(self._running.server, self._running.call)
         self.clock: BrokerClock = self._own_control.clock
+        try:
+            if users:
+                self._own_control.alter_users(users)
+            if acls is not None:
+                self.create_acls(acls)
+            if quotas:
+                self.alter_quotas(quotas)
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def _control(self) -> BrokerControl:
@@ -168,6 +197,117 @@ class Broker:
         """
         self._control.delete_topic(name)
 
+    def produce(
+        self, topic: str, *values: bytes | Record | None, key: bytes | None = None, partition: int | None = None
+    ) -> None:
+        """Append records, and wake the consumers that wait for them: `broker.produce("events", b"a", b"b", key=b"k")`.
+
+        Args:
+            topic: The topic.
+            values: Their values, or whole records: `odradek.Record(b"key", b"value", [("header", b"h")])`.
+            key: The key of those that are values.
+            partition: Their partition; None takes that of Kafka's own producer, and 0 without a key.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+            BrokerError: There is no such partition, or the topic does not take a record.
+        """
+        self._control.produce(topic, values, key, partition)
+
+    def records(self, topic: str, *, isolation: Isolation = "read_uncommitted") -> list[Record]:
+        """Return the records of a topic: those of partition 0, then those of partition 1, and so on.
+
+        Args:
+            topic: The topic.
+            isolation: `read_committed` leaves out those of aborted and open transactions.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic.
+        """
+        logs = self.logs
+        return [record for name in logs.topic_partitions(topic) for record in logs[name].read(isolation=isolation)]
+
+    def client_config(
+        self,
+        user: str | None = None,
+        client: ClientName = "confluent-kafka",
+        *,
+        listener: str | None = None,
+        mechanism: str = "SCRAM-SHA-512",
+    ) -> dict[str, Any]:
+        """Return what a client needs to connect: `Producer(broker.client_config("alice"))`.
+
+        Args:
+            user: As whom it logs in; None for a listener without a login.
+            client: Whose names the settings have: those of `confluent-kafka`, `kafka-python`, `aiokafka`, or `java`,
+                which `odradek` takes, too.
+            listener: The listener's name; by default the first one that wants a login, or that wants none.
+            mechanism: How it logs in: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+
+        Raises:
+            OptionError: There is no such user, listener or mechanism, or no such client is known.
+        """
+        config = self._running.broker.config
+        names = [one.name for one in config["listeners"]]
+        fitting = [name for name in names if config.protocol(name).startswith("SASL") == (user is not None)]
+        name = listener or next(iter(fitting), None)
+        if name is None or name not in fitting:
+            raise OptionError(f"{name or 'no listener'} takes a client {'with' if user else 'without'} a login")
+        if user is not None and user not in self._users:
+            raise OptionError(f"the broker has no user {user!r}")
+        enabled = config.of_listener(name, "sasl.enabled.mechanisms")
+        if user is not None and mechanism not in enabled:
+            raise OptionError(f"{name} takes {', '.join(enabled)}, not {mechanism}")
+        login = None if user is None else (user, self._users[user])
+        endpoint = self._running.endpoint(name)
+        return Login(endpoint.address, config.protocol(name), mechanism, login).settings(client)
+
+    def alter_users(self, users: Mapping[str, str | None]) -> None:
+        """Give users passwords for SCRAM, also new ones: `broker.alter_users({"alice": "new", "bob": None})`.
+
+        Who has logged in stays. The users of PLAIN are those of the start.
+
+        Args:
+            users: The passwords by name; None to remove a user.
+
+        Raises:
+            OptionError: A name or a password is not for SCRAM.
+        """
+        self._control.alter_users(users)
+        for name, password in users.items():
+            self._users.pop(name, None)
+            if password is not None:
+                self._users[name] = password
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Create access control lists: `broker.create_acls([allow("alice", "WRITE", topic="events")])`.
+
+        Raises:
+            OptionError: The broker was started without `acls`.
+        """
+        self._control.create_acls(acls)
+
+    def delete_acls(self, acls: Iterable[Acl]) -> None:
+        """Delete access control lists; those that do not exist are left out.
+
+        Raises:
+            OptionError: The broker was started without `acls`.
+        """
+        self._control.delete_acls(acls)
+
+    def alter_quotas(self, quotas: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Set quotas of clients: `broker.alter_quotas({"clients/app": {"producer_byte_rate": 1_000_000}})`.
+
+        Args:
+            quotas: The values of Kafka's quotas, None to remove one, by whom they are for: `users/alice`,
+                `clients/app`, `users/alice/clients/app`, or `ips/127.0.0.1`; each name may be `<default>`.
+
+        Raises:
+            OptionError: They are for something else.
+            BrokerError: A name, a key or a value is not valid; the others are set.
+        """
+        self._control.alter_quotas(quotas)
+
     def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets of a group that has no members: `broker.commit_offsets("billing", {("events", 0): 100})`.
 
@@ -201,7 +341,7 @@ class Broker:
         drop: Lost = False,
         times: int | None = None,
         when: Callable[[ReceivedRequest], object] | None = None,
-    ) -> Fault:
+    ) -> RequestFault:
         """Let requests of an API go wrong from now on, until the fault is removed.
 
         Args:
@@ -213,7 +353,7 @@ class Broker:
             disconnect: The connection is closed instead of an answer; with `"answer"` after the request was done.
             drop: There is no answer to this request nor to later ones on the same connection, as from a broker that
                 hangs; with `"answer"` the request is done.
-            times: After so many requests the fault removes itself; None: never.
+            times: After this many requests the fault removes itself; None: never.
             when: Only requests for which this returns true: `lambda request: request.fields["acks"] == 0`. It is
                 called in the broker's thread. A Fetch in a session names only the partitions that changed.
 
@@ -241,7 +381,7 @@ class Broker:
             self._control.reset()
 
     def control_server(self, host: str = "127.0.0.1", port: int = 0) -> ControlServer:
-        """Let programs in other languages do the same by HTTP; the result is a context manager with an `address`.
+        """Let programs in other languages do the same by HTTP: a context manager with an `address` and a `token`.
 
         Raises:
             OSError: The address cannot be listened on.

@@ -4,29 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.errors import ApiError
+from odradek.broker.groups.shard import Commit
+from odradek.broker.quotas.changes import apply_change, change_quotas
 from odradek.broker.server import Server
+from odradek.broker.turns import whole
+from odradek.coordination.authorization.acls import Acl, AclFilter
+from odradek.coordination.quotas.alterations import Alteration
+from odradek.coordination.quotas.limits import CLIENT_ID, IP, USER
 from odradek.errors import OptionError, UnknownTopicOrPartitionError
 from odradek.messages.coordinators.group_records import NO_EXPIRY, NO_LEADER_EPOCH, OffsetCommitValue
 from odradek.messages.uuids import ZERO_UUID
+from odradek.records import Record
 from odradek.storage.config_def import ConfigValue
 from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from odradek.testing.request_tap import Fault, Lost, ReceivedRequest, RequestTap
+from odradek.testing.produced import by_partition
+from odradek.testing.request_tap import ReceivedRequest, RequestFault, RequestTap
+from odradek.testing.security import credentials
 
 _T = TypeVar("_T")
+
+_QUOTA_TYPES = {"users": USER, "clients": CLIENT_ID, "ips": IP}
+_QUOTA_DEFAULT = "<default>"
 
 _SETTLED_WITHIN_S = 5.0
 _QUIET_ROUNDS = 3
 _LOADED_WITHIN_S = 30.0
 _LOOK_S = 0.01
 _LONGEST_S = 1000 * 366 * 86_400
+
+
+def quota_entity(path: str) -> dict[str, str | None]:
+    """Return whom a quota is for: `users/alice/clients/<default>`.
+
+    Raises:
+        OptionError: It is of another form.
+    """
+    parts = path.split("/")
+    kinds, names = parts[::2], parts[1::2]
+    if len(kinds) != len(names) or len(set(kinds)) < len(kinds) or not set(kinds) <= _QUOTA_TYPES.keys():
+        raise OptionError(f"expected users/NAME, clients/NAME, users/NAME/clients/NAME or ips/ADDRESS, got {path!r}")
+    named = zip(kinds, names, strict=True)
+    return {_QUOTA_TYPES[kind]: None if name == _QUOTA_DEFAULT else name for kind, name in named}
 
 
 class Call(Protocol):
@@ -66,7 +93,7 @@ class BrokerClock:
         """Move the broker's time forward, and return when what falls due is done.
 
         Sessions and transactions time out, fetches that wait are answered, and retention, compaction and flushes that
-        are due are done. Whoever uses the broker meanwhile sees the jump too: members of other groups that send no
+        are due are done. Others that use the broker meanwhile see the jump too: members of other groups that send no
         heartbeat at that very moment are out.
 
         Raises:
@@ -79,7 +106,7 @@ class BrokerClock:
         # Requests that have come in begin to wait first.
         self._settle()
         self._control.call(lambda: broker.clock.advance(seconds))
-        # What timers began goes on in other threads, such as markers of transactions.
+        # What timers started continues in other threads, such as markers of transactions.
         self._settle()
         broker.logs.maintain()
 
@@ -101,6 +128,14 @@ class BrokerClock:
             quiet = 0 if self._control.call(begin).result() else quiet + 1
 
 
+def _checked(acls: Iterable[Acl]) -> list[Acl]:
+    # One alone is a tuple, and so could be taken for several.
+    found = [] if isinstance(acls, Acl) else list(acls)
+    if isinstance(acls, Acl) or not all(isinstance(one, Acl) for one in found):
+        raise OptionError("acls is a list of what allow(...) and deny(...) return")
+    return found
+
+
 class BrokerControl:
     """A running broker as a test holds it. Any thread but the broker's own may use it.
 
@@ -120,21 +155,9 @@ class BrokerControl:
         self.clock = BrokerClock(self)
         self._tap = RequestTap(server)
 
-    def fault(
-        self,
-        api: str | int,
-        *,
-        error: str | int | None = None,
-        delay_ms: float = 0,
-        disconnect: Lost = False,
-        drop: Lost = False,
-        times: int | None = None,
-        when: Callable[[ReceivedRequest], object] | None = None,
-    ) -> Fault:
-        """Let requests of an API go wrong; see `Broker.fault`."""
-        fault = Fault(
-            self._tap, api, error=error, delay_ms=delay_ms, disconnect=disconnect, drop=drop, times=times, when=when
-        )
+    def fault(self, api: str | int, **options: Any) -> RequestFault:
+        """Let requests of an API go wrong; the options are those of `Broker.fault`."""
+        fault = RequestFault(self._tap, api, **options)
         self._tap.add(fault)
         return fault
 
@@ -145,6 +168,48 @@ class BrokerControl:
     def reset(self) -> None:
         """Remove all faults, and forget the requests."""
         self._tap.clear()
+
+    def alter_quotas(self, quotas: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Change quotas; see `Broker.alter_quotas`."""
+        broker = self.server.broker
+        if not isinstance(quotas, Mapping) or not all(isinstance(ops, Mapping) for ops in quotas.values()):
+            raise OptionError('quotas is a mapping, such as {"clients/app": {"producer_byte_rate": 1000}}')
+        alterations = [
+            Alteration(quota_entity(of), [(key, None if value is None else float(value)) for key, value in ops.items()])
+            for of, ops in quotas.items()
+        ]
+        change = change_quotas(broker.logs, alterations)
+        self.call(lambda: whole(apply_change(broker.quotas, broker.logs, change)))
+        for _, error in change.errors:
+            if error is not None:
+                raise error
+
+    def alter_users(self, users: Mapping[str, str | None]) -> None:
+        """Change users; see `Broker.alter_users`."""
+        changes = credentials(users)
+        self.call(lambda: self.server.broker.logs.metadata.alter_scram_credentials(changes))
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Create access control lists; see `Broker.create_acls`."""
+        created = _checked(acls)
+        self._change_acls(lambda: self.server.broker.logs.metadata.create_acls(created))
+
+    def delete_acls(self, acls: Iterable[Acl]) -> None:
+        """Delete access control lists; see `Broker.delete_acls`."""
+        deleted = [AclFilter(*acl) for acl in _checked(acls)]
+        self._change_acls(lambda: self.server.broker.logs.metadata.delete_acls(deleted))
+
+    def _change_acls(self, action: Callable[[], Any]) -> None:
+        broker = self.server.broker
+        authorization = broker.authorization
+        if authorization is None:
+            raise OptionError("the broker has no authorizer: start it with acls, if only with acls=[]")
+
+        def change() -> Future[Any]:
+            done = authorization.change(action, broker.run)
+            return asyncio.run_coroutine_threadsafe(done, asyncio.get_running_loop())
+
+        self.call(change).result()
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, ConfigValue] | None = None
@@ -159,20 +224,37 @@ class BrokerControl:
             UnknownTopicOrPartitionError: There is none.
         """
 
-        def delete() -> None:
-            self.server.broker.logs.delete_topic(name)
-            self.server.broker.topics_deleted([name])
+        def delete() -> Future[None]:
+            broker = self.server.broker
+            topic = broker.logs.metadata_image.topics.get(name)
+            broker.logs.delete_topic(name)
+            deleted = {name: None if topic is None else topic.topic_id}
+            return asyncio.run_coroutine_threadsafe(broker.topics_deleted(deleted), asyncio.get_running_loop())
 
-        self.call(delete)
+        self.call(delete).result()
+
+    def produce(
+        self, topic: str, values: Iterable[bytes | Record | None], key: bytes | None, partition: int | None
+    ) -> None:
+        """Append records; see `Broker.produce`."""
+        broker = self.server.broker
+        chosen = by_partition(values, key, partition, len(broker.logs.topic_partitions(topic)))
+
+        async def append() -> None:
+            for number, records in chosen.items():
+                there = await broker.partitions.opened(topic, number)
+                await there.in_order(partial(there.log.append, records))
+
+        self.call(lambda: asyncio.run_coroutine_threadsafe(append(), asyncio.get_running_loop())).result()
 
     def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets of a group; see `Broker.commit_offsets`."""
         broker = self.server.broker
 
         def commit() -> None:
-            broker.topics.internal(CONSUMER_OFFSETS_TOPIC)
+            broker.topics.create_internal(CONSUMER_OFFSETS_TOPIC)
             shard = broker.groups.shard(group)
-            shard.check_commit(group, "", None, -1, is_transactional=False)
+            shard.check_commit(group, "", None, -1, is_transactional=False, partitions=(), version=0)
             now_ms = broker.clock.now_ms()
             values = []
             for (name, partition), offset in offsets.items():
@@ -180,8 +262,8 @@ class BrokerControl:
                 if topic is None or partition not in topic.partitions:
                     raise UnknownTopicOrPartitionError(name, partition)
                 value = OffsetCommitValue(offset, "", now_ms, NO_LEADER_EPOCH, NO_EXPIRY, topic.topic_id or ZERO_UUID)
-                values.append((TopicPartition(name, partition), value))
-            shard.commit(group, values)
+                values.append(Commit.of(group, TopicPartition(name, partition), value))
+            shard.commit(values)
 
         self._when_loaded(commit)
 

@@ -6,21 +6,30 @@
     POST   /advance    {"seconds": 45}                                -> {"now_ms": ...}
     GET    /requests   ?api=Produce                                   the requests that came in
     POST   /topics     {"name": "events", "partitions": 3, "config": {}}    DELETE /topics/events
+    POST   /users      {"alice": "secret", "bob": null}               users of SCRAM
+    POST   /quotas     {"clients/app": {"producer_byte_rate": 1000}}
+    POST   /acls       {"allow": [{"principal": "alice", "operation": "READ", "topic": "events"}], "deny": []}
     GET    /healthz    {"status": "ok"}
 
+Any page that a browser shows may send requests to this machine. A request therefore carries the control's token as
+`Authorization: Bearer TOKEN`, and its body is declared as JSON. Foreign values of `Host` and `Origin` are refused.
+
 `when` is a pattern: {"client_id": "a", "fields": {"topics": [{"name": "events"}]}}. An object matches one that has all
-of its members, a list one in which each of its items matches an item. What is wrong is told by {"error": ...}.
+of its members, a list one in which each of its items matches an item. What is wrong is in {"error": ...}.
 """
 
 from __future__ import annotations
 
 import base64
+import hmac
 import json
+import secrets
 import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from email.message import Message
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,15 +37,20 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import UUID
 
+from odradek.closing import Closing
+from odradek.cross_site import RefusedRequestError, check_site
 from odradek.errors import OdradekError, OptionError
 from odradek.messages.uuids import format_uuid
 from odradek.printable import logger
 from odradek.testing.broker_control import BrokerControl
-from odradek.testing.request_tap import Fault, ReceivedRequest
+from odradek.testing.request_tap import ReceivedRequest, RequestFault
+from odradek.testing.security import allow, deny
 
 _logger = logger(__name__)
 
 _MAX_BODY_BYTES = 1 << 20
+_MOST_CLIENTS = 64
+_CLIENT_S = 60.0
 _FAULT_OPTIONS = ("error", "delay_ms", "disconnect", "drop", "times")
 
 
@@ -85,7 +99,7 @@ def _told(request: ReceivedRequest) -> dict[str, Any]:
 @dataclass(slots=True)
 class _NamedFault:
     asked: Mapping[str, Any]
-    fault: Fault
+    fault: RequestFault
 
     def told(self, number: int) -> dict[str, Any]:
         """Return what is told of it."""
@@ -96,31 +110,49 @@ class _HttpServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
+        self._free = threading.BoundedSemaphore(_MOST_CLIENTS)
         super().__init__(address, handler)
 
+    def verify_request(self, request: object, client_address: object) -> bool:
+        """Return whether there is room for one more client; each has a thread."""
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: object, client_address: object) -> None:
+        """Serve a client."""
+        try:
+            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+        finally:
+            self._free.release()
+
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log what went wrong, unless the client has gone."""
+        """Log what went wrong, unless the client has disconnected."""
         if not isinstance(sys.exception(), ConnectionError):
             _logger.exception("a request to the control failed")
 
 
-class ControlServer:
+class ControlServer(Closing):
     """Serves the control of a broker in threads, until it is closed; a context manager.
 
     Args:
         control: The broker.
         host: Where to listen.
         port: The port; 0 for any that is free.
+        token: What requests must carry; by default a random one.
 
     Attributes:
         address: The host and the port.
+        token: What requests must carry.
 
     Raises:
         OSError: The address cannot be listened on.
     """
 
-    def __init__(self, control: BrokerControl, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, control: BrokerControl, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    ) -> None:
+        self.token = token or secrets.token_urlsafe()
         self._control = control
+        self._host = host.lower()
         self._faults: dict[int, _NamedFault] = {}
         self._lock = threading.Lock()
         self._count = 0
@@ -133,11 +165,22 @@ class ControlServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def __enter__(self) -> ControlServer:
-        return self
+    def check(self, method: str, path: str, headers: Message) -> None:
+        """Check that a request is from somebody who may control the broker.
 
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
+        Raises:
+            RefusedRequestError: A web page may have sent it.
+        """
+        check_site(headers.items(), [self._host])
+        if path == "/healthz":
+            return
+        given = headers.get("Authorization", "").encode(errors="replace")
+        if not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+            raise RefusedRequestError(
+                HTTPStatus.UNAUTHORIZED, "send the control's token as Authorization: Bearer TOKEN"
+            )
+        if method == "POST" and headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json")
 
     def answer(self, method: str, path: str, query: Mapping[str, list[str]], body: Mapping[str, Any]) -> Any:
         """Do what a request asks for.
@@ -171,6 +214,16 @@ class ControlServer:
             case "DELETE", ["topics", name]:
                 self._control.delete_topic(name)
                 return {}
+            case "POST", ["users"]:
+                self._control.alter_users(body)
+                return {}
+            case "POST", ["quotas"]:
+                self._control.alter_quotas(body)
+                return {}
+            case "POST", ["acls"]:
+                made = [allow(**one) for one in body.get("allow", [])]
+                self._control.create_acls(made + [deny(**one) for one in body.get("deny", [])])
+                return {}
         raise _NotFoundError(f"there is no {method} {path}")
 
     def _add(self, body: Mapping[str, Any]) -> Any:
@@ -202,20 +255,31 @@ class ControlServer:
             return {number: self._faults[number]}
 
 
+def _body(text: bytes) -> Mapping[str, Any]:
+    body = json.loads(text or b"{}")
+    if not isinstance(body, dict):
+        raise ValueError("the body is not an object")
+    return body
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Reads requests and writes answers of HTTP."""
 
     protocol_version = "HTTP/1.1"
+    timeout = _CLIENT_S
 
     def __init__(self, control: ControlServer, *arguments: Any) -> None:
         self._control = control
         super().__init__(*arguments)
 
     def _serve(self) -> None:
-        url = urlsplit(self.path)
         try:
-            answer = self._control.answer(self.command, url.path, parse_qs(url.query), self._body())
+            url, text = urlsplit(self.path), self._text()
+            self._control.check(self.command, url.path, self.headers)
+            answer = self._control.answer(self.command, url.path, parse_qs(url.query), _body(text))
             status = HTTPStatus.OK
+        except RefusedRequestError as error:
+            answer, status = {"error": str(error)}, error.status
         except _NotFoundError as error:
             answer, status = {"error": str(error)}, HTTPStatus.NOT_FOUND
         except KeyError as error:
@@ -231,15 +295,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_DELETE = _serve  # noqa: N815 - their names in the standard library
 
-    def _body(self) -> Mapping[str, Any]:
-        size = int(self.headers.get("Content-Length", 0))
-        if not 0 <= size <= _MAX_BODY_BYTES:
+    def _text(self) -> bytes:
+        size = self.headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in self.headers or not size.isdecimal() or int(size[:20]) > _MAX_BODY_BYTES:
+            # The body stays unread. What follows must not be taken for the next request.
             self.close_connection = True
-            raise ValueError(f"a body of {size} bytes")
-        body = json.loads(self.rfile.read(size) or b"{}")
-        if not isinstance(body, dict):
-            raise ValueError("the body is not an object")
-        return body
+            raise ValueError(f"a body needs a Content-Length of at most {_MAX_BODY_BYTES}")
+        return self.rfile.read(int(size))
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - its name in the standard library
         """Print nothing."""

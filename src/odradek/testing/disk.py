@@ -197,6 +197,10 @@ class _Folder:
         return names
 
 
+_Names: TypeAlias = Callable[[_Folder, int], dict[str, int]]
+"""Returns the names in a folder."""
+
+
 def _sectors(operation: Operation, sector: int) -> Iterator[tuple[int, memoryview]]:
     view, position = memoryview(operation.data), operation.position
     end = position + len(view)
@@ -302,7 +306,8 @@ class Disk:
 
     def tree(self) -> dict[str, bytes | None]:
         """Return what a program sees now: each path with its bytes, `None` for a folder."""
-        return dict(self._walk(lambda folder, _: folder.cached, lambda file: file.cached, ROOT, ""))
+        found = self._select(lambda folder, _: folder.cached, lambda _, file: file.cached)
+        return {path: None if data is None else bytes(data) for path, data, _ in found}
 
     def kill(self, target: Path, torn: Operation | None = None, seed: int = 0) -> None:
         """Write the tree that is found after the program was killed: everything that was done.
@@ -317,7 +322,7 @@ class Disk:
             contents = self._file(torn.node).cached.copy()
             tear(contents.apply, torn, random.Random(seed))
             replaced[torn.node] = contents
-        self._write(target, lambda folder, _: folder.cached, lambda file: file.cached, replaced)
+        self._write(target, lambda folder, _: folder.cached, lambda number, file: replaced.get(number) or file.cached)
 
     def cut_power(self, target: Path, seed: int = 0) -> None:
         """Write the tree that is found after the power was cut: what was synced, and any part of the rest.
@@ -337,16 +342,10 @@ class Disk:
         for number, node in self._nodes.items():
             if isinstance(node, _File):
                 survivors[number] = node.survivor(rng, rng.choice(STYLES) if mixed else files_style)
-        self._write(target, names, lambda file: file.synced, survivors)
+        self._write(target, names, lambda number, _: survivors[number])
 
-    def _write(
-        self,
-        target: Path,
-        names: Callable[[_Folder, int], dict[str, int]],
-        contents: Callable[[_File], _Contents],
-        replaced: dict[int, _Contents],
-    ) -> None:
-        for path, data, modified_ms in self._select(names, contents, replaced, ROOT, ""):
+    def _write(self, target: Path, names: _Names, contents: Callable[[int, _File], _Contents]) -> None:
+        for path, data, modified_ms in self._select(names, contents):
             name = os.fspath(target / path)
             if data is None:
                 os.mkdir(name)  # noqa: PTH102 - thousands of disks are made in a run
@@ -359,31 +358,16 @@ class Disk:
             finally:
                 os.close(descriptor)
 
-    def _walk(
-        self,
-        names: Callable[[_Folder, int], dict[str, int]],
-        contents: Callable[[_File], _Contents],
-        number: int,
-        path: str,
-    ) -> Iterator[tuple[str, bytes | None]]:
-        for found, data, _ in self._select(names, contents, {}, number, path):
-            yield found, None if data is None else bytes(data)
-
     def _select(
-        self,
-        names: Callable[[_Folder, int], dict[str, int]],
-        contents: Callable[[_File], _Contents],
-        replaced: dict[int, _Contents],
-        number: int,
-        path: str,
+        self, names: _Names, contents: Callable[[int, _File], _Contents], number: int = ROOT, path: str = ""
     ) -> Iterator[tuple[str, bytearray | None, int | None]]:
         for name, child in names(self._folder(number), number).items():
             node, below = self._nodes[child], f"{path}/{name}" if path else name
             if isinstance(node, _Folder):
                 yield below, None, None
-                yield from self._select(names, contents, replaced, child, below)
+                yield from self._select(names, contents, child, below)
             else:
-                kept = replaced.get(child) or contents(node)
+                kept = contents(child, node)
                 yield below, kept.data, kept.modified_ms
 
 

@@ -20,7 +20,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -201,15 +201,7 @@ class FaultyFileSystem(FileSystem):
             fault = self._due(operation.kind, operation.path)
             if fault is not None:
                 if operation.kind in {"sync", "sync_directory"}:
-                    self._note(
-                        Operation(
-                            operation.kind,
-                            operation.path,
-                            operation.node,
-                            failed=True,
-                            seed=self._rng.getrandbits(32),
-                        )
-                    )
+                    self._note(replace(operation, failed=True, seed=self._rng.getrandbits(32)))
                 raise OSError(fault.error, os.strerror(fault.error), str(self.root / operation.path))
             self._note(operation)
 
@@ -267,13 +259,17 @@ class FaultyFileSystem(FileSystem):
                 self.run(Operation("link", name, node, *self._parent(name)))
             super().link(source, target)
 
+    def _run_on(self, kind: Kind, path: Path, position: int = 0) -> None:
+        """Record an operation on a file or folder, if there is such, or fail instead."""
+        name = self.relative(path)
+        node = self._node(name)
+        if node is not None:
+            self.run(Operation(kind, name, node, *self._parent(name), position=position))
+
     def unlink(self, path: Path) -> None:
         """Unlink, or fail."""
         with self._lock:
-            name = self.relative(path)
-            node = self._node(name)
-            if node is not None:
-                self.run(Operation("unlink", name, node, *self._parent(name)))
+            self._run_on("unlink", path)
             super().unlink(path)
 
     def make_directory(self, path: Path) -> None:
@@ -290,12 +286,9 @@ class FaultyFileSystem(FileSystem):
     def remove_directory(self, path: Path) -> None:
         """Remove a folder, or fail."""
         with self._lock:
-            name = self.relative(path)
-            node = self._node(name)
-            if node is not None:
-                if any(path.iterdir()):
-                    raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
-                self.run(Operation("remove_directory", name, node, *self._parent(name)))
+            if self._node(self.relative(path)) is not None and any(path.iterdir()):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+            self._run_on("remove_directory", path)
             super().remove_directory(path)
 
     def sync_directory(self, path: Path) -> None:
@@ -310,8 +303,5 @@ class FaultyFileSystem(FileSystem):
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         """Set a modification time, or fail."""
         with self._lock:
-            name = self.relative(path)
-            node = self._node(name)
-            if node is not None:
-                self.run(Operation("set_modified", name, node, position=modified_ms))
+            self._run_on("set_modified", path, modified_ms)
             super().set_modified_ms(path, modified_ms)

@@ -15,26 +15,24 @@ address where nothing listens) are skipped, with the reason.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
-from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Protocol
 
 import pytest
 
 from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.offsets.store import MAX_OFFSET, OffsetStore, Position, Positions, open_store
 from odradek.storage.names import TopicPartition
+from odradek.testing import committers
+from odradek.testing.committers import EVENTS_0, EVENTS_1, PATIENCE_S
 
-EVENTS_0 = TopicPartition("events", 0)
-EVENTS_1 = TopicPartition("events", 1)
+__all__ = ["EVENTS_0", "EVENTS_1", "OTHER_0", "OffsetStoreSuite", "StoreServer"]
+
 OTHER_0 = TopicPartition("other.topic_with-all_signs", 0)
-
-_PATIENCE_S = 60.0
 
 
 class StoreServer(Protocol):
@@ -49,7 +47,7 @@ class StoreServer(Protocol):
 
 def _answered(call: Callable[[], Positions]) -> Positions:
     """Repeat a call until a server that was started again answers."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             return call()
@@ -122,6 +120,15 @@ class OffsetStoreSuite:
     def prepare(self, address: str, partitions: Iterable[TopicPartition]) -> None:
         """Do what must be done before positions of these partitions can be stored, such as creating topics."""
 
+    @contextmanager
+    def _opened(self, address: str, *partitions: TopicPartition) -> Iterator[OffsetStore]:
+        self.prepare(address, partitions)
+        with self.open_store(address) as store:
+            yield store
+
+    def delete_topic(self, address: str, topic: str) -> None:
+        """Delete a topic, if the store is in the cluster that has it."""
+
     def test_nothing_was_stored(self, address: str) -> None:
         with self.open_store(address) as store:
             loaded = store.load()
@@ -139,8 +146,7 @@ class OffsetStoreSuite:
             assert store.load().version == committed.version is not None
 
     def test_reopened(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0])
-        with self.open_store(address) as store:
+        with self._opened(address, EVENTS_0) as store:
             committed = store.commit({EVENTS_0: Position(20)}, expected=store.load())
         with self.open_store(address) as store:
             loaded = store.load()
@@ -150,8 +156,7 @@ class OffsetStoreSuite:
             assert again.offset(EVENTS_0) == 21
 
     def test_the_commit_is_expected_by_the_next(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0])
-        with self.open_store(address) as store:
+        with self._opened(address, EVENTS_0) as store:
             positions = store.load()
             versions = set()
             for offset in range(1, 11):
@@ -173,15 +178,13 @@ class OffsetStoreSuite:
             assert dict(store.load()) == wanted
 
     def test_what_was_known_is_replaced(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0])
-        with self.open_store(address) as store:
+        with self._opened(address, EVENTS_0) as store:
             first = store.commit({EVENTS_0: Position(20, 3, "dKIuuZKCRVeBmhWn1mgBXg", "1")}, expected=store.load())
             store.commit({EVENTS_0: Position(21)}, expected=first)
             assert dict(store.load()) == {EVENTS_0: Position(21)}
 
     def test_a_partial_commit_keeps_the_others(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0, EVENTS_1, OTHER_0])
-        with self.open_store(address) as store:
+        with self._opened(address, EVENTS_0, EVENTS_1, OTHER_0) as store:
             first = store.commit({EVENTS_0: Position(1, batch="a"), OTHER_0: Position(2)}, expected=store.load())
             second = store.commit({EVENTS_1: Position(3), OTHER_0: Position(4)}, expected=first)
             wanted = {EVENTS_0: Position(1, batch="a"), EVENTS_1: Position(3), OTHER_0: Position(4)}
@@ -189,8 +192,7 @@ class OffsetStoreSuite:
             assert dict(store.load()) == wanted
 
     def test_delete(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0, EVENTS_1, OTHER_0])
-        with self.open_store(address) as store:
+        with self._opened(address, EVENTS_0, EVENTS_1, OTHER_0) as store:
             stored = {EVENTS_0: Position(1, 2, batch="a"), EVENTS_1: Position(2), OTHER_0: Position(3, topic_id="x")}
             first = store.commit(stored, expected=store.load())
             left = store.delete([EVENTS_0, EVENTS_1], expected=first)
@@ -200,11 +202,44 @@ class OffsetStoreSuite:
                     late([OTHER_0], expected=first)
             both = store.commit({EVENTS_0: Position(5)}, expected=left)
             assert dict(store.load()) == dict(both) == {EVENTS_0: Position(5), OTHER_0: Position(3, topic_id="x")}
-            # A partition without a position is passed over.
+            # A partition without a position is skipped.
             assert dict(store.delete([EVENTS_0, EVENTS_1, OTHER_0], expected=both)) == {}
             assert dict(store.load()) == {}
             store.commit({EVENTS_0: Position(1)}, expected=store.load())
             assert dict(store.load()) == {EVENTS_0: Position(1)}
+
+    def test_a_deleted_topic_is_remembered(self, address: str) -> None:
+        """A reader that starts again must see that a topic with this name is not the one that it has read."""
+        with self._opened(address, EVENTS_0, OTHER_0) as store:
+            places = {EVENTS_0: Position(20, topic_id="AAAAAAAAAAAAAAAAAAAAEQ"), OTHER_0: Position(3, topic_id="x")}
+            store.commit(places, expected=store.load())
+        for _ in range(2):
+            self.delete_topic(address, EVENTS_0.topic)
+            with self.open_store(address) as store:
+                found = _answered(store.claim)
+                assert found[EVENTS_0].topic_id == places[EVENTS_0].topic_id
+                assert found[OTHER_0] == places[OTHER_0]
+                assert store.load().version == found.version
+            self.prepare(address, [EVENTS_0])
+        with self.open_store(address) as store:
+            assert dict(store.load()) == dict(found)
+            left = store.delete([EVENTS_0], expected=store.load())
+            assert dict(left) == dict(store.load()) == {OTHER_0: places[OTHER_0]}
+            assert dict(store.delete([OTHER_0], expected=left)) == dict(store.load()) == {}
+
+    def test_a_deleted_topic_is_no_commit_of_another_reader(self, address: str) -> None:
+        self.prepare(address, [EVENTS_0, OTHER_0])
+        places = {EVENTS_0: Position(20, topic_id="AAAAAAAAAAAAAAAAAAAAEQ"), OTHER_0: Position(3, topic_id="x")}
+        with self.open_store(address) as store, self.open_store(address) as other:
+            held = store.commit(places, expected=_answered(store.claim))
+            self.delete_topic(address, EVENTS_0.topic)
+            for _ in range(2):
+                assert store.load().version == held.version
+            held = store.commit({OTHER_0: Position(4, topic_id="x")}, expected=held)
+            assert held[OTHER_0].offset == 4
+            _answered(other.claim)
+            with pytest.raises(CommitConflictError):
+                store.commit({OTHER_0: Position(5, topic_id="x")}, expected=held)
 
     def test_large_offsets(self, address: str) -> None:
         self.prepare(address, [EVENTS_0, EVENTS_1, OTHER_0])
@@ -234,15 +269,13 @@ class OffsetStoreSuite:
             assert len(second) == self.partitions_count
 
     def test_rewound_on_purpose(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0])
-        with self.open_store(address) as store:
+        with self._opened(address, EVENTS_0) as store:
             first = store.commit({EVENTS_0: Position(20)}, expected=store.load())
             store.commit({EVENTS_0: Position(5)}, expected=first)
             assert store.load().offset(EVENTS_0) == 5
 
     def test_conflict(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0, EVENTS_1])
-        with self.open_store(address) as one, self.open_store(address) as other:
+        with self._opened(address, EVENTS_0, EVENTS_1) as one, self.open_store(address) as other:
             seen_by_one, seen_by_other = one.load(), other.load()
             one.commit({EVENTS_0: Position(20)}, expected=seen_by_one)
             with pytest.raises(CommitConflictError):
@@ -252,16 +285,14 @@ class OffsetStoreSuite:
             assert dict(one.load()) == {EVENTS_0: Position(20), EVENTS_1: Position(10)}
 
     def test_conflict_over_different_partitions(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0, EVENTS_1])
-        with self.open_store(address) as one, self.open_store(address) as other:
+        with self._opened(address, EVENTS_0, EVENTS_1) as one, self.open_store(address) as other:
             seen_by_one, seen_by_other = one.load(), other.load()
             one.commit({EVENTS_0: Position(20)}, expected=seen_by_one)
             with pytest.raises(CommitConflictError):
                 other.commit({EVENTS_1: Position(10)}, expected=seen_by_other)
 
     def test_a_zombie_stays_dead(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0])
-        with self.open_store(address) as zombie, self.open_store(address) as successor:
+        with self._opened(address, EVENTS_0) as zombie, self.open_store(address) as successor:
             old = zombie.commit({EVENTS_0: Position(10)}, expected=zombie.load())
             new = successor.commit({EVENTS_0: Position(20)}, expected=successor.load())
             for offset in (11, 20, 30):
@@ -273,8 +304,7 @@ class OffsetStoreSuite:
             assert dict(successor.load()) == dict(newer) == {EVENTS_0: Position(21)}
 
     def test_a_position_that_came_back_is_not_the_old_version(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0])
-        with self.open_store(address) as zombie, self.open_store(address) as successor:
+        with self._opened(address, EVENTS_0) as zombie, self.open_store(address) as successor:
             old = zombie.commit({EVENTS_0: Position(10)}, expected=zombie.load())
             there = successor.commit({EVENTS_0: Position(20)}, expected=successor.load())
             successor.commit({EVENTS_0: Position(10)}, expected=there)
@@ -282,15 +312,13 @@ class OffsetStoreSuite:
                 zombie.commit({EVENTS_0: Position(11)}, expected=old)
 
     def test_nothing_stored_is_a_version_too(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0])
-        with self.open_store(address) as store:
+        with self._opened(address, EVENTS_0) as store:
             store.commit({EVENTS_0: Position(10)}, expected=store.load())
             with pytest.raises(CommitConflictError):
                 store.commit({EVENTS_0: Position(0)}, expected=Positions())
 
     def test_claim(self, address: str) -> None:
-        self.prepare(address, [EVENTS_0])
-        with self.open_store(address) as zombie, self.open_store(address) as successor:
+        with self._opened(address, EVENTS_0) as zombie, self.open_store(address) as successor:
             old = zombie.commit({EVENTS_0: Position(10, batch="1")}, expected=zombie.load())
             claimed = successor.claim()
             assert dict(claimed) == {EVENTS_0: Position(10, batch="1")}
@@ -312,91 +340,60 @@ class OffsetStoreSuite:
 
     def test_of_many_threads_one_wins_each_round(self, address: str) -> None:
         self.prepare(address, [EVENTS_0])
-        rounds, committers = 10, 4
-        barrier = threading.Barrier(committers)
-        outcomes: list[list[str]] = [[] for _ in range(committers)]
+        rounds, count = 10, 4
+        barrier = threading.Barrier(count)
+        outcomes: list[list[str]] = [[] for _ in range(count)]
 
         def run(own: list[str]) -> None:
-            own.extend(_race(self.open_store, address, barrier, rounds))
+            own.extend(committers.race(self.open_store, address, barrier, rounds))
 
-        threads = [threading.Thread(target=run, args=(own,), daemon=True) for own in outcomes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(_PATIENCE_S)
-        _check_race(outcomes, rounds)
+        committers.in_threads(*(partial(run, own) for own in outcomes))
+        committers.check_race(outcomes, rounds)
         with self.open_store(address) as store:
             assert store.load().offset(EVENTS_0) == rounds
 
     def test_of_many_processes_one_wins_each_round(self, address: str) -> None:
         self.prepare(address, [EVENTS_0])
-        rounds, committers = 10, 3
-        context = multiprocessing.get_context("spawn")
-        barrier = context.Barrier(committers)
-        children = []
-        for _ in range(committers):
-            receiver, sender = context.Pipe(duplex=False)
-            arguments = (self.open_store, address, barrier, rounds, sender)
-            children.append((context.Process(target=_race_in_process, args=arguments, daemon=True), receiver, sender))
-        try:
-            for process, _, _ in children:
-                process.start()
-            outcomes = [receiver.recv() if receiver.poll(_PATIENCE_S) else [] for _, receiver, _ in children]
-        finally:
-            for process, receiver, sender in children:
-                process.kill()
-                process.join()
-                receiver.close()
-                sender.close()
-        _check_race(outcomes, rounds)
+        rounds, count = 10, 3
+        barrier = committers.SPAWN.Barrier(count)
+        with ExitStack() as running:
+            arguments = (committers.race_in_process, self.open_store, address, barrier, rounds)
+            children = [running.enter_context(committers.child(*arguments)) for _ in range(count)]
+            outcomes = [receiver.recv() if receiver.poll(PATIENCE_S) else [] for _, receiver in children]
+        committers.check_race(outcomes, rounds)
         with self.open_store(address) as store:
             assert store.load().offset(EVENTS_0) == rounds
 
     def test_no_commit_is_lost_among_many(self, address: str) -> None:
         self.prepare(address, [EVENTS_0])
-        commits, committers = 5, 3
+        commits, threads = 5, 3
         failures: list[Exception] = []
 
-        def count() -> None:
+        def commit() -> None:
             try:
                 with self.open_store(address) as store:
                     for _ in range(commits):
-                        _add_one(store)
+                        committers.add_one(store)
             except Exception as error:
                 failures.append(error)
 
-        threads = [threading.Thread(target=count, daemon=True) for _ in range(committers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(_PATIENCE_S)
+        committers.in_threads(*[commit] * threads)
         assert failures == []
         with self.open_store(address) as store:
-            assert store.load().offset(EVENTS_0) == commits * committers
+            assert store.load().offset(EVENTS_0) == commits * threads
 
     def test_a_killed_committer(self, address: str) -> None:
         self.prepare(address, [EVENTS_0, EVENTS_1])
-        context = multiprocessing.get_context("spawn")
         for delay_s in (0.0, 0.003, 0.02):
             with self.open_store(address) as store:
-                before = store.load().offset(EVENTS_0) or 0
-            receiver, sender = context.Pipe(duplex=False)
-            child = context.Process(target=_commit_until_killed, args=(self.open_store, address, sender), daemon=True)
-            child.start()
-            try:
-                assert receiver.poll(_PATIENCE_S), "the committer never committed"
+                acknowledged = store.load().offset(EVENTS_0) or 0
+            with committers.child(committers.commit_until_killed, self.open_store, address) as (running, receiver):
+                assert receiver.poll(PATIENCE_S), "the committer never committed"
                 time.sleep(delay_s)  # not for anything to happen: it spreads the kills over a commit
-                assert child.pid is not None
-                os.kill(child.pid, signal.SIGKILL)
-                child.join(_PATIENCE_S)
-                acknowledged = before
+                running.kill()
+                running.join(PATIENCE_S)
                 while receiver.poll():
                     acknowledged = receiver.recv()
-            finally:
-                child.kill()
-                child.join()
-                receiver.close()
-                sender.close()
             with self.open_store(address) as store:
                 loaded = store.load()
                 assert acknowledged <= (loaded.offset(EVENTS_0) or 0) <= acknowledged + 1
@@ -410,8 +407,7 @@ class OffsetStoreSuite:
         store.close()
 
     def test_the_server_is_killed_between_commits(self, address: str, server: StoreServer) -> None:
-        self.prepare(address, [EVENTS_0])
-        with self.open_store(address) as store:
+        with self._opened(address, EVENTS_0) as store:
             positions = store.commit({EVENTS_0: Position(1, batch="1")}, expected=store.load())
             server.kill()
             server.start()
@@ -440,56 +436,3 @@ class OffsetStoreSuite:
                 store.commit({EVENTS_0: Position(1)}, expected=Positions())
             assert not isinstance(caught.value, CommitConflictError)
         assert time.monotonic() - started < 2 * self.unreachable_within_s
-
-
-def _race(opener: Callable[[str], OffsetStore], address: str, barrier: Any, rounds: int) -> list[str]:
-    outcomes = []
-    with opener(address) as store:
-        for offset in range(1, rounds + 1):
-            try:
-                seen = store.load()
-                barrier.wait(_PATIENCE_S)
-                store.commit({EVENTS_0: Position(offset)}, expected=seen)
-                outcomes.append("won")
-            except CommitConflictError:
-                outcomes.append("lost")
-            except Exception as error:
-                outcomes.append(repr(error))
-            barrier.wait(_PATIENCE_S)
-    return outcomes
-
-
-def _race_in_process(
-    opener: Callable[[str], OffsetStore], address: str, barrier: Any, rounds: int, sender: Connection
-) -> None:
-    sender.send(_race(opener, address, barrier, rounds))
-
-
-def _check_race(outcomes: list[list[str]], rounds: int) -> None:
-    expected = ["lost"] * (len(outcomes) - 1) + ["won"]
-    assert [len(own) for own in outcomes] == [rounds] * len(outcomes)
-    assert [sorted(outcome) for outcome in zip(*outcomes, strict=True)] == [expected] * rounds
-
-
-def _add_one(store: OffsetStore) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        seen = store.load()
-        try:
-            store.commit({EVENTS_0: Position((seen.offset(EVENTS_0) or 0) + 1)}, expected=seen)
-        except CommitConflictError:
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return
-
-
-def _commit_until_killed(opener: Callable[[str], OffsetStore], address: str, sender: Connection) -> None:
-    with opener(address) as store:
-        positions = store.load()
-        offset = positions.offset(EVENTS_0) or 0
-        while True:
-            offset += 1
-            both = {EVENTS_0: Position(offset), EVENTS_1: Position(offset)}
-            positions = store.commit(both, expected=positions)
-            sender.send(offset)

@@ -11,7 +11,11 @@ from kio.schema.errors import ErrorCode
 
 from odradek.broker.errors import ApiError
 from odradek.errors import LogError, OptionError, UnknownTopicOrPartitionError
+from odradek.records import Record
+from odradek.records.isolation import Isolation
 from odradek.storage.config_def import ConfigValue, as_texts
+from odradek.storage.names import TopicPartition
+from odradek.testing.produced import by_partition
 from odradek.testing.wire import WireClient
 
 _METADATA, _CREATE_TOPICS, _DELETE_TOPICS = (3, 7), (19, 5), (20, 5)
@@ -34,6 +38,7 @@ class RealKafka:
 
     Raises:
         OptionError: The address has another form.
+        OSError: No broker answers there.
     """
 
     def __init__(self, address: str) -> None:
@@ -42,6 +47,7 @@ class RealKafka:
             raise OptionError(f"--kafka-real wants HOST:PORT, not {address!r}")
         self.bootstrap_servers = address
         self._host, self._port = host.strip("[]"), int(port)
+        self._call(_METADATA, {"topics": [], "allow_auto_topic_creation": False})
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _OWN:
@@ -93,6 +99,39 @@ class RealKafka:
             raise UnknownTopicOrPartitionError(name)
         if deleted.error_code:
             raise LogError(f"topic {name}: {ErrorCode(deleted.error_code).name}")
+
+    def produce(
+        self, topic: str, *values: bytes | Record | None, key: bytes | None = None, partition: int | None = None
+    ) -> None:
+        """Append records; see `Broker.produce`.
+
+        Raises:
+            OdradekError: There is no such topic, or it does not take a record.
+        """
+        from odradek.admin.producer import open_producer
+        from odradek.admin.record_input import GivenRecord
+
+        with open_producer(f"kafka://{self.bootstrap_servers}", topic) as producer:
+            chosen = by_partition(values, key, partition, producer.partitions)
+            producer.send([GivenRecord(number, record) for number, records in chosen.items() for record in records])
+
+    def records(self, topic: str, *, isolation: Isolation = "read_uncommitted") -> list[Record]:
+        """Return the records of a topic; see `Broker.records`.
+
+        Raises:
+            OdradekError: There is no such topic, or a batch is damaged.
+        """
+        from odradek.sources.growing_partition import BrokerPartition
+        from odradek.sources.source import open_source
+
+        found: list[Record] = []
+        with open_source(f"kafka://{self.bootstrap_servers}/{topic}") as source:
+            for number in source.topics()[topic].partitions:
+                name = TopicPartition(topic, number)
+                bounds = source.bounds(name, isolation)
+                partition = BrokerPartition(source, name, isolation, pytest.fail, bounds)
+                found += partition.read(bounds.start_offset, bounds.end_offset, isolation=isolation)
+        return found
 
     def commit_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets of a group that has no members.

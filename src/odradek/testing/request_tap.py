@@ -1,13 +1,16 @@
 """What stands before a broker in a test: it keeps the requests that come in, and answers some of them wrongly.
 
-connection -> RequestTap -> Server          no fault matches
-|
-+-> an error, a delay, a closed connection, or no answer at all
+    connection -> RequestTap -> Server          no fault matches
+                  |
+                  +-> an error, a delay, a closed connection, or no answer at all
+
+The first fault that matches a request decides.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -17,19 +20,13 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from odradek.broker.connection import Connection, Response
-from odradek.broker.protocol import (
-    RequestHeader,
-    decode_header,
-    decode_response,
-    encode_response,
-    given,
-)
+from odradek.broker.protocol import FETCH_KEY, RequestHeader, decode_header, decode_response, encode_response, given
 from odradek.broker.request_body import decode_request
 from odradek.broker.server import Server
 from odradek.errors import OptionError, ProtocolError
 from odradek.printable import logger
 from odradek.testing.api_names import API_NAMES, api_key_of, error_code_of
-from odradek.testing.error_answers import FETCH_KEY, SESSION_ERRORS, error_answer
+from odradek.testing.error_answers import SESSION_ERRORS, error_answer
 from odradek.testing.plain_fields import plain_fields
 
 _logger = logger(__name__)
@@ -88,7 +85,7 @@ class ReceivedRequest:
         return plain_fields(self.body)
 
 
-class Fault:
+class RequestFault:
     """What goes wrong with some requests, until it is removed or was done often enough.
 
     A context manager that removes it. Any thread may use it.
@@ -99,12 +96,12 @@ class Fault:
         tap: RequestTap,
         api: str | int,
         *,
-        error: str | int | None,
-        delay_ms: float,
-        disconnect: Lost,
-        drop: Lost,
-        times: int | None,
-        when: Callable[[ReceivedRequest], object] | None,
+        error: str | int | None = None,
+        delay_ms: float = 0,
+        disconnect: Lost = False,
+        drop: Lost = False,
+        times: int | None = None,
+        when: Callable[[ReceivedRequest], object] | None = None,
     ) -> None:
         if error is None and not (delay_ms or disconnect or drop):
             raise OptionError("a fault is one of error, delay_ms, disconnect and drop")
@@ -133,7 +130,7 @@ class Fault:
         return self._fired
 
     def wait(self, count: int = 1, timeout_s: float = 30.0) -> None:
-        """Return when it was done to so many requests.
+        """Return when it was done to a number of requests.
 
         Raises:
             TimeoutError: It was not, in this time.
@@ -191,19 +188,19 @@ class RequestTap:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._lock = threading.Lock()
-        self._faults: tuple[Fault, ...] = ()
+        self._faults: tuple[RequestFault, ...] = ()
         self._requests: deque[ReceivedRequest] = deque()
         self._kept_bytes = 0
         server.handler = self
 
     # -- for tests
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: RequestFault) -> None:
         """Set a fault; of several that match, the one that was set first is done."""
         with self._lock:
             self._faults = (*self._faults, fault)
 
-    def remove(self, fault: Fault) -> None:
+    def remove(self, fault: RequestFault) -> None:
         """Remove a fault."""
         with self._lock:
             self._faults = tuple(one for one in self._faults if one is not fault)
@@ -237,22 +234,26 @@ class RequestTap:
 
     # -- as the handler of connections
 
-    def manner(self, frame: bytearray) -> tuple[bool, bool]:
-        """Return whether a request may overlap with those before it, and whether it ends when its client has gone."""
+    def request_rules(self, frame: bytearray) -> tuple[bool, bool]:
+        """Return whether a request may overlap with those before it, and whether it ends with its client."""
         # One that is delayed must keep those after it waiting, and one that is never answered would go on for ever.
-        return (False, True) if self._faults else self._server.manner(frame)
+        return (False, True) if self._faults else self._server.request_rules(frame)
 
     def active(self, connection: Connection, received: int, sent: int) -> None:
-        """So many bytes were received or sent."""
+        """Note bytes that were received or sent."""
         self._server.active(connection, received, sent)
 
-    def goes_on(self, task: asyncio.Future[Response]) -> None:
-        """A request is worked on although its client has gone."""
-        self._server.goes_on(task)
+    def outlives_client(self, task: asyncio.Future[Response]) -> None:
+        """Note a request that runs although its client has disconnected."""
+        self._server.outlives_client(task)
 
     def closed(self, connection: Connection) -> None:
         """A connection was closed."""
         self._server.closed(connection)
+
+    def refused(self, connection: Connection, reason: str, level: int = logging.WARNING) -> None:
+        """Log why a connection ends."""
+        self._server.refused(connection, reason, level)
 
     def handle(self, connection: Connection, frame: bytearray) -> Response | Awaitable[Response]:
         """Answer a request, or do what a fault wants.
@@ -293,7 +294,7 @@ class RequestTap:
         return encode_response(request.header, answer)
 
     async def _wrongly(
-        self, fault: Fault, connection: Connection, frame: bytearray, request: ReceivedRequest
+        self, fault: RequestFault, connection: Connection, frame: bytearray, request: ReceivedRequest
     ) -> Response:
         if fault.delay_ms:
             over = asyncio.Event()

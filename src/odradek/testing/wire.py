@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from odradek.broker.protocol import Message, decode_response, encode_request
+from odradek.closing import Closing
 from odradek.errors import ProtocolError
 
 _TIMEOUT_S = 30.0
 
 
-class WireClient:
+class WireClient(Closing):
     """One connection to a broker. It belongs to one thread; a context manager that closes it.
 
     Args:
@@ -37,6 +37,7 @@ class WireClient:
             raise
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
+        self._address = f"{host}:{port}"
         self._correlation_ids = itertools.count(1)
 
     def call(self, api_key: int, version: int, message: Message) -> Any:
@@ -70,7 +71,10 @@ class WireClient:
     def _receive_exactly(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            part = self.socket.recv(size - len(data))
+            try:
+                part = self.socket.recv(size - len(data))
+            except TimeoutError:
+                raise TimeoutError(f"{self._address} has not answered for {self.socket.gettimeout():g} s") from None
             if not part:
                 raise ProtocolError("the broker closed the connection")
             data += part
@@ -79,11 +83,3 @@ class WireClient:
     def close(self) -> None:
         """Close the connection."""
         self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -8,7 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-type franz struct{}
+// With the options of its groups.
+type franz struct{ group []kgo.Opt }
 
 var franzCodecs = map[string]kgo.CompressionCodec{
 	"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
@@ -33,18 +34,8 @@ func franzProduce(ctx context.Context, client *kgo.Client, prefix string, count 
 	return client.ProduceSync(ctx, records...).FirstErr()
 }
 
-func (franz) consume(ctx context.Context, servers, topic, group string, count int, committed bool,
-	tell func(int32, int64, []byte, []byte)) error {
-	level := kgo.ReadUncommitted()
-	if committed {
-		level = kgo.ReadCommitted()
-	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(servers), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(level), kgo.DisableAutoCommit())
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+// Gives so many records to take, or more.
+func franzPoll(ctx context.Context, client *kgo.Client, count int, take func(*kgo.Record)) error {
 	for seen := 0; seen < count; {
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err0(); err != nil {
@@ -54,9 +45,29 @@ func (franz) consume(ctx context.Context, servers, topic, group string, count in
 			return failed.Err
 		}
 		fetches.EachRecord(func(record *kgo.Record) {
-			tell(record.Partition, record.Offset, record.Key, record.Value)
+			take(record)
 			seen++
 		})
+	}
+	return nil
+}
+
+func (f franz) consume(ctx context.Context, servers, topic, group string, count int, committed bool,
+	tell func(int32, int64, []byte, []byte)) error {
+	level := kgo.ReadUncommitted()
+	if committed {
+		level = kgo.ReadCommitted()
+	}
+	client, err := kgo.NewClient(append(f.group, kgo.SeedBrokers(servers), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(level), kgo.DisableAutoCommit())...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := franzPoll(ctx, client, count, func(record *kgo.Record) {
+		tell(record.Partition, record.Offset, record.Key, record.Value)
+	}); err != nil {
+		return err
 	}
 	if err := client.CommitUncommittedOffsets(ctx); err != nil {
 		return err
@@ -88,7 +99,7 @@ func (franz) transact(ctx context.Context, servers, topic, id string, count int)
 }
 
 func (franz) admin(ctx context.Context, servers, topic string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(servers))
+	client, err := kgo.NewClient(append(franzLogin(), kgo.SeedBrokers(servers))...)
 	if err != nil {
 		return err
 	}
@@ -116,4 +127,36 @@ func (franz) admin(ctx context.Context, servers, topic string) error {
 		return err
 	}
 	return answers.Error()
+}
+
+// Of five records it releases the first, once, rejects the second, and accepts the others.
+func (franz) share(ctx context.Context, servers, topic, group string, count int) error {
+	var refused error
+	told := func(_ *kgo.Client, results kgo.ShareAckResults) {
+		if refused == nil {
+			refused = results.Error()
+		}
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(servers), kgo.ShareGroup(group), kgo.ConsumeTopics(topic),
+		kgo.ShareAckCallback(told))
+	if err != nil {
+		return err
+	}
+	if err := franzPoll(ctx, client, count, func(record *kgo.Record) {
+		fmt.Println(record.Partition, record.Offset, record.DeliveryCount())
+		status := kgo.AckAccept
+		if record.Offset%5 == 0 && record.DeliveryCount() == 1 {
+			status = kgo.AckRelease
+		} else if record.Offset%5 == 1 {
+			status = kgo.AckReject
+		}
+		record.Ack(status)
+	}); err != nil {
+		return err
+	}
+	if err := client.FlushAcks(ctx); err != nil {
+		return err
+	}
+	client.Close()
+	return refused
 }

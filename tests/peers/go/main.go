@@ -4,6 +4,7 @@
 //	clients LIBRARY consume SERVERS TOPIC GROUP COUNT LEVEL  prints "partition offset key value", commits, leaves
 //	clients LIBRARY transact SERVERS TOPIC ID COUNT          a committed transaction (c0..), then an aborted one (a0..)
 //	clients LIBRARY admin SERVERS TOPIC                      creates, describes and deletes a topic
+//	clients franz-go share SERVERS TOPIC GROUP COUNT         prints "partition offset delivery-count" until COUNT deliveries, acknowledges, leaves
 package main
 
 import (
@@ -12,6 +13,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 type library interface {
@@ -21,7 +24,11 @@ type library interface {
 	admin(ctx context.Context, servers, topic string) error
 }
 
-var libraries = map[string]library{"franz-go": franz{}, "sarama": saramaClient{}, "kafka-go": segment{}}
+var libraries = map[string]library{
+	"franz-go": franz{}, "sarama": saramaClient{}, "kafka-go": segment{},
+	// Its groups are those of KIP-848.
+	"franz-go-848": franz{[]kgo.Opt{kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer())}},
+}
 
 func key(number int) []byte { return []byte(fmt.Sprintf("k%d", number)) }
 
@@ -52,6 +59,8 @@ func run(arguments []string) error {
 		return client.transact(ctx, servers, topic, arguments[4], number(arguments[5]))
 	case "admin":
 		return client.admin(ctx, servers, topic)
+	case "share":
+		return franz{}.share(ctx, servers, topic, arguments[4], number(arguments[5]))
 	}
 	return fmt.Errorf("no such command: %s", arguments[1])
 }

@@ -3,7 +3,21 @@ const { Kafka, CompressionTypes, logLevel } = require("kafkajs")
 
 const codecs = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }
 const [command, servers, topic, ...rest] = process.argv.slice(2)
-const kafka = new Kafka({ clientId: "kafkajs", brokers: servers.split(","), logLevel: logLevel.ERROR })
+
+// How it logs in: as tests/peers/go/login.go does.
+const { CLIENT_MECHANISM: mechanism, CLIENT_USER: username, CLIENT_PASSWORD: password, CLIENT_CA: ca } = process.env
+const login = {
+  ...(mechanism && {
+    sasl: {
+      mechanism: mechanism.toLowerCase(),
+      ...(mechanism === "OAUTHBEARER"
+        ? { oauthBearerProvider: async () => ({ value: password }) }
+        : { username, password }),
+    },
+  }),
+  ...(ca && { ssl: { ca: [require("fs").readFileSync(ca, "utf-8")] } }),
+}
+const kafka = new Kafka({ clientId: "kafkajs", brokers: servers.split(","), logLevel: logLevel.ERROR, ...login })
 
 const messages = (prefix, count) =>
   Array.from({ length: count }, (_, number) => ({ key: `k${number}`, value: `${prefix}${number}` }))

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from pathlib import Path
+
+import pytest
+from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
 
 import odradek.broker.api
 from odradek.broker.api import ADVERTISED, APIS
+from odradek.broker.failures import failure
+from odradek.broker.protocol import RequestHeader, decode_header, decode_response, encode_request, encode_response
+from odradek.broker.request_body import decode_request
+from odradek.testing.plain_fields import plain_fields
+from peers.request_examples import example
 
 PRODUCE = 0
 REFUSED = range(3)
@@ -29,3 +39,44 @@ def test_every_module_is_advertised() -> None:
 def test_an_unknown_number_is_no_api() -> None:
     assert APIS[-1] is None
     assert -1 not in APIS
+
+
+VERSIONS = [(key, version) for key, (_, versions) in ADVERTISED.items() for version in versions if key or version > 2]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("key", ADVERTISED)
+def test_what_an_answer_does_not_say_is_nothing_or_the_default_of_the_schema(key: int) -> None:
+    for version in [version for one, version in VERSIONS if one == key]:
+        header = RequestHeader(key, version, 1, None, 0)
+        _, found = decode_response(key, version, bytes(encode_response(header, {}))[4:])
+        for field in fields(found):
+            value = getattr(found, field.name)
+            if field.default is not MISSING:
+                assert value == field.default, field.name
+            else:
+                assert not value or value in (-1, ErrorCode.none) or not value.total_seconds(), field.name
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("key", ADVERTISED)
+def test_a_request_that_failed_is_answered_once_at_the_top_or_at_its_item(key: int) -> None:
+    for version in [version for one, version in VERSIONS if one == key]:
+        frame = bytearray(encode_request(key, version, 1, "test", example(load_request_schema(key, version)))[4:])
+        header = decode_header(frame)
+        answer = failure(header, decode_request(frame, header), 42, "why")
+        _, found = decode_response(key, version, bytes(encode_response(header, answer))[4:])
+        assert str(plain_fields(found)).count(": 42") == 1, f"version {version}: {found}"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("count", [None, 0, 2])
+def test_a_description_of_folders_that_failed_tells_so_once_whatever_topics_were_asked_for(
+    version: int, count: int | None
+) -> None:
+    topics = None if count is None else [{"topic": "t", "partitions": [0]}] * count
+    frame = bytearray(encode_request(35, version, 1, "test", {"topics": topics})[4:])
+    header = decode_header(frame)
+    answer = failure(header, decode_request(frame, header), 42, "why")
+    _, found = decode_response(35, version, bytes(encode_response(header, answer))[4:])
+    assert [(int(one.error_code), one.log_dir) for one in found.results] == [(42, "")]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import gc
 import os
 import random
 import socket
 import struct
 import termios
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,33 +21,17 @@ from typing import Any
 import pytest
 
 from odradek.broker.api import Api
-from odradek.broker.connection import SCRATCH_BYTES
+from odradek.broker.connection import SCRATCH_BYTES, Connection
 from odradek.broker.protocol import encode_request
 from odradek.broker.running import BrokerThread
 from odradek.errors import InvalidConfigError, LogError, ProtocolError
-from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.testing.wire import WireClient
-from peers.broker_thread import advance, connect, eventually
+from peers.broker_thread import advance, connect, eventually, start
+from peers.requests import ask, batch, fetch_message, message, produce_message, produced
 
-VERSIONS: dict[str, str] = {"client_software_name": "test", "client_software_version": "1"}
+VERSIONS = message("ApiVersions")
 HOUR_MS = 3_600_000
-
-
-def batch(value: bytes) -> bytes:
-    return bytes(build_batch([Record(offset=0, timestamp=1_700_000_000_000, value=value)]))
-
-
-def produce_message(data: bytes, acks: int = 1) -> dict[str, Any]:
-    topic = {"name": "events", "partition_data": [{"index": 0, "records": data}]}
-    return {"transactional_id": None, "acks": acks, "timeout_ms": 1000, "topic_data": [topic]}
-
-
-def fetch_message(max_wait_ms: int = 0, max_bytes: int = 1 << 30) -> dict[str, Any]:
-    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": max_bytes}
-    topic = {"topic": "events", "partitions": [partition]}
-    limits = {"replica_id": -1, "max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": max_bytes}
-    return {**limits, "topics": [topic], "forgotten_topics_data": []}
 
 
 def assert_served(client: WireClient) -> None:
@@ -84,8 +70,7 @@ def connections(running: BrokerThread) -> int:
 
 
 def serving(tmp_path: Path, **config: str | int) -> BrokerThread:
-    given = {"listeners": "PLAINTEXT://127.0.0.1:0", **{name.replace("_", "."): text for name, text in config.items()}}
-    return BrokerThread(tmp_path / "limited", given, sync="off", background=False)
+    return start(tmp_path / "limited", **{name.replace("_", "."): text for name, text in config.items()})
 
 
 @pytest.fixture
@@ -113,21 +98,19 @@ def rubbish() -> Iterator[bytes]:
         yield struct.pack(">i", len(body)) + body
 
 
-@pytest.mark.parametrize("sent", list(rubbish()))
-def test_rubbish_closes_or_answers_but_harms_nobody_else(
-    running: BrokerThread, client: WireClient, sent: bytes
-) -> None:
-    with connect(running) as bad:
-        bad.socket.sendall(sent)
-        bad.socket.shutdown(socket.SHUT_WR)
-        assert_closed(bad)
-    assert_served(client)
+def test_rubbish_closes_or_answers_but_harms_nobody_else(running: BrokerThread, client: WireClient) -> None:
+    for sent in rubbish():
+        with connect(running) as bad:
+            bad.socket.sendall(sent)
+            bad.socket.shutdown(socket.SHUT_WR)
+            assert_closed(bad)
+        assert_served(client)
 
 
 def test_a_frame_that_never_comes_costs_no_memory(running: BrokerThread) -> None:
     with connect(running) as bad:
         assert_served(bad)
-        bad.socket.sendall(struct.pack(">i", 100_000_000) + b"x" * 1000)
+        bad.socket.sendall(struct.pack(">ih", 100_000_000, 0) + b"x" * 1000)
         [connection] = running.call(lambda: list(running.server.connections))
         eventually(lambda: running.call(connection.next_buffer) is not None)
         buffer = running.call(connection.next_buffer)
@@ -136,14 +119,15 @@ def test_a_frame_that_never_comes_costs_no_memory(running: BrokerThread) -> None
         assert len(buffer) <= (1 << 20) + (1 << 16)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [1, 999_999, 1 << 20, (1 << 20) + 1, 9_000_000])
 def test_a_frame_of_any_size_arrives_whole(running: BrokerThread, client: WireClient, topic: None, size: int) -> None:
     value = random.Random(1).randbytes(size)
-    answer = client.call(0, 9, produce_message(batch(value)))
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert produced(client.call(0, 9, produce_message(batch(value)))) == (0, 0)
     assert [record.value for record in running.broker.logs["events", 0].read()] == [value]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [200_000, 3_000_000])
 @pytest.mark.parametrize("rests", [[1], [100_000, 70_000, 1]])
 def test_a_large_frame_arrives_however_it_is_cut(
@@ -161,7 +145,7 @@ def test_a_large_frame_arrives_however_it_is_cut(
         # Its beginning is taken at once, the rest when enough of it has come.
         eventually(lambda: running.call(lambda: running.server.metrics.received_bytes) > received)
     client.socket.sendall(sent[position:])
-    assert client.receive(0, 9, 7).responses[0].partition_responses[0].error_code == 0
+    assert produced(client.receive(0, 9, 7)) == (0, 0)
     assert client.receive(18, 3, 8).error_code == 0
     assert [record.value for record in running.broker.logs["events", 0].read()] == [value]
 
@@ -197,8 +181,7 @@ def test_requests_before_one_that_closes_the_connection_are_answered(
     good = encode_request(0, 9, 2, "good", produce_message(batch(b"a")))
     client.socket.sendall(good + good + last)
     for offset in range(2):
-        [answered] = client.receive(0, 9, 2).responses[0].partition_responses
-        assert (int(answered.error_code), answered.base_offset) == (0, offset)
+        assert produced(client.receive(0, 9, 2)) == (0, offset)
     assert_closed(client)
 
 
@@ -210,7 +193,7 @@ def test_who_does_not_read_is_not_read_from(running: BrokerThread, client: WireC
         running.broker.logs["events", 0].append([Record(None, bytes(10_000_000))])
     with connect(running) as slow:
         slow.socket.setblocking(False)
-        sent = encode_request(1, 11, 1, "slow", {**fetch_message(), "isolation_level": 0})
+        sent = encode_request(1, 11, 1, "slow", fetch_message(max_bytes=1 << 30))
         assert fill(slow, sent) > 0
         found = running.call(lambda: max(len(one._waiting) for one in running.server.connections))
         assert found * len(sent) <= SCRATCH_BYTES + len(sent)
@@ -225,8 +208,8 @@ def test_a_flood_behind_a_long_poll_waits(running: BrokerThread, client: WireCli
         count = fill(flooding, sent)
         assert_served(client)
         flooding.socket.settimeout(30)
-        # On a busy machine the fetch may not have begun yet.
-        eventually(lambda: running.call(lambda: any(one.is_busy for one in running.server.connections)))
+        # On a busy machine the fetch may not wait yet.
+        eventually(lambda: running.call(lambda: len(running.broker.partitions.get("events", 0)._waits)))
         advance(running, HOUR_MS / 1000)
         flooding.receive(1, 12, waiting)
         for _ in range(count):
@@ -256,7 +239,7 @@ def test_a_client_that_resets_in_the_middle_of_a_file_harms_nobody(
     running.broker.logs["events", 0].append([Record(None, bytes(30_000_000))])
     for read in (0, 1, 100_000):
         with connect(running) as bad:
-            bad.send(1, 12, fetch_message())
+            bad.send(1, 12, fetch_message(max_bytes=1 << 30))
             if read:
                 bad.socket.recv(read)
             bad.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -270,6 +253,41 @@ def test_a_client_that_ends_its_side_is_closed(running: BrokerThread) -> None:
         half.socket.shutdown(socket.SHUT_WR)
         assert_closed(half)
     assert connections(running) == 0
+
+
+def test_a_client_that_ends_its_side_gets_the_answers_that_it_waits_for(running: BrokerThread, topic: None) -> None:
+    may_go_on = threading.Event()
+    partition = running.call(lambda: running.broker.partitions.get("events", 0))
+
+    def end_side(client: WireClient) -> None:
+        client.socket.shutdown(socket.SHUT_WR)
+        eventually(lambda: running.call(lambda: all(one.is_client_gone for one in running.server.connections)))
+        # The loop sees it in its next turn.
+        running.call(lambda: None)
+
+    async def begin() -> None:
+        await partition.in_order(lambda: may_go_on.wait(30))
+
+    first = running.call(lambda: asyncio.ensure_future(begin()))
+    with connect(running) as half:
+        number = half.send(0, 9, produce_message(batch(b"x" * 900_000)))
+        eventually(lambda: running.call(lambda: any(one.is_busy for one in running.server.connections)))
+        end_side(half)
+        may_go_on.set()
+        assert produced(half.receive(0, 9, number)) == (0, 0)
+        assert_closed(half)
+    assert running.call(first.done)
+    with connect(running) as half:
+        for _ in range(10):
+            half.call(0, 9, produce_message(batch(b"x" * 900_000)))
+        number = half.send(1, 12, fetch_message(max_bytes=1 << 30))
+        # It is more than sockets take before the client reads.
+        eventually(lambda: running.call(lambda: any(one.out for one in running.server.connections)))
+        end_side(half)
+        [row] = half.receive(1, 12, number).responses[0].partitions
+        assert len(row.records) > 9_900_000
+        assert_closed(half)
+    eventually(lambda: connections(running) == 0)
 
 
 @pytest.mark.parametrize("size", [10, 700_000])
@@ -301,12 +319,32 @@ def test_what_was_begun_goes_on_when_its_client_goes(running: BrokerThread, topi
     with connect(running) as client:
         client.send(0, 9, produce_message(batch(b"x" * 700_000)))
         eventually(lambda: running.call(lambda: any(one.is_busy for one in running.server.connections)))
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     eventually(lambda: connections(running) == 0)
     running.call(first.cancel)
-    assert not partition.is_quick(memoryview(batch(b"y")))
+    assert not partition.takes_at_once(memoryview(batch(b"y")))
     may_go_on.set()
     eventually(lambda: running.broker.logs["events", 0].log_end_offset == 1)
     assert done == [1]
+
+
+@pytest.mark.slow
+def test_a_fetch_whose_client_goes_at_once_waits_for_nothing(running: BrokerThread, topic: None) -> None:
+    partition = running.call(lambda: running.broker.partitions.get("events", 0))
+
+    def come_and_go() -> int:
+        connection = Connection(running.server, "PLAINTEXT", "127.0.0.1", 1 << 20)
+        connection.received(memoryview(encode_request(1, 12, 1, "tests", fetch_message(max_wait_ms=HOUR_MS))))
+        waits = len(partition._waits)
+        connection.close()
+        return waits
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert running.call(come_and_go) == 1
+        eventually(lambda: running.call(lambda: not partition._waits))
+        gc.collect()
+    assert not caught
 
 
 # -- errors inside the broker
@@ -325,12 +363,15 @@ def test_an_error_of_an_api_is_answered_or_closes_the_connection(
         raise ZeroDivisionError
 
     apis = running.server._apis
-    for handle in (cancelled, late, bad, lambda request: {"api_keys": "text"}, lambda request: {}):
+    for handle, code in ((cancelled, None), (late, -1), (bad, -1), (lambda request: {"api_keys": "text"}, -1)):
         broken = Api(18, "ApiVersions", range(5), handle)
         running.call(lambda broken=broken: setattr(running.server, "_apis", {18: broken}))  # type: ignore[misc]
         with connect(running) as victim:
-            victim.send(18, 0, {})
-            assert_closed(victim)
+            if code is None:
+                victim.send(18, 0, {})
+                assert_closed(victim)
+            else:
+                assert int(victim.call(18, 0, {}).error_code) == code
         running.call(lambda: setattr(running.server, "_apis", apis))
         assert_served(client)
     assert "ZeroDivisionError" in caplog.text
@@ -414,7 +455,7 @@ def test_a_limit_that_is_lowered_closes_what_was_not_used_for_longest(tmp_path: 
             assert_served(client)
         change = {"name": "max.connections", "config_operation": 0, "value": "1"}
         resource = {"resource_type": 4, "resource_name": "", "configs": [change]}
-        answer = clients[0].call(44, 1, {"resources": [resource], "validate_only": False})
+        answer = ask(clients[0], "IncrementalAlterConfigs", 1, resources=[resource])
         assert answer.responses[0].error_code == 0
         for client in clients[1:]:
             assert_closed(client)
@@ -430,6 +471,8 @@ def test_idle_connections_are_closed(tmp_path: Path) -> None:
     ):
         running.broker.logs.create_topic("events")
         assert_served(idle)
+        # The first request waits for the log to be opened, not for records.
+        waiting.call(1, 12, fetch_message())
         correlation_id = waiting.send(1, 12, fetch_message(max_wait_ms=HOUR_MS))
         eventually(lambda: running.call(lambda: any(one.is_busy for one in running.server.connections)))
         advance(running, 400)
@@ -452,7 +495,7 @@ def test_a_large_frame_that_comes_slowly_is_no_idle_connection(tmp_path: Path) -
             eventually(lambda: not unsent_bytes(client.socket))
             advance(running, 6)
         client.socket.sendall(sent[300_000:])
-        assert client.receive(0, 9, 7).responses[0].partition_responses[0].error_code == 0
+        assert produced(client.receive(0, 9, 7)) == (0, 0)
         client.socket.sendall(parts[0])
         eventually(lambda: not unsent_bytes(client.socket))
         advance(running, 6)
@@ -496,7 +539,7 @@ def test_connections_leave_descriptors_for_logs(running: BrokerThread, monkeypat
             for one in flood:
                 one.connect(running.endpoint()[1:])
             assert_served(client)
-            assert client.call(0, 9, produce_message(batch(b"a"))).responses[0].partition_responses[0].error_code == 0
+            assert produced(client.call(0, 9, produce_message(batch(b"a")))) == (0, 0)
             eventually(lambda: not acceptor._sockets["PLAINTEXT"].is_accepting)
             assert connections(running) <= 3 + 6
         for one in flood:
@@ -515,7 +558,7 @@ def test_connections_leave_descriptors_for_logs(running: BrokerThread, monkeypat
 )
 def test_listens_where_it_is_told_to(tmp_path: Path, listener: str, hosts: list[str]) -> None:
     config = {"listeners": f"PLAINTEXT://{listener}:0", "advertised.listeners": "PLAINTEXT://kafka.example:1234"}
-    with BrokerThread(tmp_path / "data", config, sync="off", background=False) as running:
+    with start(tmp_path / "data", **config) as running:
         assert running.endpoint() == ("PLAINTEXT", "kafka.example", 1234)
         sock = running.server._acceptor._sockets["PLAINTEXT"].sock
         for host in hosts:
@@ -558,12 +601,34 @@ def test_an_array_that_cannot_be_ends_the_connection_only(
 
 def test_what_no_client_can_connect_to_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match=r"advertised\.listeners"):
-        BrokerThread(tmp_path / "data", {"listeners": "PLAINTEXT://0.0.0.0:0"}, sync="off")
+        start(tmp_path / "data", listeners="PLAINTEXT://0.0.0.0:0")
 
 
 def test_an_address_in_use_is_told_of(running: BrokerThread, tmp_path: Path) -> None:
     port = running.endpoint().port
     with pytest.raises(LogError, match=f"127.0.0.1:{port} cannot be opened: Address already in use"):
-        BrokerThread(tmp_path / "other", {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}, sync="off")
+        start(tmp_path / "other", listeners=f"PLAINTEXT://127.0.0.1:{port}")
     # The directory is free again.
-    BrokerThread(tmp_path / "other", {"listeners": "PLAINTEXT://127.0.0.1:0"}, sync="off").stop()
+    start(tmp_path / "other").stop()
+
+
+@pytest.mark.parametrize("key", [1, 3, 15])
+def test_only_produce_may_send_frames_above_8_mb(client: WireClient, key: int) -> None:
+    client.socket.sendall(struct.pack(">ih", (1 << 23) + 1, key) + bytes(16))
+    assert_closed(client)
+
+
+def test_produce_may_send_frames_up_to_the_limit_of_all(client: WireClient) -> None:
+    size = (1 << 23) + 1
+    client.socket.sendall(struct.pack(">ih", size, 0) + bytes(16))
+    client.socket.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        client.receive_frame()
+
+
+@pytest.mark.slow
+def test_a_large_request_is_answered_as_a_small_one_is(client: WireClient) -> None:
+    names = [f"none-{number}" for number in range(4000)]
+    groups = ask(client, "DescribeGroups", 5, groups=names).groups
+    assert [group.group_id for group in groups] == names
+    assert_served(client)

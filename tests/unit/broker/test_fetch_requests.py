@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.api.k01_fetch import FetchBody, decode
+from odradek.broker.fetch_requests import FetchBody, decode
 from odradek.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, WantedPartition
 from odradek.broker.protocol import RequestHeader, decode_header, encode_request, given, milliseconds
 from odradek.broker.request_body import decode_request
@@ -32,7 +32,7 @@ def frame_of(version: int) -> tuple[bytearray, RequestHeader]:
     ]
     message: dict[str, Any] = {
         "cluster_id": "cluster",
-        "replica_id": -1,
+        "replica_id": 1,
         "replica_state": {"replica_id": 1, "replica_epoch": 2},
         "max_wait_ms": 500,
         "min_bytes": 1,
@@ -79,6 +79,7 @@ def test_a_request_is_read_as_kio_reads_it(version: int) -> None:
             for topic in given(body, "forgotten_topics_data", ())
             for number in topic.partitions
         ],
+        1,
     )
 
 

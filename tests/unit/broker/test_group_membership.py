@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from odradek.broker.groups.group import Group
 from odradek.broker.running import BrokerThread
+from odradek.coordination.groups.classic import ClassicGroup
 from odradek.testing.wire import WireClient
-from peers.broker_thread import advance, connect, eventually
+from peers.broker_thread import advance, connect, eventually, start
 from peers.group_requests import (
     DESCRIBE,
     FIND,
@@ -47,10 +46,11 @@ def other(running: BrokerThread) -> Iterator[WireClient]:
 
 def member_count(running: BrokerThread, group_id: str) -> int:
     group = running.call(lambda: running.broker.groups.shard(group_id).groups[group_id])
-    assert isinstance(group, Group)
+    assert isinstance(group, ClassicGroup)
     return len(group.members)
 
 
+@pytest.mark.sampled(4)
 # v0 knows groups only.
 @pytest.mark.parametrize(
     ("key_type", "version"), [(kind, version) for kind in (0, 1) for version in range(7) if version or not kind]
@@ -68,6 +68,7 @@ def test_share_groups_are_refused(client: WireClient, version: int) -> None:
     assert [int(one.error_code) for one in answer.coordinators] == [42]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", range(10))
 def test_a_member_joins_and_leaves(client: WireClient, version: int) -> None:
     joined = client.call(JOIN, version, join_message("g"))
@@ -99,9 +100,7 @@ def test_a_second_member_makes_the_first_one_join_again(client: WireClient, othe
     first = stable_member(client, "g")
     second_id = other.call(JOIN, 9, join_message("g")).member_id
     waiting = other.send(JOIN, 9, join_message("g", second_id))
-    while heartbeat(client, "g", first.member_id, 1) == 0:
-        pass
-    assert heartbeat(client, "g", first.member_id, 1) == REBALANCE
+    assert heartbeat_until(client, first.member_id) == REBALANCE
     assert state(client, "g") == "PreparingRebalance"
     assert int(client.call(SYNC, 5, sync_message("g", first.member_id, 1)).error_code) == REBALANCE
     leader = client.call(JOIN, 9, join_message("g", first.member_id))
@@ -160,15 +159,6 @@ def test_joins_that_cannot_be(client: WireClient) -> None:
         assert int(client.call(JOIN, 9, message).error_code) == code, message
 
 
-def test_the_protocol_that_most_members_like_best_is_selected(client: WireClient, other: WireClient) -> None:
-    first = stable_member(client, "g", protocols={"a": b"", "b": SUBSCRIPTION, "c": b""})
-    second = other.call(JOIN, 9, join_message("g", protocols={"b": SUBSCRIPTION, "a": b""})).member_id
-    waiting = other.send(JOIN, 9, join_message("g", second, protocols={"b": SUBSCRIPTION, "a": b""}))
-    again = join_message("g", first.member_id, protocols={"c": b"", "b": SUBSCRIPTION, "a": b""})
-    assert client.call(JOIN, 9, again).protocol_name == "b"
-    assert other.receive(JOIN, 9, waiting).protocol_name == "b"
-
-
 def test_heartbeats_that_wait_in_the_socket_come_before_a_session_is_over(
     running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,10 +188,22 @@ def test_among_protocols_with_as_many_votes_the_one_is_taken_that_apache_kafka_t
     assert first.protocol_name == "range"
     second = other.call(JOIN, 9, join_message("g", protocols=dict(reversed(liked.items())))).member_id
     waiting = other.send(JOIN, 9, join_message("g", second, protocols=dict(reversed(liked.items()))))
-    while heartbeat(client, "g", first.member_id, 1) != REBALANCE:
-        pass
+    assert heartbeat_until(client, first.member_id) == REBALANCE
     assert client.call(JOIN, 9, join_message("g", first.member_id, protocols=liked)).protocol_name == "rr"
     assert other.receive(JOIN, 9, waiting).protocol_name == "rr"
+
+
+def test_a_rebalance_goes_on_without_members_that_do_not_join_again(
+    running: BrokerThread, client: WireClient, other: WireClient
+) -> None:
+    first = stable_member(client, "g", session_ms=600_000, rebalance_ms=20_000)
+    second = other.call(JOIN, 9, join_message("g")).member_id
+    waiting = other.send(JOIN, 9, join_message("g", second))
+    assert heartbeat_until(client, first.member_id) == REBALANCE
+    advance(running, 31)
+    joined = other.receive(JOIN, 9, waiting)
+    assert (joined.generation_id, joined.leader) == (2, second)
+    assert heartbeat(client, "g", first.member_id, 1) == UNKNOWN_MEMBER
 
 
 def test_a_silent_member_is_removed(running: BrokerThread, client: WireClient) -> None:
@@ -238,20 +240,6 @@ def test_requests_of_clients_that_have_gone_are_not_kept(
     assert {one.member_id for one in joined.members} == {first.member_id, second}
 
 
-def test_a_rebalance_goes_on_without_members_that_do_not_join_again(
-    running: BrokerThread, client: WireClient, other: WireClient
-) -> None:
-    first = stable_member(client, "g", session_ms=60_000, rebalance_ms=20_000)
-    second = other.call(JOIN, 9, join_message("g")).member_id
-    waiting = other.send(JOIN, 9, join_message("g", second))
-    while heartbeat(client, "g", first.member_id, 1) != REBALANCE:
-        pass
-    advance(running, 31)
-    joined = other.receive(JOIN, 9, waiting)
-    assert (joined.generation_id, joined.leader) == (2, second)
-    assert heartbeat(client, "g", first.member_id, 1) == UNKNOWN_MEMBER
-
-
 def test_members_that_do_not_ask_for_their_assignment_are_removed(running: BrokerThread, client: WireClient) -> None:
     member = new_member(client, "g", session_ms=60_000, rebalance_ms=20_000)
     advance(running, 21)
@@ -271,18 +259,9 @@ def test_an_id_that_is_not_used_is_forgotten(running: BrokerThread, client: Wire
     assert int(other.call(JOIN, 9, join_message("g", pending)).error_code) == UNKNOWN_MEMBER
 
 
-@contextmanager
-def clients_of(path: Path, **config: int) -> Iterator[tuple[BrokerThread, WireClient, WireClient]]:
-    """Start a broker with settings of its own, and connect to it twice."""
-    settings: dict[str, str | int | float | bool] = {"listeners": "PLAINTEXT://127.0.0.1:0", **config}
-    with BrokerThread(path, settings, sync="off", background=False) as running:
-        with connect(running) as client, connect(running) as other:
-            find_coordinator(client)
-            yield running, client, other
-
-
 def test_the_first_rebalance_waits_for_others(tmp_path: Path) -> None:
-    with clients_of(tmp_path / "logs") as (running, client, other):
+    with start(tmp_path / "logs") as running, connect(running) as client, connect(running) as other:
+        find_coordinator(client)
         member_id = client.call(JOIN, 9, join_message("g")).member_id
         waiting = client.send(JOIN, 9, join_message("g", member_id))
         while state(other, "g") != "PreparingRebalance":
@@ -304,9 +283,10 @@ def test_the_first_rebalance_waits_for_others(tmp_path: Path) -> None:
 
 def test_a_group_takes_as_many_members_as_it_may(tmp_path: Path) -> None:
     config = {"group.max.size": 1, "group.initial.rebalance.delay.ms": 0}
-    with clients_of(tmp_path / "logs", **config) as (_, client, other):
+    with start(tmp_path / "logs", **config) as running, connect(running) as client:
+        find_coordinator(client)
         stable_member(client, "g")
-        assert int(other.call(JOIN, 9, join_message("g")).error_code) == 81
+        assert int(client.call(JOIN, 9, join_message("g")).error_code) == 81
 
 
 def test_a_static_member_comes_back_without_a_rebalance(client: WireClient, other: WireClient) -> None:
@@ -350,7 +330,8 @@ def test_who_waits_under_a_replaced_id_is_told(client: WireClient, other: WireCl
     assert client.receive(JOIN, 9, back).generation_id == 3
 
 
-def heartbeat_until(client: WireClient, member_id: str, instance: str) -> int:
+def heartbeat_until(client: WireClient, member_id: str, instance: str | None = None) -> int:
+    """Send heartbeats until one is answered by an error."""
     while (code := heartbeat(client, "g", member_id, 1, instance)) == 0:
         pass
     return code
@@ -366,8 +347,7 @@ def test_static_members_are_removed_by_their_instance(client: WireClient) -> Non
 def test_a_follower_that_asks_again_gets_the_same_generation(client: WireClient, other: WireClient) -> None:
     first = stable_member(client, "g")
     waiting = other.send(JOIN, 3, join_message("g"))
-    while heartbeat(client, "g", first.member_id, 1) != REBALANCE:
-        pass
+    assert heartbeat_until(client, first.member_id) == REBALANCE
     client.call(JOIN, 9, join_message("g", first.member_id))
     follower = other.receive(JOIN, 3, waiting)
     again = other.call(JOIN, 9, join_message("g", follower.member_id))

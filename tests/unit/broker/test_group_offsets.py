@@ -12,8 +12,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from odradek.broker.groups import coordinator
+from odradek.broker import state_topic
+from odradek.broker.monitoring import Monitoring
 from odradek.broker.running import BrokerThread
+from odradek.broker.turns import whole
+from odradek.coordination.groups.consumer import epoch_record, target_epoch_record
+from odradek.coordination.groups.share import share_epoch_record
 from odradek.coordination.placement import partition_for
 from odradek.messages.coordinators.coordinator_records import CoordinatorRecord
 from odradek.messages.coordinators.group_records import (
@@ -22,8 +26,10 @@ from odradek.messages.coordinators.group_records import (
     OffsetCommitValue,
     decode_group_record,
 )
+from odradek.storage.log.log import Log
 from odradek.testing.wire import WireClient
-from peers.broker_thread import advance, connect
+from peers import broker_thread
+from peers.broker_thread import advance, connect, eventually
 from peers.group_requests import (
     COMMIT,
     DELETE,
@@ -44,16 +50,14 @@ from peers.group_requests import (
     stable_member,
     state,
 )
+from unit.broker.conftest import LISTENERS
 
 MINUTE = 60
 WEEK = 7 * 24 * 60 * MINUTE
 LOADING = 14
 
 
-def start(path: Path, **config: Any) -> BrokerThread:
-    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "group.initial.rebalance.delay.ms": 0, **config}
-    settings["connections.max.idle.ms"] = -1
-    return BrokerThread(path, settings, sync="off", background=False)
+start = partial(broker_thread.start, **LISTENERS)
 
 
 @pytest.fixture
@@ -75,6 +79,7 @@ def stored(running: BrokerThread, group: str) -> Iterator[CoordinatorRecord]:
         yield decode_group_record(record.key, record.value)
 
 
+@pytest.mark.sampled
 # Between the versions that differ, each with the first and the last of the other API says enough.
 @pytest.mark.parametrize(
     ("fetch_version", "version"),
@@ -116,6 +121,7 @@ def test_partitions_that_there_are_not(client: WireClient, topic_id: UUID) -> No
     assert (int(found.error_code), rows) == (0, [[(1, 0)], [(-1, 100)]])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", range(2, 11))
 def test_all_offsets_of_a_group(client: WireClient, topic_id: UUID, version: int) -> None:
     commit(client, "g", {0: 1, 1: 2})
@@ -131,15 +137,9 @@ def test_who_may_commit(client: WireClient) -> None:
     assert commit(client, "new", {0: 1}, "nobody", 3) == [69]
     old = client.call(COMMIT, 8, commit_message("new", {0: 1}, "nobody", 3))
     assert int(old.topics[0].partitions[0].error_code) == 22
-    joined = new_member(client, "g")
-    member_id = joined.member_id
-    assert commit(client, "g", {0: 1}, member_id, 1) == [27]
-    leave(client, "g", (member_id, None))
     member_id = stable_member(client, "g").member_id
-    assert commit(client, "g", {0: 1}, member_id, 3) == [0]
-    assert commit(client, "g", {0: 1}, member_id, 1) == [22]
-    assert commit(client, "g", {0: 1}, "nobody", 3) == [25]
-    assert commit(client, "g", {0: 1}) == [25]
+    assert commit(client, "g", {0: 1}, member_id, 1) == [0]
+    assert commit(client, "g", {0: 1}, "nobody", 1) == [25]
     assert commit(client, "g", {0: 1}, member_id, 3, group_instance_id="static") == [25]
     leave(client, "g", (member_id, None))
     assert commit(client, "g", {0: 2}) == [0]
@@ -225,7 +225,7 @@ def test_offsets_of_a_deleted_topic_are_removed(running: BrokerThread, client: W
     commit(client, "g", {0: 5, 1: 6})
     transaction = OffsetsTransaction(client, "h")
     assert transaction.commit_offsets(client, {0: 7}) == [0]
-    running.call(lambda: running.broker.groups.topic_deleted(["events"]))
+    running.call(lambda: whole(running.broker.groups.topics_deleted({"events": None})))
     assert fetched(client, "g") == [(-1, 0), (-1, 0)]
     transaction.end(client, commit=True)
     assert fetched(client, "h") == [(-1, 0), (-1, 0)]
@@ -234,6 +234,7 @@ def test_offsets_of_a_deleted_topic_are_removed(running: BrokerThread, client: W
 # -- expiry
 
 
+@pytest.mark.slow
 def test_offsets_expire_when_a_group_has_been_empty_for_long(running: BrokerThread, client: WireClient) -> None:
     joined = stable_member(client, "g", session_ms=1_800_000)
     commit(client, "g", {0: 5}, joined.member_id, 1)
@@ -241,12 +242,15 @@ def test_offsets_expire_when_a_group_has_been_empty_for_long(running: BrokerThre
     advance(running, 1_700)
     leave(client, "g", (joined.member_id, None))
     advance(running, WEEK - 1_000)
-    assert (fetched(client, "g", [0]), fetched(client, "simple", [0])) == ([(5, 0)], [(-1, 0)])
+    # On a busy machine the look at all groups takes several turns of the loop.
+    eventually(lambda: fetched(client, "simple", [0]) == [(-1, 0)])
+    assert fetched(client, "g", [0]) == [(5, 0)]
     advance(running, 2_000)
-    assert fetched(client, "g", [0]) == [(-1, 0)]
+    eventually(lambda: fetched(client, "g", [0]) == [(-1, 0)])
     assert state(client, "g") == state(client, "simple") == "Dead"
 
 
+@pytest.mark.slow
 def test_a_group_keeps_the_offsets_of_the_topics_that_it_reads(running: BrokerThread, client: WireClient) -> None:
     running.broker.logs.create_topic("other")
     joined = stable_member(client, "g", session_ms=1_800_000)
@@ -281,6 +285,7 @@ def test_an_offset_that_is_kept_until_before_now_expires_at_once(
 # -- transactions
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_offsets_of_a_transaction_count_when_it_is_committed(
@@ -293,14 +298,6 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(
     assert fetched(client, "g", stable=True) == [(-1, UNSTABLE), (1, 0)]
     transaction.end(client, commit=is_committed)
     assert fetched(client, "g", stable=True) == [(5 if is_committed else 1, 0), (1, 0)]
-
-
-def test_the_later_of_two_offsets_counts(client: WireClient) -> None:
-    transaction = OffsetsTransaction(client, "g")
-    transaction.commit_offsets(client, {0: 5})
-    commit(client, "g", {0: 9})
-    transaction.end(client, commit=True)
-    assert fetched(client, "g", [0]) == [(9, 0)]
 
 
 def test_who_may_commit_in_a_transaction(client: WireClient) -> None:
@@ -320,6 +317,7 @@ def test_who_may_commit_in_a_transaction(client: WireClient) -> None:
 # -- restarts
 
 
+@pytest.mark.slow
 def test_groups_and_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
     with start(tmp_path / "logs") as running, connect(running) as client:
         running.broker.logs.create_topic("events", 2)
@@ -353,6 +351,7 @@ def wait_until_loaded(client: WireClient) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_requests_are_told_to_wait_while_groups_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with start(tmp_path / "logs") as running, connect(running) as client:
         running.broker.logs.create_topic("events", 2)
@@ -360,13 +359,14 @@ def test_requests_are_told_to_wait_while_groups_are_loaded(tmp_path: Path, monke
         joined = stable_member(client, "g")
         transaction = OffsetsTransaction(client, "g")
         assert transaction.commit_offsets(client, {0: 5}) == [0]
-    may_load, replay = threading.Event(), coordinator._replay
+    may_load, replay = threading.Event(), state_topic._replay
 
-    def replay_later(*arguments: Any) -> None:
-        may_load.wait()
-        replay(*arguments)
+    def replay_later(log: Log, *arguments: Any) -> None:
+        if log.topic_partition.topic == "__consumer_offsets":
+            may_load.wait()
+        replay(log, *arguments)
 
-    monkeypatch.setattr(coordinator, "_replay", replay_later)
+    monkeypatch.setattr(state_topic, "_replay", replay_later)
     with start(tmp_path / "logs") as running, connect(running) as client:
         find_coordinator(client)
         assert commit(client, "g", {0: 6}) == [LOADING]
@@ -384,7 +384,10 @@ def test_requests_are_told_to_wait_while_groups_are_loaded(tmp_path: Path, monke
         assert heartbeat(client, "g", joined.member_id, 1) == 0
 
 
-def test_a_damaged_partition_leaves_its_groups_without_a_coordinator(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_damaged_partition_leaves_its_groups_without_a_coordinator(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with start(tmp_path / "logs") as running, connect(running) as client:
         running.broker.logs.create_topic("events", 2)
         find_coordinator(client)
@@ -392,33 +395,51 @@ def test_a_damaged_partition_leaves_its_groups_without_a_coordinator(tmp_path: P
         commit(client, "other", {0: 6})
         # A version of the future.
         bad = b"\0\2\0\1g", b"\0\x63"
-        running.call(lambda: running.broker.groups.shard("g").append([bad]))
+        shard = running.broker.groups.shard("g")
+        running.call(lambda: shard.append([bad]))
+        path = shard.partition.log.segments[-1].path
     with start(tmp_path / "logs") as running, connect(running) as client:
         wait_until_loaded(client)
         assert commit(client, "g", {0: 6}) == [16]
         assert commit(client, "other", {0: 7}) == [0]
+        # Tools that list groups are told nothing: the log and the metrics are.
+        number = running.broker.groups.partition_for("g")
+        assert running.broker.groups.not_loaded() == [number]
+        (told,) = (one.getMessage() for one in caplog.records if "NOT_COORDINATOR" in one.getMessage())
+        assert f"__consumer_offsets-{number} cannot be loaded" in told
+        assert str(path) in told
+        # The bytes of a version that is not known are sound.
+        assert Monitoring(running.server)._problems() == [f"not loaded: __consumer_offsets-{number}"]
 
 
+@pytest.mark.slow
 def test_groups_of_other_protocols_do_not_harm(tmp_path: Path) -> None:
     with start(tmp_path / "logs") as running, connect(running) as client:
         running.broker.logs.create_topic("events", 2)
         find_coordinator(client)
-        for group, types in (("new", (5, 3, 6, 7, 8)), ("shared", (11, 10)), ("gone", (3, 5))):
+        for group, types in (("tasks", (17, 19)), ("gone", (3, 6))):
             shard = running.call(partial(running.broker.groups.shard, group))
             keys = [
-                struct.pack(">hh", number, len(group)) + group.encode() + (b"\0\1m" if number in (5, 7, 8, 10) else b"")
+                struct.pack(">hh", number, len(group)) + group.encode() + (b"\0\1m" if number == 19 else b"")
                 for number in types
             ]
-            running.call(partial(shard.append, [(key, b"\0\0") for key in keys]))
+            running.call(partial(shard.append, [(key, b"\0\0" + bytes(5)) for key in keys]))
             if group == "gone":
                 running.call(partial(shard.append, [(key, None) for key in keys]))
             commit(client, group, {0: 5})
+        shard = running.call(partial(running.broker.groups.shard, "shared"))
+        running.call(partial(shard.append, [share_epoch_record("shared", 7, 0).encoded()]))
+        records = [epoch_record("new", 7, 0), target_epoch_record("new", 7, 0)]
+        shard = running.call(partial(running.broker.groups.shard, "new"))
+        running.call(partial(shard.append, [record.encoded() for record in records]))
+        commit(client, "new", {0: 5})
     with start(tmp_path / "logs") as running, connect(running) as client:
         wait_until_loaded(client)
         listed = client.call(LIST, 5, {"states_filter": [], "types_filter": []}).groups
         assert {one.group_id: one.group_type for one in listed} == {
             "new": "consumer",
             "shared": "share",
+            "tasks": "streams",
             "gone": "classic",
         }
         assert fetched(client, "new", [0]) == [(5, 0)]
@@ -429,13 +450,14 @@ def test_groups_of_other_protocols_do_not_harm(tmp_path: Path) -> None:
         assert commit(client, "new", {0: 7}, joined.member_id, 1) == [0]
         log = running.broker.logs["__consumer_offsets", running.broker.groups.partition_for("new")]
         removed = [record.key[1] for record in log.read() if record.key and record.value is None]
-        assert removed == [8, 7, 6, 5, 3]
+        assert removed == [6, 4, 3]
     with start(tmp_path / "logs") as running, connect(running) as client:
         wait_until_loaded(client)
         assert state(client, "new") == "Stable"
         assert fetched(client, "new", [0]) == [(7, 0)]
 
 
+@pytest.mark.slow
 def test_an_id_that_cannot_be_stored_does_no_harm(running: BrokerThread, client: WireClient) -> None:
     long = "x" * (1 << 15)
     find_coordinator(client)
@@ -448,6 +470,7 @@ def test_an_id_that_cannot_be_stored_does_no_harm(running: BrokerThread, client:
     assert fetched(client, "other", [0]) == [(-1, 0)]
 
 
+@pytest.mark.slow
 def test_a_group_that_cannot_be_expired_does_not_keep_the_others(running: BrokerThread, client: WireClient) -> None:
     find_coordinator(client)
     first, second = [name for name in map(str, range(1000)) if partition_for(name, 50) == 7][:2]

@@ -26,8 +26,10 @@ from odradek.records.compression import Codec
 from odradek.records.kernels.objects import Record
 from odradek.testing.wire import WireClient
 from peers.broker_thread import connect
+from peers.requests import batch, produce_message, produced
 
 PRODUCE, API_VERSIONS = 0, 18
+INVALID_TOPIC = 17
 NOW_MS = 1_700_000_000_000
 AFTERWARDS = 0x5A5A5A5A
 LISTENERS: dict[str, str | int | float | bool] = {"listeners": "PLAINTEXT://127.0.0.1:0"}
@@ -189,7 +191,9 @@ class _Producer:
         return bytes(request)
 
 
-def _compare(tmp_path: Path, seed: int, requests: int) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "requests"), [(1, 200), (2, 1000)])
+def test_whatever_is_produced_is_answered_and_written_alike(tmp_path: Path, seed: int, requests: int) -> None:
     with both(tmp_path) as (at_once, slowly):
         producer, kinds = _Producer(seed), set()
         for number in range(requests):
@@ -218,25 +222,13 @@ def _compare(tmp_path: Path, seed: int, requests: int) -> None:
     assert len(files) > 2 * PARTITIONS * len(TOPICS)
 
 
-def test_whatever_is_produced_is_answered_and_written_alike(tmp_path: Path) -> None:
-    _compare(tmp_path, seed=1, requests=200)
-
-
-@pytest.mark.slow
-def test_whatever_is_produced_is_answered_and_written_alike_for_long(tmp_path: Path) -> None:
-    _compare(tmp_path, seed=2, requests=1000)
-
-
 def test_internal_topics_are_refused_however_often_one_produces_to_them(
     running: BrokerThread, client: WireClient
 ) -> None:
     topic_id = running.broker.logs.create_topic("__consumer_offsets").topic_id
-    part = {"index": 0, "records": bytes(build_batch([Record(key=b"k", value=b"v", timestamp=NOW_MS)]))}
-    topics = [{"name": "__consumer_offsets", "topic_id": topic_id, "partition_data": [part]}]
-    message = {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": topics}
+    message = produce_message(batch(b"v", key=b"k"), "__consumer_offsets", topic_id=topic_id)
     for version in (9, 9, 13, 13):
-        answer = client.call(PRODUCE, version, message)
-        assert answer.responses[0].partition_responses[0].error_code.name == "invalid_topic_exception"
+        assert produced(client.call(PRODUCE, version, message)) == (INVALID_TOPIC, -1)
     assert running.broker.logs["__consumer_offsets", 0].log_end_offset == 0
 
 
@@ -244,16 +236,14 @@ def test_an_error_that_nobody_expects_is_told_of_each_partition(
     running: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic_id = running.broker.logs.create_topic("events", partitions=2).topic_id
-    data = bytes(build_batch([Record(value=b"v", timestamp=NOW_MS)]))
-    parts = [{"index": number, "records": data} for number in (0, 1)]
-    topics = [{"name": "events", "topic_id": topic_id, "partition_data": parts}]
-    message = {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": topics}
+    parts = [{"index": number, "records": batch(b"v")} for number in (0, 1)]
+    message = produce_message(None, topic_data=[{"name": "events", "topic_id": topic_id, "partition_data": parts}])
     client.call(PRODUCE, 13, message)
 
     def fail(self: Partition, *arguments: object, **options: object) -> AppendResult:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Partition, "append", fail)
+    monkeypatch.setattr(Partition, "append_at_once", fail)
     for version in (9, 13):
         answer = client.call(PRODUCE, version, message)
         codes = [int(one.error_code) for one in answer.responses[0].partition_responses]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import timedelta
 from itertools import pairwise
 from threading import Event, Thread, current_thread
 from typing import Any
@@ -19,41 +18,21 @@ from odradek.broker.api import k01_fetch
 from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
 from odradek.errors import ProtocolError
-from odradek.records.batch import read_records
-from odradek.records.builder import build_batch
-from odradek.records.kernels.objects import Record
-from odradek.records.scan import scan_batches
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.segment.active_segment import ActiveSegment
 from odradek.storage.segment.file_records import FileRecords
+from odradek.testing.api_names import api_key_of
 from odradek.testing.wire import WireClient
+from peers import requests
 from peers.broker_thread import advance, connect, eventually
+from peers.requests import ask, batch, message, produce_message, produced, values, wanted
 
 FETCH_VERSIONS = range(4, 19)
 PRODUCE_VERSIONS = range(3, 14)
 
 
-def batch(*values: bytes) -> bytes:
-    records = [Record(offset=number, timestamp=1_700_000_000_000, value=value) for number, value in enumerate(values)]
-    return bytes(build_batch(records))
-
-
-def produce(client: WireClient, version: int, records: bytes | None, *, acks: int = 1, topic_id: UUID) -> Any:
-    topic = {"name": "events", "topic_id": topic_id, "partition_data": [{"index": 0, "records": records}]}
-    message = {"transactional_id": None, "acks": acks, "timeout_ms": 1000, "topic_data": [topic]}
-    return client.call(0, version, message).responses[0].partition_responses[0]
-
-
-def fetch_message(topic_id: UUID, offset: int, **fields: Any) -> Mapping[str, Any]:
-    partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
-    topic = {"topic": "events", "topic_id": topic_id, "partitions": [partition]}
-    limits = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20}
-    return {**limits, "topics": [topic], "forgotten_topics_data": [], **fields}
-
-
-def values(records: bytes | None) -> list[bytes | None]:
-    data = records or b""
-    return [record.value for header in scan_batches(data) for record in read_records(data, header)]
+def fetch_message(topic_id: UUID, offset: int, **fields: Any) -> dict[str, Any]:
+    return requests.fetch_message(offset, topic_id=topic_id, **fields)
 
 
 @pytest.fixture
@@ -63,143 +42,76 @@ def topic_id(running: BrokerThread) -> UUID:
     return topic_id
 
 
-@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-def test_what_is_produced_is_in_the_log(
-    running: BrokerThread, client: WireClient, topic_id: UUID, version: int
-) -> None:
-    first = produce(client, version, batch(b"a", b"b"), topic_id=topic_id)
-    second = produce(client, version, batch(b"c"), topic_id=topic_id)
-    assert (int(first.error_code), first.base_offset) == (0, 0)
-    assert (int(second.error_code), second.base_offset) == (0, 2)
-    assert [record.value for record in running.broker.logs["events", 0].read()] == [b"a", b"b", b"c"]
-
-
-@pytest.mark.parametrize("version", FETCH_VERSIONS)
-def test_what_is_in_the_log_is_fetched(running: BrokerThread, client: WireClient, topic_id: UUID, version: int) -> None:
-    log = running.broker.logs["events", 0]
-    log.append_batches(batch(b"a", b"b"))
-    log.append_batches(batch(b"c"))
-    answer = client.call(1, version, fetch_message(topic_id, 1))
-    partition = answer.responses[0].partitions[0]
-    assert (int(partition.error_code), partition.high_watermark) == (0, 3)
-    # The whole batch that holds the offset.
-    assert values(partition.records) == [b"a", b"b", b"c"]
-
-
-def test_a_fetch_waits_for_records(running: BrokerThread, client: WireClient, topic_id: UUID) -> None:
-    message = fetch_message(topic_id, 0, max_wait_ms=20_000)
-    waiting = client.send(1, 12, message)
-    with connect(running) as producer:
-        produce(producer, 9, batch(b"a"), topic_id=topic_id)
-    answer = client.receive(1, 12, waiting)
-    assert values(answer.responses[0].partitions[0].records) == [b"a"]
-
-
-def test_a_fetch_without_records_is_answered_when_its_time_is_over(
-    running: BrokerThread, client: WireClient, topic_id: UUID
-) -> None:
-    waiting = client.send(1, 12, fetch_message(topic_id, 0, max_wait_ms=60_000))
-    client.socket.settimeout(0.2)
-    with pytest.raises(TimeoutError):
-        client.receive_frame()
-    client.socket.settimeout(10)
-    advance(running, 60)
-    answer = client.receive(1, 12, waiting)
-    assert answer.throttle_time == timedelta(0)
-    assert values(answer.responses[0].partitions[0].records) == []
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("key", "version", "fields"),
-    [
-        (1, 17, {"fetch_offset": 0, "partition_max_bytes": 1 << 20}),
-        (1, 12, {"fetch_offset": 0, "partition_max_bytes": 1 << 20}),
-        (2, 10, {"timestamp": -1}),
-        (23, 4, {"current_leader_epoch": -1, "leader_epoch": 0}),
-    ],
+    ("key", "version"), [("Fetch", 17), ("Fetch", 12), ("ListOffsets", 10), ("OffsetForLeaderEpoch", 4)]
 )
 def test_others_have_their_turn_while_many_logs_are_opened(
-    running: BrokerThread, client: WireClient, key: int, version: int, fields: dict[str, int]
+    running: BrokerThread, client: WireClient, key: str, version: int
 ) -> None:
-    count, partitions = 20, running.broker.partitions
-    topic_id = running.broker.logs.create_topic("many", partitions=count).topic_id
+    topic_id = running.broker.logs.create_topic("many", partitions=20).topic_id
+    turns = opened_in_turn(running, 20)
+    answer = ask(client, key, version, **request_for(key, topic_id, range(20)))
+    assert error_codes(answer) == [0] * 20
+    assert max(after - before for before, after in pairwise(turns.result(30))) == 1
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(("key", "version"), [("Produce", 12), ("Fetch", 12), ("ListOffsets", 10)])
+def test_many_requests_that_open_logs_let_others_have_their_turn(running: BrokerThread, key: str, version: int) -> None:
+    clients, count = 12, 2
+    topic_id = running.broker.logs.create_topic("many", partitions=clients * count).topic_id
+    with ExitStack() as stack:
+        others = [stack.enter_context(connect(running)) for _ in range(clients)]
+        sent = []
+
+        def send() -> Future[list[int]]:
+            # In one turn of the loop, so that all requests are there in the next one.
+            for place, other in enumerate(others):
+                numbers = range(count * place, count * (place + 1))
+                asked = message(key, **request_for(key, topic_id, numbers))
+                sent.append(other.send(api_key_of(key), version, asked))
+            return opened_in_turn(running, clients * count)
+
+        turns = running.call(send)
+        for other, one in zip(others, sent, strict=True):
+            assert error_codes(other.receive(api_key_of(key), version, one)) == [0] * count
+    assert max(after - before for before, after in pairwise(turns.result(30))) <= 4 + 1
+
+
+def opened_in_turn(running: BrokerThread, count: int) -> Future[list[int]]:
+    """Return how many logs were open after each turn of the loop, until this many are."""
     turns: Future[list[int]] = Future()
 
     async def watch() -> None:
         opened = [0]
         while opened[-1] < count:
             await asyncio.sleep(0)
-            opened.append(len(list(partitions)))
+            opened.append(len(list(running.broker.partitions)))
         turns.set_result(opened)
 
     running.call(lambda: asyncio.ensure_future(watch()))
-    numbers = [{"partition": number, "partition_index": number, **fields} for number in range(count)]
-    topic = {"topic": "many", "name": "many", "topic_id": topic_id, "partitions": numbers}
-    limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": -1}
-    others = {"timeout_ms": 30_000, "replica_id": -1, "isolation_level": 0, "forgotten_topics_data": [], "rack_id": ""}
-    answer = client.call(key, version, {**limits, **others, "topics": [topic]})
-    answered = (answer.responses if key == 1 else answer.topics)[0].partitions
-    assert [int(one.error_code) for one in answered] == [0] * count
-    opened = turns.result(30)
-    assert max(after - before for before, after in pairwise(opened)) == 1
+    return turns
 
 
-@pytest.mark.parametrize("key", [0, 1, 2])
-def test_many_requests_that_open_logs_let_others_have_their_turn(
-    running: BrokerThread, client: WireClient, key: int
-) -> None:
-    clients, count, partitions = 12, 2, running.broker.partitions
-    topic_id = running.broker.logs.create_topic("many", partitions=clients * count).topic_id
-    turns: Future[list[int]] = Future()
-
-    async def watch() -> None:
-        opened = [0]
-        while opened[-1] < clients * count:
-            await asyncio.sleep(0)
-            opened.append(len(list(partitions)))
-        turns.set_result(opened)
-
-    with ExitStack() as stack:
-        others = [stack.enter_context(connect(running)) for _ in range(clients)]
-        sent = []
-
-        def send() -> asyncio.Future[None]:
-            # In one turn of the loop, so that all requests are there in the next one.
-            for place, other in enumerate(others):
-                numbers = range(count * place, count * (place + 1))
-                sent.append(other.send(key, *request_for(key, topic_id, numbers)))
-            return asyncio.ensure_future(watch())
-
-        running.call(send)
-        for other, one in zip(others, sent, strict=True):
-            answer = other.receive(key, request_for(key, topic_id, ())[0], one)
-            answered = (answer.topics if key == 2 else answer.responses)[0]
-            found = answered.partition_responses if key == 0 else answered.partitions
-            assert [int(partition.error_code) for partition in found] == [0] * count
-    opened = turns.result(30)
-    assert max(after - before for before, after in pairwise(opened)) <= 4 + 1
-
-
-def request_for(key: int, topic_id: UUID | None, numbers: Iterable[int]) -> tuple[int, dict[str, Any]]:
-    """Return the version and the message of a request that uses partitions of the topic `many`."""
-    if key == 0:
+def request_for(key: str, topic_id: UUID | None, numbers: Iterable[int]) -> dict[str, Any]:
+    """Return the fields of a request that uses partitions of the topic `many`."""
+    if key == "Produce":
         data = [{"index": number, "records": batch(b"a")} for number in numbers]
-        topic: dict[str, Any] = {"name": "many", "topic_id": topic_id, "partition_data": data}
-        return 12, {"transactional_id": None, "acks": -1, "timeout_ms": 1000, "topic_data": [topic]}
-    if key == 1:
-        wanted = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for number in numbers]
-        topic = {"topic": "many", "partitions": wanted}
-        limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": -1}
-        return 12, {**limits, "isolation_level": 0, "topics": [topic], "forgotten_topics_data": [], "rack_id": ""}
-    asked = [{"partition_index": number, "timestamp": -1} for number in numbers]
-    return 10, {
-        "replica_id": -1,
-        "isolation_level": 0,
-        "timeout_ms": 30_000,
-        "topics": [{"name": "many", "partitions": asked}],
-    }
+        return {"topic_data": [{"name": "many", "topic_id": topic_id, "partition_data": data}]}
+    others = {"timestamp": -1, "leader_epoch": 0}
+    asked = [{**one, "partition_index": one["partition"], **others} for one in wanted(numbers)]
+    return {"topics": [{"topic": "many", "name": "many", "topic_id": topic_id, "partitions": asked}]}
 
 
+def error_codes(answer: Any) -> list[int]:
+    """Return those of the partitions of the only topic of an answer."""
+    (topic,) = answer.responses if hasattr(answer, "responses") else answer.topics
+    rows = topic.partition_responses if hasattr(topic, "partition_responses") else topic.partitions
+    return [int(one.error_code) for one in rows]
+
+
+@pytest.mark.slow
 def test_who_has_many_logs_opened_is_answered_before_the_broker_stops(
     running: BrokerThread, client: WireClient
 ) -> None:
@@ -212,30 +124,10 @@ def test_who_has_many_logs_opened_is_answered_before_the_broker_stops(
         running.stop()
 
     running.call(lambda: asyncio.ensure_future(stop()))
-    numbers = [{"partition_index": number, "timestamp": -1} for number in range(count)]
-    message = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "many", "partitions": numbers}]}
-    answer = client.call(2, 10, {**message, "timeout_ms": 30_000})
+    answer = ask(client, "ListOffsets", 10, **request_for("ListOffsets", None, range(count)))
     assert [(one.partition_index, int(one.error_code)) for one in answer.topics[0].partitions] == [
         (number, 0) for number in range(count)
     ]
-
-
-def test_a_session_tells_only_what_is_new(running: BrokerThread, client: WireClient, topic_id: UUID) -> None:
-    log = running.broker.logs["events", 0]
-    log.append_batches(batch(b"a"))
-    full = client.call(1, 13, fetch_message(topic_id, 0, session_id=0, session_epoch=0))
-    assert full.session_id > 0
-    nothing = {"topics": [], "session_id": full.session_id}
-    # The offset has not been changed: the records come again.
-    again = client.call(1, 13, fetch_message(topic_id, 0, **nothing, session_epoch=1))
-    assert values(again.responses[0].partitions[0].records) == [b"a"]
-    moved = {**fetch_message(topic_id, 1), "session_id": full.session_id, "session_epoch": 2}
-    assert client.call(1, 13, moved).responses == ()
-    log.append_batches(batch(b"b"))
-    news = client.call(1, 13, fetch_message(topic_id, 0, **nothing, session_epoch=3))
-    assert values(news.responses[0].partitions[0].records) == [b"b"]
-    wrong = client.call(1, 13, fetch_message(topic_id, 0, **nothing, session_epoch=7))
-    assert int(wrong.error_code) == 71
 
 
 def test_a_session_that_waits_for_records_tells_of_other_news_at_the_end(
@@ -258,7 +150,7 @@ def test_a_session_looks_only_at_partitions_that_changed(running: BrokerThread, 
     logs = running.broker.logs
     topic_id = logs.create_topic("many", 20).topic_id
     assert topic_id is not None
-    partitions = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for number in range(20)]
+    partitions = wanted(range(20))
     first = {**fetch_message(topic_id, 0), "topics": [{"topic_id": topic_id, "partitions": partitions}]}
     full = client.call(1, 13, {**first, "session_id": 0, "session_epoch": 0})
     epoch = 0
@@ -299,10 +191,81 @@ def test_a_session_looks_only_at_partitions_that_changed(running: BrokerThread, 
     assert numbers(next_fetch(forgotten_topics_data=[gone])()) == [3]
     logs["many", 9].append_batches(batch(b"c"))
     assert numbers(next_fetch()()) == []
-    client.call(20, 6, {"topics": [{"name": "many", "topic_id": None}], "timeout_ms": 1000})
+    delete_topic(client, "many")
     answer = next_fetch(max_wait_ms=60_000)()
     assert len(numbers(answer)) == 19
     assert {int(one.error_code) for topic in answer.responses for one in topic.partitions} == {100}
+
+
+def two_topics(running: BrokerThread, first: UUID) -> tuple[UUID, list[dict[str, Any]]]:
+    """Return the id of another topic, and what a fetch wants of it and of the first one."""
+    other = running.broker.logs.create_topic("other").topic_id
+    assert other is not None
+    # A fetch waits at once, then: it need not wait until a log is opened.
+    running.call(lambda: [running.broker.partitions.get(name, 0) for name in ("other", "events")])
+    return other, [
+        {"topic": name, "topic_id": topic_id, "partitions": wanted([0])}
+        for name, topic_id in (("other", other), ("events", first))
+    ]
+
+
+def delete_topic(client: WireClient, name: str) -> None:
+    ask(client, "DeleteTopics", 6, topics=[{"name": name, "topic_id": None}])
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("version", "code"), [(6, 3), (12, 3), (13, 100), (18, 100)])
+@pytest.mark.parametrize("has_session", [True, False])
+def test_a_deleted_topic_does_not_end_the_wait_for_others(
+    running: BrokerThread, client: WireClient, topic_id: UUID, version: int, code: int, has_session: bool
+) -> None:
+    _, topics = two_topics(running, topic_id)
+    session: dict[str, Any] = {}
+    if has_session and version >= 7:
+        full = client.call(1, version, fetch_message(topic_id, 0, topics=topics, session_epoch=0))
+        session, topics = {"session_id": full.session_id, "session_epoch": 1}, []
+    delete_topic(client, "other")
+    waiting = client.send(1, version, fetch_message(topic_id, 0, topics=topics, max_wait_ms=60_000, **session))
+    eventually(lambda: running.call(lambda: any(one.is_busy for one in running.server.connections)))
+    with connect(running) as producer:
+        producer.call(0, 9, produce_message(batch(b"a")))
+    rows = [one for topic in client.receive(1, version, waiting).responses for one in topic.partitions]
+    assert [(int(one.error_code), values(one.records)) for one in rows] == [(0, [b"a"]), (code, [])]
+    assert [one.aborted_transactions for one in rows] == [None, ()]
+    if session:
+        # An error is answered as long as it lasts, at the end of each wait.
+        moved = {**fetch_message(topic_id, 1), "session_id": session["session_id"], "session_epoch": 2}
+        waiting = client.send(1, version, {**moved, "max_wait_ms": 60_000})
+        eventually(lambda: running.call(lambda: any(one.is_busy for one in running.server.connections)))
+        advance(running, 60)
+        rows = [one for topic in client.receive(1, version, waiting).responses for one in topic.partitions]
+        assert [int(one.error_code) for one in rows] == [code]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_topic_that_is_deleted_ends_the_waits_for_it(
+    running: BrokerThread, client: WireClient, topic_id: UUID, version: int
+) -> None:
+    _, topics = two_topics(running, topic_id)
+    # The first request waits for the logs to be opened, not for records.
+    client.call(1, version, fetch_message(topic_id, 0, topics=topics, max_wait_ms=0))
+    waiting = client.send(1, version, fetch_message(topic_id, 0, topics=topics, max_wait_ms=60_000))
+    eventually(lambda: running.call(lambda: any(one.is_busy for one in running.server.connections)))
+    with connect(running) as admin:
+        delete_topic(admin, "other")
+    rows = [one for topic in client.receive(1, version, waiting).responses for one in topic.partitions]
+    # As Apache Kafka: the topic of the id was known when the request came.
+    assert [int(one.error_code) for one in rows] == [3, 0]
+    assert rows[0].aborted_transactions is None
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_who_wants_unknown_topics_alone_is_answered_at_once(
+    running: BrokerThread, client: WireClient, topic_id: UUID, version: int
+) -> None:
+    delete_topic(client, "events")
+    answer = client.call(1, version, fetch_message(topic_id, 0, max_wait_ms=60_000))
+    assert int(answer.responses[0].partitions[0].error_code) == (100 if version >= 13 else 3)
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
@@ -316,7 +279,7 @@ def test_a_batch_that_does_not_fit_is_left_for_the_next_fetch(
         logs["large", number].append_batches(batch(b"a" * 5000))
         logs["large", number].roll()
         logs["large", number].append_batches(batch(b"b"))
-    partitions = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for number in range(2)]
+    partitions = wanted(range(2))
     limits = {"max_bytes": 8000, "isolation_level": isolation_level}
     first = {**fetch_message(topic_id, 0, **limits), "topics": [{"topic_id": topic_id, "partitions": partitions}]}
     full = client.call(1, 13, {**first, "session_id": 0, "session_epoch": 0})
@@ -328,13 +291,12 @@ def test_a_batch_that_does_not_fit_is_left_for_the_next_fetch(
 
 
 def transactional(value: bytes, producer_id: int, *, key: bytes | None = None, sequence: int = 0) -> bytes:
-    record = Record(offset=0, timestamp=1_700_000_000_000, key=key, value=value)
-    return bytes(
-        build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=True)
-    )
+    producer = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+    return batch(value, key=key, is_transactional=True, **producer)
 
 
-@pytest.mark.parametrize("look", range(5))
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("look", range(8))
 def test_what_is_appended_during_a_fetch_is_not_taken_for_committed(
     running: BrokerThread, client: WireClient, topic_id: UUID, monkeypatch: pytest.MonkeyPatch, look: int
 ) -> None:
@@ -437,9 +399,7 @@ def test_a_fetch_does_not_wait_at_the_end_of_a_segment(
 def test_who_wants_no_answer_gets_none_for_a_request_that_failed_as_a_whole(
     running: BrokerThread, client: WireClient, topic_id: UUID
 ) -> None:
-    topic = {"name": "events", "partition_data": [{"index": 0, "records": transactional(b"a", 7)}]}
-    message = {"transactional_id": None, "acks": 0, "timeout_ms": 1000, "topic_data": [topic]}
-    client.send(0, 9, message)
+    client.send(0, 9, produce_message(transactional(b"a", 7), acks=0))
     with pytest.raises(ProtocolError, match="closed"):
         client.receive_frame()
 
@@ -461,8 +421,7 @@ def test_what_is_appended_right_after_a_fetch_has_begun_to_wait_wakes_it(
             holding = thread.submit(running.call, hold)
             held.wait()
             waiting = client.send(1, 12, fetch_message(topic_id, 0, max_wait_ms=60_000))
-            topic = {"name": "events", "partition_data": [{"index": 0, "records": batch(b"a")}]}
-            producer.send(0, 9, {"transactional_id": None, "acks": 1, "timeout_ms": 1000, "topic_data": [topic]})
+            producer.send(0, 9, produce_message(batch(b"a")))
             released.set()
             holding.result()
         answer = client.receive(1, 12, waiting)
@@ -475,11 +434,53 @@ def test_a_disk_that_fails_is_told_to_the_client_and_logged_once(
     log = running.broker.logs["events", 0]
     log.append_batches(batch(b"a"))
     log.guard.disk.failure = OSError(errno.ENOSPC, "No space left on device")
-    for _ in range(3):
-        refused = produce(client, 9, batch(b"b"), topic_id=topic_id)
-        assert (int(refused.error_code), refused.base_offset) == (56, -1)
-    assert [record.getMessage() for record in caplog.records if "No space left" in record.getMessage()] == [
-        f"{log.path} is offline: [Errno 28] No space left on device"
-    ]
+    for times in (1, 2):
+        for _ in range(3):
+            assert produced(client.call(0, 9, produce_message(batch(b"b")))) == (56, -1)
+        told = [record.getMessage() for record in caplog.records if "No space left" in record.getMessage()]
+        assert told == [f"{log.path} is offline: [Errno 28] No space left on device"] * times
+        # A disk that fails again later is news.
+        advance(running, 61)
     answer = client.call(1, 12, fetch_message(topic_id, 0))
     assert values(answer.responses[0].partitions[0].records) == [b"a"]
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 6), (5, 6), (6, 56), (12, 56)])
+def test_a_disk_that_cannot_be_read_is_told_to_the_client_and_logged_once(
+    running: BrokerThread,
+    client: WireClient,
+    topic_id: UUID,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    version: int,
+    code: int,
+) -> None:
+    running.broker.logs["events", 0].append_batches(batch(b"a"))
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Partition, "fetch", fail)
+    for _ in range(2):
+        answer = client.call(1, version, fetch_message(topic_id, 0, max_wait_ms=60_000))
+        assert int(answer.responses[0].partitions[0].error_code) == code
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == ["[Errno 5] Input/output error"]
+
+
+@pytest.mark.parametrize("is_idempotent", [False, True])
+def test_records_get_their_append_time_also_where_a_segment_begins(
+    running: BrokerThread, client: WireClient, is_idempotent: bool
+) -> None:
+    config = {"message.timestamp.type": "LogAppendTime", "segment.ms": "1"}
+    running.broker.logs.create_topic("events", 1, config)
+    for number in range(3):
+        producer: dict[str, Any] = {}
+        if is_idempotent:
+            producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": number}
+        data = batch(b"%d" % number, **producer)
+        assert produced(client.call(0, 9, produce_message(data))) == (0, number)
+        advance(running, 1)
+    log = running.broker.logs["events", 0]
+    assert len(log.segments) == 3
+    assert [record.value for record in log.read()] == [b"0", b"1", b"2"]
+    assert log.damage == []

@@ -7,37 +7,31 @@ import os
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from odradek.broker.running import BrokerThread
 from odradek.broker.server import Server
-from odradek.broker.service import HostPort, serve
+from odradek.broker.service import serve
 from odradek.errors import InvalidConfigError, LogDirectoryLockedError, LogError, OdradekError, ProtocolError
-from odradek.records.builder import build_batch
-from odradek.records.kernels.objects import Record
 from odradek.storage.directory.opening import open_log_directory
 from odradek.storage.names import CLEAN_SHUTDOWN_MARKER
-from odradek.testing.wire import WireClient
+from peers.broker_thread import connect, eventually, start
+from peers.requests import ask, batch, new_topic, produce_message, produced
 
 KAFKA_STORAGE_ERROR = 56
 CONFIG: dict[str, str | int | float | bool] = {"listeners": "PLAINTEXT://127.0.0.1:0"}
-
-
-def start(path: Path, **config: Any) -> BrokerThread:
-    return BrokerThread(path, CONFIG | config, sync="off", background=False)
 
 
 def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("odradek")]
 
 
+@pytest.mark.slow
 def test_a_directory_in_use_is_told_of(tmp_path: Path) -> None:
     with open_log_directory(tmp_path / "data"), pytest.raises(LogDirectoryLockedError):
         start(tmp_path / "data")
@@ -123,31 +117,22 @@ def test_a_forked_child_has_no_broker(tmp_path: Path) -> None:
 def test_what_was_begun_is_answered_when_it_stops(tmp_path: Path) -> None:
     running = start(tmp_path / "data")
     running.broker.logs.create_topic("events")
-    endpoint = running.endpoint()
     partition = running.call(lambda: running.broker.partitions.get("events", 0))
-    running.call(lambda: setattr(partition, "is_quick", lambda data: False))
-    data = bytes(build_batch([Record(offset=0, timestamp=0, value=b"late")]))
-    message = {
-        "transactional_id": None,
-        "acks": 1,
-        "timeout_ms": 1000,
-        "topic_data": [{"name": "events", "partition_data": [{"index": 0, "records": data}]}],
-    }
-    with WireClient(endpoint.host, endpoint.port) as client, WireClient(endpoint.host, endpoint.port) as waiting:
+    running.call(lambda: setattr(partition, "takes_at_once", lambda data: False))
+    with connect(running) as client, connect(running) as waiting:
         began = threading.Event()
         for _ in range(4):
             running.call(lambda: running.broker.executor.submit(began.wait))
-        correlation_id = client.send(0, 9, message)
+        correlation_id = client.send(0, 9, produce_message(batch(b"late")))
         waiting.send(18, 0, {})
         waiting.receive_frame()
-        while not running.call(lambda: any(one.is_busy for one in running.server.connections)):
-            time.sleep(0.001)
+        eventually(lambda: running.call(lambda: any(one.is_busy for one in running.server.connections)))
         stopping = threading.Thread(target=running.stop)
         stopping.start()
         with pytest.raises(ProtocolError):
             waiting.receive_frame()
         began.set()
-        assert client.receive(0, 9, correlation_id).responses[0].partition_responses[0].base_offset == 0
+        assert produced(client.receive(0, 9, correlation_id)) == (0, 0)
         stopping.join()
     with open_log_directory(tmp_path / "data") as logs:
         assert [record.value for record in logs["events", 0].read()] == [b"late"]
@@ -200,15 +185,13 @@ def test_cancelled_timers_are_not_kept_until_their_time(running: BrokerThread) -
 
 def test_a_folder_that_has_gone_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     running = BrokerThread(tmp_path / "data", CONFIG, background=False)
-    endpoint = running.endpoint()
     shutil.rmtree(tmp_path / "data")
-    topics = [{"name": "events", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}]
-    with WireClient(endpoint.host, endpoint.port) as client:
-        made = client.call(19, 7, {"topics": topics, "timeout_ms": 1000, "validate_only": False}).topics
+    with connect(running) as client:
+        made = ask(client, "CreateTopics", 7, topics=[new_topic("events")]).topics
         assert [int(one.error_code) for one in made] == [KAFKA_STORAGE_ERROR]
     for _ in range(3):
-        with WireClient(endpoint.host, endpoint.port) as client, pytest.raises(ProtocolError, match="closed"):
-            client.call(18, 3, {"client_software_name": "tests", "client_software_version": "1"})
+        with connect(running) as client, pytest.raises(ProtocolError, match="closed"):
+            ask(client, "ApiVersions", 3)
     with pytest.raises(OdradekError, match="No such file or directory"):
         running.stop()
     errors = [record for record in caplog.records if record.name != "odradek.broker.running"]
@@ -243,7 +226,22 @@ def test_what_runs_beside_a_service_ends_if_the_metrics_cannot_listen(tmp_path: 
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = {"listeners": "PLAINTEXT://127.0.0.1:0"}
-        served = serve([str(tmp_path / "data")], config, metrics=HostPort(*taken.getsockname()), companion=beside)
+        served = serve([str(tmp_path / "data")], config, metrics=taken.getsockname(), companion=beside)
         with pytest.raises(LogError, match="cannot be opened"):
             asyncio.run(served)
     assert ended == [True]
+
+
+def test_restrictions_that_apache_kafka_kept_in_the_metadata_stop_the_start_unless_they_are_given(
+    tmp_path: Path,
+) -> None:
+    name = "listener.name.plaintext.ssl.client.auth"
+    with open_log_directory(tmp_path / "data", sync="off") as logs:
+        logs.metadata.alter_broker_config({name: "required", "log.retention.ms": "1000"})
+        # Listeners that this broker does not have, one of them misspelt: Apache Kafka takes any name.
+        for other in ("controller", "PLAINTEXT"):
+            logs.metadata.alter_broker_config({f"listener.name.{other}.ssl.client.auth": "required"})
+            logs.metadata.alter_broker_config({f"listener.name.{other}.ssl.key.password": "${file:/a:b}"})
+    with pytest.raises(InvalidConfigError, match=f": {name}: is in the metadata and restricts clients"):
+        start(tmp_path / "data")
+    start(tmp_path / "data", **{name: "none"}).stop()

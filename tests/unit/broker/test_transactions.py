@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from threading import current_thread
 from typing import Any
 
 import pytest
+import re2
 
+from odradek.broker import state_topic
 from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
-from odradek.broker.transactions import verification
+from odradek.broker.transactions.verification import Verification
 from odradek.errors import LogOfflineError
 from odradek.messages.coordinators.transaction_records import (
     TransactionState,
@@ -21,13 +25,15 @@ from odradek.messages.coordinators.transaction_records import (
     decode_transaction_record,
 )
 from odradek.records.append.batching import AppendResult
+from odradek.storage.log.nonblocking_appends import NonblockingAppends
 from odradek.storage.log.writable_log import WritableLog
 from odradek.testing.wire import WireClient
+from peers import broker_thread
 from peers.broker_thread import advance, connect
 from peers.process import wait_for
+from peers.requests import ask, produce_message, produced
 from peers.transactional import (
     DESCRIBE_PRODUCERS,
-    LIST,
     STATES,
     WRITE_MARKERS,
     TransactionalProducer,
@@ -41,18 +47,20 @@ CONFIG: dict[str, str | int | float | bool] = {
     "connections.max.idle.ms": -1,
     "transaction.state.log.num.partitions": 2,
     "offsets.topic.num.partitions": 5,
+    # Batches are of 2023, markers of now: a segment between them is made in another thread, and takes longer.
+    "log.roll.hours": 1_000_000,
 }
 EXPECTED: dict[str, dict[str, list[Any]]] = json.loads(
     (Path(__file__).parents[2] / "vectors" / "transaction-answers-kafka-4.3.1.json").read_text(encoding="utf-8")
 )
 NOT_COORDINATOR, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING = 16, 47, 48, 49
 CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND, TRANSACTION_ABORTABLE = 51, 90, 105, 120
+INVALID_REGULAR_EXPRESSION = 128
 
 Make = Callable[..., TransactionalProducer]
 
 
-def start(path: Path, **config: str | int | float | bool) -> BrokerThread:
-    return BrokerThread(path, {**CONFIG, **config}, sync="off", background=False)
+start = partial(broker_thread.start, **CONFIG)
 
 
 @pytest.fixture
@@ -90,7 +98,7 @@ def states(running: BrokerThread) -> list[TransactionValue | None]:
 # -- every request in every state
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [f"{version} {state}" for version in (1, 2) for state in STATES])
 def test_requests_are_answered_as_by_apache_kafka(running: BrokerThread, client: WireClient, state: str) -> None:
     find_coordinator(client, "t")
@@ -111,6 +119,7 @@ def test_nothing_is_known_before_the_topic_exists(running: BrokerThread, client:
 # -- the ways of a transaction
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_and_its_records(running: BrokerThread, make: Make, version: int, commit: bool) -> None:
@@ -159,48 +168,17 @@ def test_two_transactions_in_a_row_with_the_same_sequences(running: BrokerThread
     assert committed(running) == [b"a", b"b"]
 
 
+@pytest.mark.slow
 def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
     found = []
-    for _ in range(2):
+    # They are taken from the log by the thousand.
+    for count in (1001, 1):
         with start(tmp_path / "data") as running, connect(running) as client:
-            for _ in range(1001):
-                message = {"transactional_id": None, "transaction_timeout_ms": 0}
-                answer = client.call(22, 4, message)
+            for _ in range(count):
+                answer = client.call(22, 4, {"transactional_id": None, "transaction_timeout_ms": 0})
                 assert (int(answer.error_code), answer.producer_epoch) == (0, 0)
                 found.append(answer.producer_id)
-    assert found == [*range(1001), *range(2000, 3001)]
-
-
-def test_a_client_that_asks_again_gets_what_it_missed(make: Make) -> None:
-    producer = make()
-    producer.init()
-    producer.produce(0, b"a")
-    assert producer.end(True, keep=True) == 0
-    assert producer.end(True) == 0
-    assert producer.producer_epoch == 1
-    old = (producer.producer_id, producer.producer_epoch)
-    assert producer.init(expected=old) == 0
-    new = producer.producer_epoch
-    # KIP-360: the answer got lost.
-    assert producer.init(expected=old) == 0
-    assert producer.producer_epoch == new == old[1] + 1
-
-
-def test_another_producer_fences_the_one_before(running: BrokerThread, make: Make) -> None:
-    old, new = make(version=1), make(version=1)
-    old.init()
-    old.add(0)
-    old.produce(0, b"a")
-    assert new.init() == CONCURRENT_TRANSACTIONS
-    assert new.init() == 0
-    assert new.producer_epoch == old.producer_epoch + 2
-    assert old.produce(0, b"b", version=11) == INVALID_PRODUCER_EPOCH
-    assert (old.add(1, version=1), old.add(1)) == ([INVALID_PRODUCER_EPOCH], [PRODUCER_FENCED])
-    assert (old.end(True, 1), old.end(True, 2)) == (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
-    before = (old.producer_id, old.producer_epoch)
-    assert old.init(3, expected=before) == INVALID_PRODUCER_EPOCH
-    assert old.init(4, expected=before) == PRODUCER_FENCED
-    assert committed(running) == []
+    assert found == [*range(1001), 2000]
 
 
 def set_epoch(running: BrokerThread, epoch: int) -> None:
@@ -248,6 +226,7 @@ def test_an_initialisation_rotates_a_used_up_producer_id(running: BrokerThread, 
 # -- time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_transaction_that_takes_too_long_is_aborted(running: BrokerThread, make: Make, version: int) -> None:
     producer = make(version=version)
@@ -286,14 +265,14 @@ def test_an_unused_transactional_id_is_forgotten(running: BrokerThread, make: Ma
 def blocked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return the partitions whose disk takes no markers; the test may change it."""
     found: set[str] = set()
-    end = WritableLog.end_transaction
+    append = Partition.append_acknowledged
 
-    def end_transaction(self: WritableLog, *args: Any, **kwargs: Any) -> AppendResult:
-        if self.path.name in found:
-            raise LogOfflineError(self.path, "the disk failed")
-        return end(self, *args, **kwargs)
+    async def append_marker(self: Partition, *args: Any, **kwargs: Any) -> AppendResult:
+        if str(self.topic_partition) in found:
+            raise LogOfflineError(self.log.path, "the disk failed")
+        return await append(self, *args, **kwargs)
 
-    monkeypatch.setattr(WritableLog, "end_transaction", end_transaction)
+    monkeypatch.setattr(Partition, "append_acknowledged", append_marker)
     return found
 
 
@@ -397,6 +376,7 @@ def test_the_producers_of_a_partition(running: BrokerThread, make: Make, client:
     assert (state.producer_epoch, state.last_sequence, state.current_txn_start_offset) == (1, -1, -1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("api_version", [0, 1, 2])
 def test_listed_transactions(running: BrokerThread, make: Make, client: WireClient, api_version: int) -> None:
     empty, ongoing = make("empty"), make("ongoing")
@@ -405,8 +385,7 @@ def test_listed_transactions(running: BrokerThread, make: Make, client: WireClie
     ongoing.produce(0, b"a")
 
     def listed(**filters: Any) -> list[str]:
-        message = {"state_filters": [], "producer_id_filters": [], **filters}
-        answer = client.call(LIST, api_version, message)
+        answer = ask(client, "ListTransactions", api_version, **filters)
         assert int(answer.error_code) == 0
         return sorted(one.transactional_id for one in answer.transaction_states)
 
@@ -421,10 +400,49 @@ def test_listed_transactions(running: BrokerThread, make: Make, client: WireClie
         assert listed(duration_filter=60_000, state_filters=["Ongoing"]) == []
     if api_version >= 2:
         assert listed(transactional_id_pattern="e.*") == ["empty"]
-        message = {"state_filters": ["Some"], "producer_id_filters": [], "transactional_id_pattern": "("}
-        assert int(client.call(LIST, 2, message).error_code) == 128
-    message = {"state_filters": ["Some"], "producer_id_filters": []}
-    assert client.call(LIST, api_version, message).unknown_state_filters == ("Some",)
+        refused = ask(client, "ListTransactions", 2, state_filters=["Some"], transactional_id_pattern="(")
+        assert int(refused.error_code) == INVALID_REGULAR_EXPRESSION
+    assert ask(client, "ListTransactions", api_version, state_filters=["Some"]).unknown_state_filters == ("Some",)
+
+
+def test_patterns_of_clients_are_those_of_re2(make: Make, client: WireClient) -> None:
+    make("a" * 60 + "!").init()
+
+    def listed(pattern: str) -> tuple[int, int]:
+        answer = ask(client, "ListTransactions", 2, transactional_id_pattern=pattern)
+        return int(answer.error_code), len(answer.transaction_states)
+
+    # RE2 has no assertions, so it needs no backtracking.
+    assert listed("(?=a)a*!") == (INVALID_REGULAR_EXPRESSION, 0)
+    assert listed(r"\pL*!\z") == (0, 1)
+    # Backtracking would take 2 ** 60 steps.
+    assert listed("(a+)+$") == (0, 0)
+
+
+def test_the_loop_matches_no_patterns_of_clients(
+    make: Make, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set[str]()
+
+    class Spy:
+        def __init__(self, pattern: str, options: Any) -> None:
+            self.found = compile_pattern(pattern, options)
+
+        def fullmatch(self, text: str) -> object:
+            threads.add(current_thread().name)
+            return self.found.fullmatch(text)
+
+    compile_pattern = re2.compile
+    monkeypatch.setattr(re2, "compile", Spy)
+    for name in ("a" * 30_000, "b" * 30_000, "c", "d"):
+        make(name).init()
+    answer = ask(client, "ListTransactions", 2, transactional_id_pattern="[ac]+")
+    assert sorted(one.transactional_id[:2] for one in answer.transaction_states) == ["aa", "c"]
+    assert threads
+    assert all(name.startswith("odradek-broker_") for name in threads)
+    # It would take a minute and a half for an id of 32 KB.
+    refused = ask(client, "ListTransactions", 2, transactional_id_pattern="(?:x|a?){900}" * 60)
+    assert int(refused.error_code) == INVALID_REGULAR_EXPRESSION
 
 
 # -- what is produced
@@ -435,13 +453,8 @@ def test_batches_of_two_producers_in_one_request(make: Make, client: WireClient)
     for producer in (first, second):
         producer.init()
     data = [{"index": number, "records": one.batch(number, b"a")} for number, one in enumerate((first, second))]
-    message = {
-        "transactional_id": "a",
-        "acks": -1,
-        "timeout_ms": 1000,
-        "topic_data": [{"name": "events", "partition_data": data}],
-    }
-    answer = client.call(0, 12, message)
+    topics = [{"name": "events", "partition_data": data}]
+    answer = ask(client, "Produce", 12, transactional_id="a", topic_data=topics)
     errors = [int(one.error_code) for one in answer.responses[0].partition_responses]
     assert errors == [INVALID_PRODUCER_ID_MAPPING] * 2
 
@@ -450,13 +463,8 @@ def test_a_request_adds_its_partitions_in_one_record(running: BrokerThread, make
     producer = make()
     producer.init()
     data = [{"index": number, "records": producer.batch(number, b"a")} for number in (0, 1)]
-    message = {
-        "transactional_id": "t",
-        "acks": -1,
-        "timeout_ms": 1000,
-        "topic_data": [{"name": "events", "partition_data": data}],
-    }
-    answer = client.call(0, 12, message)
+    topics = [{"name": "events", "partition_data": data}]
+    answer = ask(client, "Produce", 12, transactional_id="t", topic_data=topics)
     assert [int(one.error_code) for one in answer.responses[0].partition_responses] == [0, 0]
     assert [value.transaction_status for value in states(running) if value] == [0, 1]
 
@@ -483,7 +491,7 @@ def test_a_batch_does_not_overtake_one_that_is_verified(
 ) -> None:
     producer = make()
     producer.init()
-    ask, asked = verification._ask, 0
+    ask, asked = Verification._ask, 0
 
     async def late_at_first(*given: Any) -> Any:
         nonlocal asked
@@ -493,30 +501,14 @@ def test_a_batch_does_not_overtake_one_that_is_verified(
             await running.broker.clock.sleep(60_000)
         return await ask(*given)
 
-    monkeypatch.setattr(verification, "_ask", late_at_first)
-    sent = []
-    for value in (b"a", b"b"):
-        topic = {"name": "events", "partition_data": [{"index": 0, "records": producer.batch(0, value)}]}
-        message = {"transactional_id": "t", "acks": -1, "timeout_ms": 10_000, "topic_data": [topic]}
-        sent.append(client.send(0, 12, message))
+    monkeypatch.setattr(Verification, "_ask", late_at_first)
+    batches = [producer.batch(0, value) for value in (b"a", b"b")]
+    sent = [client.send(0, 12, produce_message(data, transactional_id="t", acks=-1)) for data in batches]
     with connect(running) as other:
         wait_for(lambda: asked, 10, "the first batch")
         find_coordinator(other, "t")
     advance(running, 60)
-    answered = [client.receive(0, 12, one).responses[0].partition_responses[0] for one in sent]
-    assert [(int(one.error_code), one.base_offset) for one in answered] == [(0, 0), (0, 1)]
-
-
-def test_a_topic_that_is_flushed_at_each_record(running: BrokerThread, make: Make) -> None:
-    for topic in ("events", "__transaction_state"):
-        running.call(lambda topic=topic: running.broker.logs.alter_topic_config(topic, {"flush.messages": 1}))  # type: ignore[misc]
-    producer = make()
-    producer.init()
-    for value in (b"a", b"b"):
-        producer.patiently(lambda value=value: producer.produce(0, value, sequence=0))  # type: ignore[misc]
-        producer.patiently(lambda: producer.end(True))
-    assert producer.until_idle() == "CompleteCommit"
-    assert committed(running) == [b"a", b"b"]
+    assert [produced(client.receive(0, 12, one)) for one in sent] == [(0, 0), (0, 1)]
 
 
 # -- restarts and crashes
@@ -545,28 +537,6 @@ def test_a_restart_keeps_every_state(tmp_path: Path) -> None:
         assert producer.until_idle() == "CompleteAbort"
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_decided_transaction_is_completed_after_a_crash(
-    running: BrokerThread, make: Make, blocked: set[str], tmp_path: Path, commit: bool
-) -> None:
-    producer = make()
-    producer.init()
-    for partition in (0, 1):
-        producer.produce(partition, b"a")
-    blocked.add("events-1")
-    assert producer.end(commit) == 0
-    wait_for(lambda: producer.describe().partitions == (("events", 1),), 10, "the marker of one partition")
-    shutil.copytree(tmp_path / "data", tmp_path / "image")
-    blocked.clear()
-    with start(tmp_path / "image") as again, connect(again) as client:
-        producer.client = client
-        wait_for(lambda: not again.broker.transactions.states.is_loading, 10, "the states")
-        assert producer.until_idle() == ("CompleteCommit" if commit else "CompleteAbort")
-        assert committed(again) == committed(again, 1) == ([b"a"] if commit else [])
-        assert producer.produce(0, b"b") == 0
-
-
 def images(
     folder: Path, into: Path, monkeypatch: pytest.MonkeyPatch, acknowledged: list[bytes]
 ) -> list[tuple[Path, int]]:
@@ -576,15 +546,27 @@ def images(
         The copies, and how many values had been acknowledged as committed.
     """
     found: list[tuple[Path, int]] = []
-    append = WritableLog.append_batches
+    append, at_once = WritableLog.append_batches, NonblockingAppends.append
+
+    def copy() -> None:
+        made = into / str(len(found))
+        shutil.copytree(folder, made)
+        found.append((made, len(acknowledged)))
 
     def append_batches(self: WritableLog, *args: Any, **kwargs: Any) -> AppendResult:
-        copy = into / str(len(found))
-        shutil.copytree(folder, copy)
-        found.append((copy, len(acknowledged)))
+        copy()
         return append(self, *args, **kwargs)
 
+    def append_at_once(self: NonblockingAppends, *args: Any, **kwargs: Any) -> AppendResult | None:
+        copy()
+        result = at_once(self, *args, **kwargs)
+        if result is None:
+            # It is appended by the other way.
+            shutil.rmtree(found.pop()[0])
+        return result
+
     monkeypatch.setattr(WritableLog, "append_batches", append_batches)
+    monkeypatch.setattr(NonblockingAppends, "append", append_at_once)
     return found
 
 
@@ -640,21 +622,19 @@ def test_while_the_states_are_loaded_clients_wait(tmp_path: Path, monkeypatch: p
         running.broker.logs.create_topic("events", 2)
         producer = TransactionalProducer(client, "t", 2, "events", None)
         producer.init()
-    from odradek.broker.transactions import states as module
-
     held: list[bool] = [True]
-    read = module._read
+    replay = state_topic._replay
 
-    def slowly(partition: Partition, found: Any) -> None:
+    def slowly(*arguments: Any) -> None:
         wait_for(lambda: not held[0], 20, "the test")
-        read(partition, found)
+        replay(*arguments)
 
-    monkeypatch.setattr(module, "_read", slowly)
+    monkeypatch.setattr(state_topic, "_replay", slowly)
     with start(tmp_path / "data") as running, connect(running) as client:
         producer.client = client
         try:
             assert producer.init(keep=True) == 14
-            assert int(client.call(LIST, 2, {"state_filters": [], "producer_id_filters": []}).error_code) == 14
+            assert int(ask(client, "ListTransactions", 2).error_code) == 14
         finally:
             held[0] = False
         producer.patiently(lambda: producer.init(keep=True))

@@ -130,6 +130,7 @@ def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
         assert process.wait(60) == 130
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 @pytest.mark.parametrize(

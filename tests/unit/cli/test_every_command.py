@@ -42,6 +42,8 @@ ARGUMENTS = {
     "topic": "keyed",
     "topic of topics create": "made",
     "topics": "keyed",
+    "user": "alice",
+    "user of users remove": "nobody",
 }
 """What an argument is given, by its name, or by that and its command; any other one gets the log directory `data`."""
 
@@ -52,6 +54,7 @@ OPTIONS = {
     "replay": ["--to", "replayed"],
     "sql": ["SELECT 1 FROM keyed"],
     "topics alter": ["--partitions", "4"],
+    "users add": ["--password-file", "password"],
 }
 """What a command does not go without, beside one word for each of its arguments."""
 
@@ -114,6 +117,7 @@ def bad_input() -> Iterator[tuple[str, str, str]]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("notes")
+    (tmp_path / "password").write_text("secret")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "notes.txt").write_text("notes")
     os.mkfifo(tmp_path / "fifo")
@@ -182,6 +186,7 @@ WITHOUT_PROGRESS = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in LEAVES if name not in WITHOUT_PROGRESS])
 def test_what_may_take_long_shows_its_progress(
@@ -225,6 +230,7 @@ ENDS_OTHERWISE = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in LEAVES if name not in ENDS_OTHERWISE])
 def test_ctrl_c_is_130_wherever_it_comes(name: str, folder: Path, kafka_fixture: KafkaFixture) -> None:

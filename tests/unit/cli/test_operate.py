@@ -388,7 +388,7 @@ def test_members_that_a_broker_left_are_refused_in_the_folder(tmp_path: Path) ->
             (words,) = rows("groups", "describe", f"kafka://{broker.bootstrap_servers}", "words")
         assert (words["state"], words["members"], words["offsets"][0]["offset"]) == ("Empty", [], 1)
         address = f"kafka://{broker.bootstrap_servers}"
-        assert "--force is for a log directory" in run("groups", "delete", address, "words", "--force", code=3)
+        assert "--force is for a log directory" in run("groups", "delete", address, "words", "--force", code=2)
         assert "--force is for a log directory" in run(
             "offsets", "set", f"{address}/words", "events-0=0", "--force", code=2
         )

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,9 @@ from click.testing import CliRunner
 from odradek.broker import service
 from odradek.cli.app import main
 from odradek.testing.wire import WireClient
+from peers.http import get, metrics
 from peers.process import free_port
+from peers.requests import fetch_message
 
 READY = re.compile(r"ready after \d+ ms: (.*) serves (.*), \d+ topics")
 
@@ -58,7 +59,7 @@ def serve(*words: str, **options: object) -> Iterator[Served]:
             process.kill()
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_serves_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     data = tmp_path / "data"
@@ -97,6 +98,23 @@ def test_a_server_properties_is_read_as_it_is(tmp_path: Path) -> None:
         assert "num.partitions" not in told
 
 
+@pytest.mark.slow
+def test_settings_may_be_in_the_environment_and_in_files(tmp_path: Path) -> None:
+    secrets, properties = tmp_path / "secrets.properties", tmp_path / "server.properties"
+    secrets.write_text("folder=data\n")
+    package = "org.apache.kafka.common.config.provider"
+    properties.write_text(
+        f"config.providers=env,file\nconfig.providers.env.class={package}.EnvVarConfigProvider\n"
+        f"config.providers.file.class={package}.FileConfigProvider\n"
+        f"listeners=PLAINTEXT://${{env:SERVED_HOST}}:0\nlog.dirs={tmp_path}/${{file:{secrets}:folder}}\n"
+    )
+    with serve("--config", str(properties), env={**os.environ, "SERVED_HOST": "127.0.0.1"}) as served:
+        assert served.line(READY.pattern)[2] == str(tmp_path / "data")
+    result = CliRunner().invoke(main, ["serve", "--config", str(properties)])
+    assert result.exit_code == 3
+    assert "listeners: ${env:SERVED_HOST} leads to nothing" in result.stderr
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     codes: list[int] = []
 
@@ -129,6 +147,7 @@ def test_systemd_is_told(tmp_path: Path) -> None:
             assert served.process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_sockets_of_systemd_are_used(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
@@ -137,15 +156,8 @@ def test_sockets_of_systemd_are_used(tmp_path: Path) -> None:
             f"import os, sys; os.dup2({listening.fileno()}, 3); os.environ['LISTEN_PID'] = str(os.getpid()); "
             "os.environ['LISTEN_FDS'] = '1'; from odradek.cli.app import main; main(sys.argv[1:])"
         )
-        command = [
-            sys.executable,
-            "-c",
-            start,
-            "serve",
-            str(tmp_path / "data"),
-            "--listeners",
-            "PLAINTEXT://127.0.0.1:1",
-        ]
+        words = ["serve", str(tmp_path / "data"), "--listeners", "PLAINTEXT://127.0.0.1:1"]
+        command = [sys.executable, "-c", start, *words]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, pass_fds=[listening.fileno()]) as process:
             try:
                 assert Served(process).port() == port
@@ -155,33 +167,19 @@ def test_sockets_of_systemd_are_used(tmp_path: Path) -> None:
                 process.kill()
 
 
-def get(address: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(address, timeout=30) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
 @pytest.mark.slow
 def test_metrics_and_health(tmp_path: Path) -> None:
     words = [str(tmp_path / "data"), "--listeners", "PLAINTEXT://127.0.0.1:0", "--metrics", "127.0.0.1:0"]
     with serve(*words) as served:
         base = served.line(r"metrics at (\S+)/metrics")[1]
         with WireClient("127.0.0.1", served.port()) as client:
-            partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}
-            topics = [{"topic": "none", "partitions": [partition]}]
-            limits = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1}
-            client.call(1, 12, {**limits, "topics": topics, "forgotten_topics_data": []})
+            client.call(1, 12, fetch_message(topic="none"))
             client.call(18, 0, {})
-            status, text = get(f"{base}/metrics")
-        assert status == 200
-        lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-        assert lines['odradek_request_seconds_count{api="Fetch"}'] == "1.0"
-        assert lines['odradek_errors_total{api="Fetch",error="UNKNOWN_TOPIC_OR_PARTITION"}'] == "1.0"
-        assert lines["odradek_connections"] == "1.0"
-        assert float(lines["odradek_received_bytes_total"]) > 50
+            found = metrics(base)
+        assert found['odradek_request_seconds_count{api="Fetch"}'] == 1
+        assert found['odradek_errors_total{api="Fetch",error="UNKNOWN_TOPIC_OR_PARTITION"}'] == 1
+        assert found["odradek_connections"] == 1
+        assert found["odradek_received_bytes_total"] > 50
         assert get(f"{base}/healthz") == (200, "ok\n")
         assert get(f"{base}/metrics?a=b")[0] == 200
         assert get(f"{base}/other")[0] == 404
@@ -195,8 +193,10 @@ def test_metrics_and_health(tmp_path: Path) -> None:
         (["data", "--listeners", "nonsense"], "listeners", 3),
         (["data", "--set", "num.partitions=none"], "num.partitions", 3),
         (["data", "--set", "log.retention.hour=3"], "did you mean log.retention.hours?", 3),
+        (["data", "--set", "ssl.key.password=planted"], "ssl.key.password is a secret", 2),
+        (["data", "--set", "listener.name.x.plain.sasl.jaas.config=planted"], "other users of this machine", 2),
         (["data", "--listeners", "SSL://127.0.0.1:0"], "listener.name.ssl.ssl.keystore.location", 3),
-        (["data", "--metrics", "9090"], "is not HOST:PORT", 3),
+        (["data", "--metrics", "9090"], "is not HOST:PORT", 2),
         (["data", "--config", "missing.properties"], "missing.properties", 3),
     ],
 )
@@ -208,20 +208,24 @@ def test_what_is_wrong_is_told_in_a_line(
     assert result.exit_code == code, result.output
     assert text in result.output
     assert result.output.count("\n") == 1
+    assert "planted" not in result.output
 
 
+@pytest.mark.slow
 def test_the_control_is_served_for_tests_in_other_languages(tmp_path: Path) -> None:
     words = ("--listeners", "PLAINTEXT://127.0.0.1:0", "--control", "127.0.0.1:0")
     with serve(str(tmp_path / "data"), *words) as served:
-        url = served.line(r"control at (http://\S+)")[1]
+        found = served.line(r"control at (http://\S+) with the token (\S+)")
+        url, headers = found[1], {"Authorization": f"Bearer {found[2]}", "Content-Type": "application/json"}
         body = json.dumps({"name": "events", "partitions": 3}).encode()
-        with urllib.request.urlopen(urllib.request.Request(f"{url}/topics", body, method="POST")) as answer:
+        with urllib.request.urlopen(urllib.request.Request(f"{url}/topics", body, headers)) as answer:
             assert answer.status in (200, 201)
         with WireClient("127.0.0.1", served.port()) as client:
             answer = client.call(3, 1, {"topics": [{"name": "events"}]})
         assert len(answer.topics[0].partitions) == 3
 
 
+@pytest.mark.slow
 def test_what_is_there_from_the_start_is_left_out_of_garbage_collections(tmp_path: Path) -> None:
     program = (
         "import atexit, gc",

@@ -458,6 +458,7 @@ KINDS = ["records", "wrapper", "zeros"]
 
 
 # `verify` reads wrappers as a whole, to compare their offsets with the indexes.
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for name in READERS for kind in KINDS if (name, kind) != ("verify", "wrapper")]

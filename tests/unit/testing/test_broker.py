@@ -15,17 +15,20 @@ from typing import Any
 
 import pytest
 
-from odradek import Record
 from odradek.errors import BrokerError, LogError, OdradekError, OptionError, ProtocolError, UnknownTopicOrPartitionError
-from odradek.records.builder import build_batch
+from odradek.records import Record
+from odradek.records.partitioner import partition_for_key
 from odradek.storage.file_lock import FileLock
 from odradek.testing import Broker, request_tap
 from odradek.testing import broker as testing_broker
+from odradek.testing.conformance.target import batch
 from odradek.testing.request_tap import ReceivedRequest
 from odradek.testing.wire import WireClient
+from peers import requests
 from peers.broker_thread import eventually
+from peers.requests import ask, fetch_message, produced, values
 
-PRODUCE, FETCH, METADATA, OFFSET_FETCH, JOIN_GROUP, API_VERSIONS = 0, 1, 3, 9, 11, 18
+PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 NOT_LEADER = 6
 
 
@@ -47,25 +50,12 @@ def connect(broker: Broker) -> WireClient:
     return WireClient(host, int(port), client_id="tester")
 
 
-def batch(timestamp: int) -> bytes:
-    return bytes(build_batch([Record(offset=0, timestamp=timestamp, value=b"a")]))
+def produce_message(**fields: Any) -> dict[str, Any]:
+    return requests.produce_message(batch(b"a"), **fields)
 
 
-def produce_message(acks: int = 1, timestamp: int | None = None) -> dict[str, Any]:
-    now = int(time.time() * 1000) if timestamp is None else timestamp
-    topic = {"name": "events", "partition_data": [{"index": 0, "records": batch(now)}]}
-    return {"transactional_id": None, "acks": acks, "timeout_ms": 1000, "topic_data": [topic]}
-
-
-def produce(client: WireClient, **fields: Any) -> Any:
-    return client.call(PRODUCE, 9, produce_message(**fields)).responses[0].partition_responses[0]
-
-
-def fetch_message(**fields: Any) -> dict[str, Any]:
-    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
-    limits = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20}
-    topic = {"topic": "events", "partitions": [partition]}
-    return {**limits, "topics": [topic], "forgotten_topics_data": [], **fields}
+def produce(client: WireClient, **fields: Any) -> int:
+    return produced(client.call(PRODUCE, 9, produce_message(**fields)))[0]
 
 
 def end_offset(broker: Broker) -> int:
@@ -77,14 +67,14 @@ def end_offset(broker: Broker) -> int:
 
 def test_an_error_is_answered_and_the_request_not_done(broker: Broker, client: WireClient) -> None:
     fault = broker.fault("Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)
-    assert [int(produce(client).error_code) for _ in range(3)] == [NOT_LEADER, NOT_LEADER, 0]
+    assert [produce(client) for _ in range(3)] == [NOT_LEADER, NOT_LEADER, 0]
     assert (fault.fired, end_offset(broker)) == (2, 1)
 
 
 def test_a_fault_ends_with_its_block(broker: Broker, client: WireClient) -> None:
     with broker.fault(PRODUCE, error=NOT_LEADER) as fault:
-        assert int(produce(client).error_code) == NOT_LEADER
-    assert int(produce(client).error_code) == 0
+        assert produce(client) == NOT_LEADER
+    assert produce(client) == 0
     assert fault.fired == 1
 
 
@@ -93,15 +83,15 @@ def test_a_condition_chooses_requests(broker: Broker, client: WireClient) -> Non
         return request.client_id != "tester" and request.fields["acks"] == 1
 
     broker.fault("Produce", error=NOT_LEADER, when=from_others)
-    assert int(produce(client).error_code) == 0
+    assert produce(client) == 0
     client.client_id = "other"
-    assert int(produce(client).error_code) == NOT_LEADER
-    assert int(produce(client, acks=-1).error_code) == 0
+    assert produce(client) == NOT_LEADER
+    assert produce(client, acks=-1) == 0
 
 
 def test_a_condition_that_fails_is_told_to_who_waits(broker: Broker, client: WireClient) -> None:
     fault = broker.fault("Produce", error=NOT_LEADER, when=lambda request: request.fields["no such field"])
-    assert int(produce(client).error_code) == 0
+    assert produce(client) == 0
     with pytest.raises(KeyError):
         fault.wait()
     assert fault.fired == 0
@@ -135,10 +125,7 @@ def test_a_delay_goes_by_the_brokers_time_and_keeps_the_order(broker: Broker, cl
     fault.wait()
     assert end_offset(broker) == 0
     broker.clock.advance(60)
-    offsets = [
-        client.receive(PRODUCE, 9, sent).responses[0].partition_responses[0].base_offset for sent in (first, second)
-    ]
-    assert offsets == [0, 1]
+    assert [produced(client.receive(PRODUCE, 9, sent)) for sent in (first, second)] == [(0, 0), (0, 1)]
 
 
 def test_who_wants_no_answer_is_told_of_an_error_by_a_closed_connection(broker: Broker, client: WireClient) -> None:
@@ -165,19 +152,25 @@ def test_an_error_reaches_a_fetch_in_a_session(broker: Broker, client: WireClien
     assert int(full.responses[0].partitions[0].error_code) == NOT_LEADER
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
-    "options",
+    ("options", "told"),
     [
-        {"api": "Produces", "error": 6},
-        {"api": 9999, "error": 6},
-        {"api": "Produce"},
-        {"api": "Produce", "error": "NO_SUCH_ERROR"},
-        {"api": "Produce", "error": 6, "times": 0},
+        ({"api": "Produces", "error": 6}, "no API"),
+        ({"api": 9999, "error": 6}, "no API"),
+        ({}, None),
+        ({"error": "NO_SUCH_ERROR"}, "no error"),
+        ({"error": 6, "times": 0}, "times"),
+        ({"delay_ms": -1}, "delay_ms"),
+        ({"delay_ms": float("nan")}, "delay_ms"),
+        ({"times": 1.5, "drop": True}, "times"),
+        ({"drop": "maybe"}, "drop"),
+        ({"disconnect": "drop"}, "disconnect"),
     ],
 )
-def test_a_fault_that_makes_no_sense_is_refused(broker: Broker, options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError):
-        broker.fault(**options)
+def test_a_fault_that_cannot_be_is_refused(broker: Broker, options: dict[str, Any], told: str | None) -> None:
+    with pytest.raises(OptionError, match=told):
+        broker.fault(**{"api": "Produce", **options})
 
 
 def test_what_nobody_asks_for_does_not_fire(broker: Broker) -> None:
@@ -197,7 +190,8 @@ def test_the_requests_that_came_in(broker: Broker, client: WireClient) -> None:
     assert (request.api, request.version, request.client_id, request.peer) == ("Produce", 9, "tester", "127.0.0.1")
     assert abs(request.time_ms - broker.clock.now_ms()) < 60_000
     # As it came in: the broker has given the records in its memory offsets and an epoch.
-    assert request.fields["topic_data"] == message["topic_data"]
+    (sent,), (asked,) = request.fields["topic_data"], message["topic_data"]
+    assert sent["partition_data"] == asked["partition_data"]
     assert [one.api for one in broker.requests()] == ["Produce", "ApiVersions"]
     broker.reset()
     assert broker.requests() == []
@@ -216,14 +210,6 @@ def test_only_so_many_requests_are_kept(broker: Broker, client: WireClient, monk
 # -- time
 
 
-def test_a_fetch_that_waits_is_answered_when_the_time_is_over(broker: Broker, client: WireClient) -> None:
-    waiting = client.send(FETCH, 12, fetch_message(max_wait_ms=500_000))
-    while not broker.requests("Fetch"):
-        time.sleep(0.001)
-    broker.clock.advance(500)
-    client.receive(FETCH, 12, waiting)
-
-
 def test_a_week_deletes_what_is_older(broker: Broker, client: WireClient) -> None:
     now = broker.clock.now_ms()
     produce(client)
@@ -232,11 +218,6 @@ def test_a_week_deletes_what_is_older(broker: Broker, client: WireClient) -> Non
     broker.clock.advance(2 * 86_400)
     assert broker.logs["events", 0].log_start_offset == 1
     assert broker.clock.now_ms() - now >= 8 * 86_400_000
-
-
-def test_time_does_not_go_back(broker: Broker) -> None:
-    with pytest.raises(OptionError):
-        broker.clock.advance(-1)
 
 
 # -- the folder
@@ -262,7 +243,7 @@ def test_a_forked_child_that_stops_it_leaves_it_to_its_parent(broker: Broker, cl
             os._exit(0)
     os.waitpid(child, 0)
     assert broker.path.exists()
-    assert produce(client).error_code == 0
+    assert produce(client) == 0
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
@@ -288,7 +269,7 @@ def test_a_forked_child_is_told_that_the_broker_is_not_its_own(broker: Broker, c
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
-    assert produce(client).error_code == 0
+    assert produce(client) == 0
 
 
 def test_a_folder_of_its_own_is_removed_even_if_the_broker_cannot_be_closed() -> None:
@@ -307,9 +288,37 @@ def test_a_topic_comes_and_goes(broker: Broker, client: WireClient) -> None:
     assert int(client.call(METADATA, 7, asked).topics[0].error_code) == 3
 
 
+def test_records_go_where_their_keys_belong(broker: Broker) -> None:
+    broker.create_topic("other", 3)
+    broker.produce("other", b"a", None, Record(b"key", b"b", [("h", b"1")], 7), key=b"k")
+    broker.produce("other", b"c", Record(b"k", b"d"), partition=2)
+    of_k, of_key = (partition_for_key(key, 3) for key in (b"k", b"key"))
+    assert [one.value for one in broker.logs["other", of_k].read() if one.key == b"k"][:2] == [b"a", None]
+    assert [one.headers for one in broker.logs["other", of_key].read() if one.timestamp == 7] == [(("h", b"1"),)]
+    assert [one.value for one in broker.logs["other", 2].read()][-2:] == [b"c", b"d"]
+    assert len(broker.records("other")) == 5
+    broker.produce("other", b"without a key")
+    assert broker.records("other")[broker.logs["other", 0].log_end_offset - 1].value == b"without a key"
+    with pytest.raises(UnknownTopicOrPartitionError):
+        broker.produce("missing", b"a")
+    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        broker.produce("other", b"a", partition=3)
+
+
+def test_records_wake_a_consumer_that_waits(broker: Broker, client: WireClient) -> None:
+    waiting = client.send(FETCH, 11, fetch_message(max_wait_ms=20_000, min_bytes=1))
+    broker.clock.advance(0)
+    started = time.monotonic()
+    broker.produce("events", b"a")
+    answer = client.receive(FETCH, 11, waiting)
+    assert values(answer.responses[0].partitions[0].records) == [b"a"]
+    assert time.monotonic() - started < 10
+
+
 def committed(client: WireClient, group: str) -> int:
-    asked = {"group_id": group, "topics": [{"name": "events", "partition_indexes": [0]}], "require_stable": False}
-    return int(client.call(OFFSET_FETCH, 7, asked).topics[0].partitions[0].committed_offset)
+    topics = [{"name": "events", "partition_indexes": [0]}]
+    answer = ask(client, "OffsetFetch", 7, group_id=group, topics=topics)
+    return int(answer.topics[0].partitions[0].committed_offset)
 
 
 def test_a_group_comes_with_offsets_and_goes(broker: Broker, client: WireClient) -> None:
@@ -329,9 +338,8 @@ def test_a_group_comes_with_offsets_and_goes(broker: Broker, client: WireClient)
 
 def test_a_group_with_members_stays(broker: Broker, client: WireClient) -> None:
     broker.commit_offsets("g", {("events", 0): 7})
-    protocols = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}
-    joined = client.call(JOIN_GROUP, 0, {"group_id": "g", "session_timeout_ms": 45_000, "member_id": "", **protocols})
-    assert joined.error_code == 0
+    protocols = [{"name": "range", "metadata": b""}]
+    assert ask(client, "JoinGroup", 0, group_id="g", member_id="", protocols=protocols).error_code == 0
     with pytest.raises(BrokerError) as caught:
         broker.commit_offsets("g", {("events", 0): 8})
     assert caught.value.error_name == "UNKNOWN_MEMBER_ID"
@@ -339,13 +347,6 @@ def test_a_group_with_members_stays(broker: Broker, client: WireClient) -> None:
         broker.delete_group("g")
     assert caught.value.error_name == "NON_EMPTY_GROUP"
     assert committed(client, "g") == 7
-
-
-def test_offsets_go_with_their_topic(broker: Broker, client: WireClient) -> None:
-    broker.commit_offsets("g", {("events", 0): 7})
-    broker.delete_topic("events")
-    broker.create_topic("events")
-    assert committed(client, "g") == -1
 
 
 def test_groups_are_there_after_a_restart(tmp_path: Path) -> None:
@@ -366,24 +367,9 @@ def test_groups_are_there_after_a_restart(tmp_path: Path) -> None:
 def test_time_moves_forward_by_what_can_pass(broker: Broker, client: WireClient, seconds: float) -> None:
     with pytest.raises(OptionError, match="time moves forward"):
         broker.clock.advance(seconds)
-    assert int(produce(client).error_code) == 0
+    assert produce(client) == 0
     with connect(broker) as other:
         assert other.call(API_VERSIONS, 0, {}).error_code == 0
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"delay_ms": -1},
-        {"delay_ms": float("nan")},
-        {"times": 1.5, "drop": True},
-        {"drop": "maybe"},
-        {"disconnect": "drop"},
-    ],
-)
-def test_a_fault_that_cannot_be_is_refused(broker: Broker, options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError, match=next(iter(options))):
-        broker.fault("Produce", **options)
 
 
 def test_clients_are_told_of_the_first_listener_whatever_its_name() -> None:
@@ -400,6 +386,7 @@ def forget(names: dict[str, Broker]) -> None:
     gc.collect()
 
 
+@pytest.mark.slow
 def test_a_broker_that_nobody_stopped_leaves_no_folder() -> None:
     broker = Broker()
     folder = broker.path.parent
@@ -450,6 +437,7 @@ def test_what_killed_programs_have_left_is_removed(tmp_path: Path) -> None:
     lock.release()
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_without_stopping_its_broker_leaves_no_folder() -> None:
     program = "from odradek.testing import Broker", "broker = Broker()", "print(broker.path.parent)"
     done = subprocess.run([sys.executable, "-c", "; ".join(program)], capture_output=True, text=True, check=True)

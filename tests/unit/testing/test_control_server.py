@@ -7,55 +7,58 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.client import HTTPConnection
 from typing import Any
 
 import pytest
 
 from odradek.broker.running import BrokerThread
+from odradek.testing import Broker, control_server
 from odradek.testing.broker_control import BrokerControl
 from odradek.testing.control_server import ControlServer, matches
 from odradek.testing.wire import WireClient
-from peers.broker_thread import eventually
+from peers.broker_thread import connect, eventually, start
+from peers.requests import ask
 
 METADATA = 3
 
 
 class Remote:
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.connection = HTTPConnection(*address, timeout=30)
+    def __init__(self, server: ControlServer) -> None:
+        self.connection = HTTPConnection(*server.address, timeout=30)
+        self.headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
 
-    def __call__(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        self.connection.request(method, path, None if body is None else json.dumps(body))
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str | None) -> tuple[int, Any]:
+        changed = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {name: value for name, value in {**self.headers, **changed}.items() if value is not None}
+        self.connection.request(method, path, None if body is None else json.dumps(body), sent)
         response = self.connection.getresponse()
         return response.status, json.loads(response.read())
 
 
 @pytest.fixture
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
-    config = {"listeners": "PLAINTEXT://127.0.0.1:0"}
-    with BrokerThread(tmp_path_factory.mktemp("broker") / "data", config, sync="off", background=False) as running:
+    with start(tmp_path_factory.mktemp("broker") / "data") as running:
         yield running
 
 
 @pytest.fixture
 def remote(running: BrokerThread) -> Iterator[Remote]:
     with ControlServer(BrokerControl(running.server, running.call)) as server:
-        remote = Remote(server.address)
+        remote = Remote(server)
         yield remote
         remote.connection.close()
 
 
 @pytest.fixture
 def client(running: BrokerThread, remote: Remote) -> Iterator[WireClient]:
-    endpoint = running.endpoint()
-    with WireClient(endpoint.host, endpoint.port, client_id="tester") as client:
+    with connect(running, client_id="tester") as client:
         yield client
 
 
 def code_of(client: WireClient, topic: str) -> int:
-    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-    return int(client.call(METADATA, 7, asked).topics[0].error_code)
+    return int(ask(client, "Metadata", 7, topics=[{"name": topic}]).topics[0].error_code)
 
 
 def test_topics(remote: Remote, client: WireClient) -> None:
@@ -100,8 +103,79 @@ def test_time(remote: Remote, running: BrokerThread) -> None:
     assert told["now_ms"] - before >= 3_600_000
 
 
-def test_health(remote: Remote) -> None:
-    assert remote("GET", "/healthz") == (200, {"status": "ok"})
+def test_users_acls_and_quotas() -> None:
+    with Broker(users={"alice": "a"}, acls=[]) as broker, broker.control_server() as server:
+        remote = Remote(server)
+        broker.create_topic("events")
+        rules = {"allow": [{"principal": "bob", "operation": "DESCRIBE", "topic": "ev", "prefixed": True}]}
+        assert remote("POST", "/users", {"bob": "b", "alice": None}) == (200, {})
+        assert remote("POST", "/acls", rules) == (200, {})
+        assert remote("POST", "/quotas", {"users/bob": {"producer_byte_rate": 1000}}) == (200, {})
+        image = broker.logs.metadata_image
+        assert {name for users in image.scram_credentials.values() for name in users} == {"bob"}
+        assert [one.principal for one in image.acls.values()] == ["User:bob"]
+        assert len(image.client_quotas) == 1
+        for path, body in (("/users", {"bob": ""}), ("/users", {"bob": 1}), ("/quotas", {"bob": {}})):
+            assert remote("POST", path, body)[0] == 400
+        for wrong in ({"principal": "bob"}, {"principal": "b", "operation": "READ"}, {"who": 1}, 7):
+            assert remote("POST", "/acls", {"deny": [wrong]})[0] == 400
+        remote.connection.close()
+
+
+def test_health_needs_no_token(remote: Remote) -> None:
+    assert remote("GET", "/healthz", Authorization=None) == (200, {"status": "ok"})
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (401, {"Authorization": None}),
+        (401, {"Authorization": "Bearer é"}),
+        (415, {"Content_Type": "text/plain"}),
+        (403, {"origin": "http://evil.example"}),
+        (415, {"Content_Type": None}),
+        (403, {"Origin": "http://evil.example"}),
+        (403, {"Origin": "null"}),
+        (403, {"Host": "evil.example"}),
+        (403, {"Host": "evil.example:80"}),
+        (403, {"Host": ""}),
+        (403, {"Sec_Fetch_Site": "cross-site"}),
+        (403, {"Sec_Fetch_Site": "same-site"}),
+    ],
+)
+def test_a_web_page_cannot_control_the_broker(
+    remote: Remote, running: BrokerThread, status: int, headers: dict[str, str | None]
+) -> None:
+    before = running.broker.clock.now_ms()
+    found, told = remote("POST", "/advance", {"seconds": 86_400}, **headers)
+    assert (found, list(told)) == (status, ["error"])
+    assert running.broker.clock.now_ms() - before < 86_400_000
+    if "Content_Type" not in headers:
+        assert remote("GET", "/requests", **headers)[0] == status
+    assert remote("GET", "/requests") == (200, [])
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "[::1]:80", "10.0.0.7"])
+def test_hosts_that_no_page_can_choose_are_served(remote: Remote, host: str) -> None:
+    assert remote("GET", "/fault", Host=host, Origin=f"http://{host}") == (200, [])
+
+
+@pytest.mark.parametrize("header", ["Transfer-Encoding: chunked", "Content-Length: many", "Content-Length: -1"])
+def test_a_body_that_is_not_read_is_no_second_request(remote: Remote, header: str) -> None:
+    remote("POST", "/fault", {"api": "Produce", "drop": True})
+    token = f"Authorization: {remote.headers['Authorization']}"
+    head = f"Host: localhost\r\n{token}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((remote.connection.host, remote.connection.port), timeout=30) as connection:
+        connection.sendall(f"POST /advance HTTP/1.1\r\n{head}{header}\r\n\r\n".encode())
+        connection.sendall(f"DELETE /fault HTTP/1.1\r\n{head}\r\n".encode())
+        with connection.makefile("rb") as answers:
+            assert answers.readline().startswith(b"HTTP/1.1 400")
+    assert len(remote("GET", "/fault")[1]) == 1
+
+
+def test_the_type_of_a_body_may_be_in_capitals(remote: Remote) -> None:
+    assert remote("POST", "/advance", {"seconds": 0}, Content_Type="Application/JSON; charset=utf-8")[0] == 200
 
 
 @pytest.mark.sampled
@@ -140,6 +214,8 @@ def test_a_pattern_matches_what_has_all_of_it() -> None:
         ({"api": "Produce", "drop": True, "tmies": 2}, "tmies"),
         ({"api": [], "drop": True}, "no API []"),
         ({"api": "Produce", "error": []}, "no error []"),
+        ({"api": "Produce", "error": "NONE"}, "NONE is no error"),
+        ({"api": "Produce", "error": 0}, "NONE is no error"),
         ({"api": "Produce", "delay_ms": float("nan")}, "delay_ms"),
         ({"api": "Produce", "drop": True, "times": 1.5}, "times"),
     ],
@@ -152,7 +228,7 @@ def test_a_fault_that_is_written_wrongly_is_refused(remote: Remote, body: dict[s
 
 
 def test_json_that_is_nested_too_deeply_is_refused(running: BrokerThread, remote: Remote) -> None:
-    remote.connection.request("POST", "/fault", "[" * 100_000)
+    remote.connection.request("POST", "/fault", "[" * 100_000, remote.headers)
     answer = remote.connection.getresponse()
     assert (answer.status, b"error" in answer.read()) == (400, True)
 
@@ -175,8 +251,35 @@ def test_a_client_that_goes_early_is_no_error(
     assert not caplog.records
 
 
+def test_clients_and_their_time_are_bounded(
+    running: BrokerThread, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_server, "_MOST_CLIENTS", 2)
+    monkeypatch.setattr(control_server._Handler, "timeout", 0.2)
+    with ControlServer(BrokerControl(running.server, running.call)) as server:
+        slow = [socket.create_connection(server.address, timeout=30) for _ in range(2)]
+        with socket.create_connection(server.address, timeout=30) as one_more:
+            one_more.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            with suppress(ConnectionError):
+                assert one_more.recv(100) == b""
+        # Those that send nothing are disconnected.
+        for one in slow:
+            assert one.recv(100) == b""
+            one.close()
+        eventually(lambda: is_healthy(server.address))
+
+
+def is_healthy(address: tuple[str, int]) -> bool:
+    with socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        try:
+            return connection.recv(100).startswith(b"HTTP/1.1 200")
+        except ConnectionError:
+            return False
+
+
 def test_the_control_by_ipv6(running: BrokerThread) -> None:
     with ControlServer(BrokerControl(running.server, running.call), "::1") as server:
-        remote = Remote(server.address)
+        remote = Remote(server)
         assert remote("GET", "/healthz") == (200, {"status": "ok"})
         remote.connection.close()

@@ -42,6 +42,15 @@ def survivors(tmp_path: Path) -> Survivors:
     return cut
 
 
+def write(files: FaultyFileSystem, name: str, data: bytes, *, synced: bool = False) -> None:
+    """Write a file, and close it."""
+    file = files.open(files.root / name)
+    file.write(data)
+    if synced:
+        file.sync()
+    file.close()
+
+
 def distinct(found: list[Found], name: str) -> set[bytes | None]:
     return {tree[name] for tree in found if name in tree}
 
@@ -87,9 +96,7 @@ class TestWriting:
         assert survivors(FaultyFileSystem(files.root)) == [{"sub": None, "sub/old": b"old"}] * len(SEEDS)
 
     def test_names_what_was_written_past_it(self, files: FaultyFileSystem) -> None:
-        file = files.open(files.root / "seen")
-        file.write(b"1")
-        file.close()
+        write(files, "seen", b"1")
         (files.root / "seen").write_bytes(b"2")
         (files.root / "unseen").touch()
         assert files.unrecorded() == ["seen", "unseen"]
@@ -138,10 +145,7 @@ class TestPowerCut:
     def test_a_synced_file_without_a_synced_name_may_be_gone(
         self, files: FaultyFileSystem, survivors: Survivors
     ) -> None:
-        file = files.open(files.root / "log")
-        file.write(b"synced")
-        file.sync()
-        file.close()
+        write(files, "log", b"synced", synced=True)
         found = survivors(files)
         assert {"log" in tree for tree in found} == {True, False}
         assert distinct(found, "log") == {b"synced"}
@@ -150,9 +154,7 @@ class TestPowerCut:
         self, files: FaultyFileSystem, survivors: Survivors
     ) -> None:
         files.make_directory(files.root / "sub")
-        file = files.open(files.root / "sub/log")
-        file.sync()
-        file.close()
+        write(files, "sub/log", b"", synced=True)
         files.sync_directory(files.root / "sub")
         assert {tuple(tree) for tree in survivors(files)} == {(), ("sub", "sub/log")}
         files.sync_directory(files.root)
@@ -176,10 +178,7 @@ class TestPowerCut:
 
     def test_a_rename_happened_or_not(self, files: FaultyFileSystem, survivors: Survivors) -> None:
         for name in ("old", "new"):
-            file = files.open(files.root / name)
-            file.write(name.encode())
-            file.sync()
-            file.close()
+            write(files, name, name.encode(), synced=True)
         files.sync_directory(files.root)
         files.rename(files.root / "new", files.root / "old")
         states = survivors(files)
@@ -207,9 +206,7 @@ class TestPowerCut:
 
     def test_the_same_seed_gives_the_same_disk(self, files: FaultyFileSystem, survivors: Survivors) -> None:
         for number in range(5):
-            file = files.open(files.root / f"{number}")
-            file.write(bytes(range(200)))
-            file.close()
+            write(files, f"{number}", bytes(range(200)))
         assert survivors(files) == survivors(files)
 
     def test_modification_times_go_with_the_rest(self, files: FaultyFileSystem, tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from odradek.records import Record, read_records, scan_batches
+from odradek.records import Record, scan_batches
 from odradek.records.compression import Codec, decompress
 from odradek.records.payload import message_payload
 from odradek.testing.message_builder import build_message_set
+from peers.batches import records_of
 
 # As Kafka wrote them.
 V0_PLAIN = bytes.fromhex("0000000000000000 00000012 8697724c 00 00 00000002 6b30 00000002 7630")
@@ -23,21 +24,14 @@ RECORDS = [
 LEGAL_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 
 
-def _read(data: bytes) -> list[Record]:
-    scan = scan_batches(data)
-    records = [record for header in scan for record in read_records(data, header)]
-    assert scan.damage is None
-    return records
-
-
 def test_kafka_s_v0_message_both_ways() -> None:
-    assert _read(V0_PLAIN) == [Record(b"k0", b"v0", (), None, 0, None)]
+    assert records_of(V0_PLAIN) == [Record(b"k0", b"v0", (), None, 0, None)]
     assert build_message_set([Record(b"k0", b"v0", (), 5)], magic=0) == V0_PLAIN
 
 
 def test_kafka_s_v1_message_both_ways() -> None:
     record = Record(b"k7", None, (), V1_TIMESTAMP, 7, "CreateTime")
-    assert _read(V1_NULL_VALUE) == [record]
+    assert records_of(V1_NULL_VALUE) == [record]
     assert build_message_set([record], magic=1, keep_offsets=True) == V1_NULL_VALUE
     assert build_message_set([record], magic=1, base_offset=7) == V1_NULL_VALUE
 
@@ -47,14 +41,14 @@ def test_the_smallest_message(magic: int, size: int) -> None:
     message = build_message_set([Record()], magic=magic)
     assert int.from_bytes(message[8:12], "big") == size
     assert len(message) == size + 12
-    assert [(record.key, record.value, record.timestamp) for record in _read(message)] == [(None, None, None)]
+    assert [(record.key, record.value, record.timestamp) for record in records_of(message)] == [(None, None, None)]
 
 
 @pytest.mark.parametrize("codec", LEGAL_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_set_is_read_as_it_was_built(magic: int, codec: Codec) -> None:
     data = build_message_set(RECORDS, magic=magic, codec=codec, base_offset=40)
-    assert _read(data) == [
+    assert records_of(data) == [
         Record(
             record.key,
             record.value,
@@ -72,7 +66,7 @@ def test_a_set_is_read_as_it_was_built(magic: int, codec: Codec) -> None:
 def test_gaps_are_kept(magic: int, codec: Codec) -> None:
     records = [Record(value=b"x", offset=offset) for offset in (11, 14, 15)]
     data = build_message_set(records, magic=magic, codec=codec, keep_offsets=True)
-    assert [record.offset for record in _read(data)] == [11, 14, 15]
+    assert [record.offset for record in records_of(data)] == [11, 14, 15]
 
 
 @pytest.mark.parametrize(("magic", "offsets"), [(0, [40, 41, 42, 43, 44]), (1, [0, 1, 2, 3, 4])])
@@ -95,7 +89,7 @@ def test_a_wrapper_s_timestamp_is_the_inner_maximum() -> None:
 @pytest.mark.parametrize("codec", LEGAL_CODECS)
 def test_a_wrapper_s_append_time_overrides_the_inner_ones(codec: Codec) -> None:
     data = build_message_set(RECORDS, magic=1, codec=codec, timestamp_type="LogAppendTime", append_time_ms=123456)
-    assert {(record.timestamp, record.timestamp_type) for record in _read(data)} == {(123456, "LogAppendTime")}
+    assert {(record.timestamp, record.timestamp_type) for record in records_of(data)} == {(123456, "LogAppendTime")}
 
 
 def test_lz4_s_header_checksum_in_v0_is_the_wrong_one() -> None:
@@ -115,7 +109,7 @@ def test_snappy_as_one_bare_block(magic: int) -> None:
     bare = build_message_set(RECORDS, magic=magic, codec=Codec.SNAPPY, bare_snappy=True)
     assert b"\x82SNAPPY\x00" in framed
     assert b"\x82SNAPPY\x00" not in bare
-    assert _read(bare) == _read(framed)
+    assert records_of(bare) == records_of(framed)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,71 @@ def test_groups_are_deleted(kafka):
     assert [one.group_state for one in call(kafka, 15, 4, asked).groups] == ["Dead"]
 """
 
+SECURED = """
+import pytest
+from confluent_kafka import Consumer, Producer
+from odradek.testing import allow
+
+pytestmark = pytest.mark.kafka_broker(listeners=["SASL_PLAINTEXT"], users={"alice": "a", "bob": "b"}, acls=[])
+
+def produced(config, topic):
+    told = []
+    producer = Producer(config)
+    producer.produce(topic, b"a", on_delivery=lambda error, _: told.append(error and error.name()))
+    producer.flush(10)
+    return told
+
+def test_nobody_may(kafka_broker, kafka_topic):
+    assert produced(kafka_broker.client_config("alice"), kafka_topic) == ["TOPIC_AUTHORIZATION_FAILED"]
+
+RULES = [allow("alice", "WRITE", topic="*"), allow("bob", "READ", topic="*"), allow("bob", "READ", group="*")]
+
+@pytest.mark.kafka_broker({"alice": "a"})
+def test_positional(kafka_broker):
+    pass
+
+@pytest.mark.kafka_broker(users={"alice": "a", "bob": "b"}, acls=RULES)
+@pytest.mark.kafka_topic(partitions=1)
+def test_who_may(kafka_broker, kafka_topic, kafka_group):
+    assert produced(kafka_broker.client_config("alice"), kafka_topic) == [None]
+    assert produced(kafka_broker.client_config("bob"), kafka_topic) == ["TOPIC_AUTHORIZATION_FAILED"]
+    consumer = Consumer({**kafka_broker.client_config("bob"), "group.id": kafka_group})
+    consumer.subscribe([kafka_topic])
+    assert consumer.poll(10).value() == b"a"
+    consumer.close()
+
+def test_the_one_for_all_is_another(kafka, kafka_topic):
+    assert produced({"bootstrap.servers": kafka.bootstrap_servers}, kafka_topic) == [None]
+"""
+
+PRODUCED = """
+@pytest.mark.kafka_topic(partitions=2)
+def test_produced(kafka, kafka_topic):
+    kafka.produce(kafka_topic, b"a", b"b", key=b"k")
+    kafka.produce(kafka_topic, b"c")
+    assert sorted(record.value for record in kafka.records(kafka_topic)) == [b"a", b"b", b"c"]
+"""
+
+CONFIGURED = """
+import pytest
+
+def test_session(kafka, kafka_topic):
+    assert kafka.client_config()["security.protocol"] == "SSL"
+    kafka.produce(kafka_topic, b"a", b"b")
+    assert [record.value for record in kafka.records(kafka_topic)] == [b"a", b"b"]
+    assert kafka._running.broker.config["auto.create.topics.enable"] is False
+
+@pytest.mark.kafka_broker(config={"num.partitions": 3}, listeners=["PLAINTEXT"])
+def test_marked(kafka_broker):
+    assert kafka_broker.client_config()["security.protocol"] == "PLAINTEXT"
+    config = kafka_broker._running.broker.config
+    assert (config["auto.create.topics.enable"], config["num.partitions"]) == (False, 3)
+
+@pytest.mark.kafka_broker(users={"alice": "a"})
+def test_users(kafka_broker):
+    assert kafka_broker.client_config("alice")["security.protocol"] == "SASL_SSL"
+"""
+
 FAULTS = """
 def test_leaves_a_fault(kafka):
     kafka.fault("ApiVersions", error="UNKNOWN_SERVER_ERROR")
@@ -87,6 +152,26 @@ def test_fixtures(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_ini_file_sets_what_brokers_are_like(tmp_path: Path) -> None:
+    settings = tmp_path / "pytest.ini"
+    settings.write_text("[pytest]\nkafka_listeners = SSL\nkafka_config =\n    auto.create.topics.enable = false\n")
+    outcome = run(tmp_path, CONFIGURED)
+    assert "3 passed" in outcome.stdout, outcome.stdout + outcome.stderr
+    settings.write_text("[pytest]\nkafka_config = num.partitions\n")
+    assert "expected NAME=VALUE, got 'num.partitions'" in run(tmp_path, CONFIGURED).stdout
+
+
+@pytest.mark.slow
+def test_a_broker_with_users_is_for_one_test(tmp_path: Path) -> None:
+    outcome = run(tmp_path, SECURED)
+    assert "3 passed, 1 error" in outcome.stdout, outcome.stdout + outcome.stderr
+    assert "the arguments of the mark kafka_broker have names" in outcome.stdout
+    with Broker() as broker:
+        outcome = run(tmp_path, SECURED, "--kafka-real", broker.bootstrap_servers)
+    assert "1 passed, 3 skipped" in outcome.stdout, outcome.stdout + outcome.stderr
+
+
+@pytest.mark.slow
 def test_each_worker_has_a_broker(tmp_path: Path) -> None:
     tests = "import pathlib\n\n" + "\n".join(
         f"def test_{number}(kafka): pathlib.Path(kafka.bootstrap_servers).touch()" for number in range(8)
@@ -101,9 +186,10 @@ def test_another_broker(tmp_path: Path) -> None:
     with Broker() as broker:
         address = broker.bootstrap_servers
         own = f"def test_address(kafka): assert kafka.bootstrap_servers == '{address}'\n"
-        own += "def test_fault(kafka): kafka.fault('Fetch')"
+        own += "def test_fault(kafka): kafka.fault('Fetch')\n"
+        own += PRODUCED
         outcome = run(tmp_path, TESTS + own, "--kafka-real", address)
-    assert "7 passed, 1 skipped" in outcome.stdout, outcome.stdout + outcome.stderr
+    assert "8 passed, 1 skipped" in outcome.stdout, outcome.stdout + outcome.stderr
     assert "a broker of --kafka-real has no fault" in outcome.stdout
 
 

@@ -1,8 +1,13 @@
 """Produce: appends batches to partitions.
 
-A batch is checked and numbered where it was received, and written as it is; no record becomes an object. With `acks=0`
-there is no answer: if something is wrong, the connection is closed, as Apache Kafka does. `acks=1` and `acks=all` mean
-the same here, as there are no replicas: the batch is in the log, and on the disk if `flush.messages` says so.
+A batch is checked and numbered in the memory that it was received into, and written as it is, unless the topic wants
+another codec, or an old client did not number its records 0, 1, 2 ... With `acks=0` there is no answer: if something is
+wrong, the connection is closed, as Apache Kafka does. `acks=1` and `acks=all` mean the same here, as there are no
+replicas: the batch is in the log, and on the disk if `flush.messages` says so.
+
+A request takes one of two ways. If it asks for nothing special, a kernel reads and answers it (`produce_at_once`):
+making objects of the request and its answer would take as long as the append. All others go through `produce`. If a
+batch of the first kind is refused, or has to wait, the code of `produce` answers, so each error is handled once.
 
 v5 (KIP-112) tells the log start offset, v8 (KIP-467) which records are wrong; v12 (KIP-890) adds partitions to the
 transaction by producing to them; v13 (KIP-516) names topics by their ids. Versions 0 to 2 are advertised for old
@@ -15,8 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -26,11 +30,23 @@ from odradek.broker.api import Request, api
 from odradek.broker.data_responses import encode_produce
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.partitions import Partition
-from odradek.broker.protocol import Encoded, Message, RequestHeader, decode_header
-from odradek.broker.transactions.rules import ProducerIdAndEpoch
-from odradek.broker.transactions.verification import ClientLevel, is_verified, verify_batches
-from odradek.errors import BrokerError, OdradekError, ProtocolError, RecordRefusedError
+from odradek.broker.protocol import Encoded, Message, RequestHeader, decode_header, is_flexible
+from odradek.broker.transactions.verification import ClientLevel, is_verified
+from odradek.coordination.authorization.acls import Operation, ResourceType
+from odradek.coordination.transactions.rules import ProducerIdAndEpoch
+from odradek.errors import BrokerError, CorruptMessageError, OdradekError, ProtocolError, RecordRefusedError
 from odradek.records.append.batching import AppendResult
+from odradek.records.compression import Codec
+from odradek.records.header import (
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    SIZE_POSITION,
+    V2_HEADER_BYTES,
+    base_sequence_of,
+    codec_of,
+    is_transactional,
+    producer_of,
+)
 from odradek.records.kernels.frames import WireReader
 from odradek.records.kernels.plain_produce import plain_produce
 from odradek.storage.names import is_internal
@@ -39,19 +55,10 @@ if TYPE_CHECKING:
     from odradek.broker.broker import Broker
     from odradek.broker.connection import Connection
 
-_FIRST_FLEXIBLE = 9
 _FIRST_WITH_IDS = 13
 _FIRST_WITH_ZSTD = 7
-_ZSTD = 4
-_TRANSACTIONAL = 0x10
-_CODEC = 0x07
-_SIZE_AT = 8
 _SIZE = struct.Struct(">i")
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 22
-_PRODUCER_AT = 43
-_PRODUCER = struct.Struct(">qh")
-_SMALLEST_BATCH = 61
+_SMALLEST_MESSAGE = 14
 _ADMIN_CLIENT = "__admin_client"
 _WITHOUT_START = (
     ErrorCode.corrupt_message,
@@ -90,7 +97,7 @@ def decode(frame: bytearray, header: RequestHeader) -> ProduceBody:
     Raises:
         ProtocolError: It does not follow its schema.
     """
-    reader = WireReader(frame, header.body_position, is_flexible=header.version >= _FIRST_FLEXIBLE)
+    reader = WireReader(frame, header.body_position, is_flexible=is_flexible(header.api_key, header.version))
     transactional_id = reader.nullable_text()
     acks, timeout_ms = reader.int16(), reader.int32()
     topics, is_transactional = reader.produced(header.version >= _FIRST_WITH_IDS)
@@ -128,7 +135,9 @@ def _partition(number: int, code: int = NO_ERROR, text: str | None = None, **fie
 # -- requests that ask for nothing special
 
 
-def produce_at_once(broker: Broker, connection: Connection, frame: bytearray) -> Encoded | None:
+def produce_at_once(
+    broker: Broker, connection: Connection, frame: bytearray
+) -> Encoded | Awaitable[Encoded | None] | None:
     """Append the batches of a request that asks for nothing special, if no partition keeps them waiting.
 
     Returns:
@@ -137,34 +146,83 @@ def produce_at_once(broker: Broker, connection: Connection, frame: bytearray) ->
     plain = plain_produce(frame)
     if plain is None:
         return None
-    batches = []
+    authorization = broker.authorization
+    batches: list[_Batch] = []
     for topic, number, records in plain.batches:
         partition = broker.partitions.in_use(topic, number)
-        if partition is None or not partition.is_quick(records) or is_internal(partition.topic_partition.topic):
+        if partition is None or not partition.takes_at_once(records) or is_internal(partition.topic_partition.topic):
             return None
-        batches.append((partition, records))
+        if authorization is not None and not authorization.may_write(connection, partition.topic_partition.topic):
+            return None
+        batches.append(_Batch(partition, number, records))
     results: list[Any] = []
-    is_refused = False
-    for partition, records in batches:
+    unsynced: list[asyncio.Future[None]] = []
+    for partition, _, records in batches:
         try:
-            result = partition.append(records)
+            result: AppendResult | Exception | None = partition.append_at_once(records)
         except (OdradekError, OSError) as error:
-            results.append(error)
-            is_refused = True
-        else:
-            results.append(_place(partition, result))
-    if not is_refused:
-        return Encoded(plain.answer(results))
+            result = error
+        results.append(result)
+        if (sync := partition.commits.unsynced) is not None:
+            unsynced.append(sync)
+    if not all(isinstance(result, AppendResult) for result in results):
+        return _answer_one_by_one(broker, connection, frame, batches, results)
+    places = [_place(batch.partition, result) for batch, result in zip(batches, results, strict=True)]
+    if not unsynced:
+        return Encoded(plain.answer(places))
+    return _answer_synced(
+        unsynced,
+        lambda: Encoded(plain.answer(places)),
+        lambda: _answer_one_by_one(broker, connection, frame, batches, results),
+    )
+
+
+async def _answer_synced(
+    unsynced: Iterable[asyncio.Future[None]],
+    answer: Callable[[], Encoded],
+    answer_one_by_one: Callable[[], Encoded | Awaitable[Encoded | None]],
+) -> Encoded | None:
+    """Answer when everything that was appended is on the disk; if that fails, partition by partition."""
+    try:
+        for sync in unsynced:
+            await asyncio.shield(sync)
+    except (OdradekError, OSError):
+        failed = answer_one_by_one()
+        return failed if isinstance(failed, Encoded) else await failed
+    return answer()
+
+
+def _answer_one_by_one(
+    broker: Broker,
+    connection: Connection,
+    frame: bytearray,
+    batches: Sequence[_Batch],
+    results: Sequence[Any],
+) -> Encoded | Awaitable[Encoded | None]:
+    """Answer a request of which not every batch was appended, or brought to the disk."""
     header = decode_header(frame)
     request = Request(broker, connection, header, decode(frame, header))
-    outcomes = (
-        _refused(partition, number, result) if isinstance(result, Exception) else _appended(number, result)
-        for (partition, _), (_, number, _), result in zip(batches, plain.batches, results, strict=True)
-    )
+    outcomes = (_outcome(batch, result) for batch, result in zip(batches, results, strict=True))
     appended = [[next(outcomes) for _ in numbers] for numbers in request.body.topics.values()]
+    if any(not isinstance(one, dict) for topic in appended for one in topic):
+        return _encode_later(header, _answer_later(request, appended))
     answer = _answer(request, appended)
     assert answer is not None
     return encode_produce(header, answer)
+
+
+def _outcome(batch: _Batch, result: AppendResult | Exception | None) -> Message | Awaitable[Message]:
+    """Return the answer to an append, given its result, its error, or None if it could not be made at once."""
+    if isinstance(result, Exception):
+        return _refused(batch.partition, batch.number, result)
+    if result is None:
+        return _append_later(batch, batch.partition.append_in_order(batch.records))
+    return _append_later(batch, _synced(batch.partition, result))
+
+
+async def _encode_later(header: RequestHeader, answer: Awaitable[Message | None]) -> Encoded | None:
+    message = await answer
+    return None if message is None else encode_produce(header, message)
 
 
 # -- all requests
@@ -184,8 +242,10 @@ def produce_at_once(broker: Broker, connection: Connection, frame: bytearray) ->
 def produce(request: Request) -> Message | Awaitable[Message | None] | None:
     """Append batches."""
     body: ProduceBody = request.body
-    if body.is_transactional and body.transactional_id is None:
-        raise ApiError(ErrorCode.transactional_id_authorization_failed)
+    if body.is_transactional:
+        if body.transactional_id is None:
+            raise ApiError(ErrorCode.transactional_id_authorization_failed)
+        request.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
     partitions = request.broker.partitions
     named = ((*topic, number) for topic, numbers in body.topics.items() for number in numbers)
     closed = list(partitions.closed(named))
@@ -214,16 +274,17 @@ async def _verify_and_append(
     request: Request, producer: ProducerIdAndEpoch, wanted: list[list[_Batch | Message]]
 ) -> Message | None:
     level = ClientLevel.of_produce(request.version)
-    partitions = [
-        one.partition
+    sequences = {
+        one.partition: base_sequence_of(one.records)
         for topic in wanted
         for one in topic
-        if isinstance(one, _Batch) and _is_transactional(one.records) and not is_verified(one.partition, producer)
-    ]
-    refused = await verify_batches(request.broker, request.body.transactional_id, producer, partitions, level)
+        if isinstance(one, _Batch) and is_transactional(one.records) and not is_verified(one.partition, producer)
+    }
+    verification = request.broker.verification
+    refused = await verification.verify_batches(request.body.transactional_id, producer, sequences, level)
     results: dict[Partition, Exception | bool] = {
         partition: refused.get(partition.topic_partition, level is ClientLevel.ADDS_PARTITIONS)
-        for partition in partitions
+        for partition in sequences
     }
     answer = _append_all(request, wanted, results)
     return await answer if isinstance(answer, Awaitable) else answer
@@ -235,8 +296,8 @@ def _transactional_producer(wanted: list[list[_Batch | Message]]) -> ProducerIdA
     Raises:
         ApiError: There is more than one producer.
     """
-    batches = [one for topic in wanted for one in topic if isinstance(one, _Batch) and _is_transactional(one.records)]
-    producers = [ProducerIdAndEpoch(*_PRODUCER.unpack_from(one.records, _PRODUCER_AT)) for one in batches]
+    batches = [one for topic in wanted for one in topic if isinstance(one, _Batch) and is_transactional(one.records)]
+    producers = [ProducerIdAndEpoch(*producer_of(one.records)) for one in batches]
     if len(set(producers)) > 1:
         raise ApiError(
             ErrorCode.invalid_producer_id_mapping, "Transactional records contained more than one producer ID"
@@ -287,22 +348,18 @@ def _answer(request: Request, appended: list[list[Any]]) -> Message | None:
     }
 
 
-def _is_transactional(records: memoryview) -> bool:
-    """Return whether a batch that was checked belongs to a transaction."""
-    return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
-
-
 def _checked(
     request: Request, name: str, topic_id: UUID | None, number: int, records: memoryview | None
 ) -> _Batch | Message:
     """Return a batch to be appended, or what is answered if it is refused."""
     try:
+        if request.broker.authorization is not None:
+            known = name if topic_id is None else request.broker.partitions.topic_name(topic_id)
+            request.check(Operation.WRITE, ResourceType.TOPIC, known)
         partition = request.broker.partitions.named(name, topic_id, number)
-        _check(request, partition.topic_partition.topic, records)
+        return _Batch(partition, number, _check(request, partition.topic_partition.topic, records))
     except OdradekError as error:
         return _refused(None, number, error)
-    assert records is not None
-    return _Batch(partition, number, records)
 
 
 def _append(batch: _Batch, verified: Mapping[Partition, Exception | bool]) -> Message | Awaitable[Message]:
@@ -311,40 +368,80 @@ def _append(batch: _Batch, verified: Mapping[Partition, Exception | bool]) -> Me
     bumps = verified.get(partition, False)
     if isinstance(bumps, Exception):
         return _refused(None, number, bumps)
-    if not partition.is_quick(data):
-        appended = partition.in_order(partial(partition.log.append_batches, data, supports_epoch_bump=bumps))
-        return _append_later(partition, number, appended)
     try:
-        return _appended(number, _place(partition, partition.append(data, supports_epoch_bump=bumps)))
+        if partition in verified:
+            partition.lowest_sequences.check(ProducerIdAndEpoch(*producer_of(data)), base_sequence_of(data))
+        if not partition.takes_at_once(data):
+            return _append_later(batch, partition.append_in_order(data, supports_epoch_bump=bumps))
+        result = partition.append_at_once(data, supports_epoch_bump=bumps)
     except (OdradekError, OSError) as error:
         return _refused(partition, number, error)
+    if result is None:
+        return _append_later(batch, partition.append_in_order(data, supports_epoch_bump=bumps))
+    if partition.commits.unsynced is None:
+        return _written(batch, result)
+    return _append_later(batch, _synced(partition, result))
 
 
-async def _append_later(partition: Partition, number: int, appended: Awaitable[AppendResult]) -> Message:
+async def _synced(partition: Partition, result: AppendResult) -> AppendResult:
+    await partition.synced()
+    return result
+
+
+async def _append_later(batch: _Batch, appended: Awaitable[AppendResult]) -> Message:
     try:
-        return _appended(number, _place(partition, await appended))
+        return _written(batch, await appended)
     except (OdradekError, OSError) as error:
-        return _refused(partition, number, error)
+        return _refused(batch.partition, batch.number, error)
 
 
-def _check(request: Request, topic: str, records: memoryview | None) -> None:
+def _written(batch: _Batch, result: AppendResult) -> Message:
+    partition, number, data = batch
+    if is_transactional(data):
+        partition.lowest_sequences.forget(producer_of(data)[0])
+    return _appended(number, _place(partition, result))
+
+
+def _batch_size(records: memoryview) -> int | None:
+    """Return how many bytes the first batch has, or None if there is no whole one.
+
+    Raises:
+        CorruptMessageError: It cannot be a batch; clients send it again.
+    """
+    if len(records) < LOG_OVERHEAD:
+        return None
+    (size,) = _SIZE.unpack_from(records, SIZE_POSITION)
+    if size < _SMALLEST_MESSAGE:
+        text = f"Record size {size} is less than the minimum record overhead ({_SMALLEST_MESSAGE})"
+        raise CorruptMessageError(text)
+    if len(records) <= MAGIC_POSITION:
+        return None
+    if records[MAGIC_POSITION] > 2:
+        raise CorruptMessageError(f"Invalid magic found in record: {records[MAGIC_POSITION]}")
+    return size + LOG_OVERHEAD if size + LOG_OVERHEAD <= len(records) else None
+
+
+def _check(request: Request, topic: str, records: memoryview | None) -> memoryview:
+    """Return the only batch of a partition's records; an incomplete batch after it is ignored, as in Kafka."""
     version = request.version
-    if records is None or len(records) < _SMALLEST_BATCH:
+    size = None if records is None else _batch_size(records)
+    if records is None or size is None:
         raise ApiError(
             ErrorCode.invalid_record, f"Produce requests with version {version} must have at least one record batch"
         )
-    if records[_MAGIC_AT] != 2:
+    if records[MAGIC_POSITION] != 2:
         raise ApiError(
             ErrorCode.invalid_record,
             f"Produce requests with version {version} are only allowed to contain record batches with magic version 2",
         )
-    (size,) = _SIZE.unpack_from(records, _SIZE_AT)
-    if 0 < size + 12 < len(records):
+    if _batch_size(records[size:]) is not None:
         raise ApiError(
             ErrorCode.invalid_record,
             f"Produce requests with version {version} are only allowed to contain exactly one record batch",
         )
-    if version < _FIRST_WITH_ZSTD and records[_ATTRIBUTES_AT] & _CODEC == _ZSTD:
+    if size < V2_HEADER_BYTES:
+        raise CorruptMessageError(f"a batch of {size} bytes is smaller than its header")
+    if version < _FIRST_WITH_ZSTD and codec_of(records) == Codec.ZSTD:
         raise ApiError(
             ErrorCode.unsupported_compression_type,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
@@ -353,6 +450,7 @@ def _check(request: Request, topic: str, records: memoryview | None) -> None:
         raise ApiError(ErrorCode.invalid_required_acks)
     if is_internal(topic) and request.client_id != _ADMIN_CLIENT:
         raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {topic}")
+    return records[:size]
 
 
 def _place(partition: Partition, result: AppendResult) -> tuple[int, int, int]:

@@ -7,6 +7,9 @@ gives at least one batch, even if it is larger than the client wants.
     enough (min_bytes), an error, the end of a segment, or no time left? -> answered
     otherwise                                                            -> waits for appends, or max_wait
 
+A topic or partition that was unknown when the request came is no such error: the request waits for the others, and
+answers the unknown ones after them. Otherwise a deleted topic would make consumers of other topics ask without a pause.
+
 Clients of librdkafka lose records of formats v0 and v1 in answers of version 12 and later
 (confluentinc/librdkafka#5549). So these answers are converted to format v2, except for Kafka's own client, which reads
 the old formats.
@@ -21,46 +24,43 @@ Source in Kafka: `KafkaApis.handleFetchRequest`, `DelayedFetch`, `ReplicaManager
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import cache, partial
-from typing import Any, NamedTuple
-from uuid import UUID
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
+from odradek.broker.api.fetch_answers import answer_bytes, failed_as_whole, partition_error
 from odradek.broker.data_responses import encode_fetch
 from odradek.broker.errors import NO_ERROR, ApiError, code_of
-from odradek.broker.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION,
-    FetchSession,
-    WantedPartition,
-)
+from odradek.broker.fetch_requests import FIRST_WITH_IDS, FetchBody, decode
+from odradek.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, Key, WantedPartition
+from odradek.broker.log_waits import LogPlace
 from odradek.broker.partitions import Partition
-from odradek.broker.protocol import Message, RequestHeader
-from odradek.errors import OdradekError
-from odradek.records.kernels.frames import WireReader
+from odradek.broker.protocol import Message
+from odradek.broker.turns import Work
+from odradek.coordination.authorization.acls import Operation, ResourceType
+from odradek.errors import FormatError, OdradekError
 from odradek.records.upconvert import to_v2
 from odradek.storage.segment.file_records import FileRecords
 
-_FIRST_WITH_IDS = 13
-_FIRST_WITH_SESSIONS = 7
-_FIRST_WITH_LOG_START = 5
-_FIRST_WITH_EPOCH = 9
-_FIRST_WITH_RACK = 11
-_FIRST_WITH_LAST_EPOCH = 12
-_FIRST_FLEXIBLE = 12
-_FIRST_WITHOUT_REPLICA = 15
+if TYPE_CHECKING:
+    from odradek.broker.authorization import Authorization
+
+_FIRST_WITH_STORAGE_ERROR = 6
+"""Older clients do not try again after KAFKA_STORAGE_ERROR, as they do after NOT_LEADER_OR_FOLLOWER."""
 _FIRST_MISREAD = 12
 _READS_OLD_FORMATS = "apache-kafka-java"
 _CURRENT_MAGIC = 2
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
+_UNKNOWN_ERRORS = frozenset({int(ErrorCode.unknown_topic_id), int(ErrorCode.unknown_topic_or_partition)})
+_WITHOUT_WAIT = _UNKNOWN_ERRORS | {int(ErrorCode.topic_authorization_failed)}
+"""The errors that are found before a request waits, and that do not keep it from waiting for other partitions."""
 _QUICKLY_READ_BYTES = 1 << 20
-"""So many bytes may be scanned for transactions while other requests wait; more are scanned in another thread."""
+"""Up to this many bytes are scanned for transactions while other requests wait; more in another thread."""
 
 
 class _Read(NamedTuple):
@@ -71,77 +71,41 @@ class _Read(NamedTuple):
         size_bytes: How many bytes of records.
         failed: Whether it is an error.
         has_more: Whether there are further records, in another segment's file, or in a batch that does not fit.
+        is_unknown: Whether there was no such partition when the request came.
     """
 
     answer: Mapping[str, Any]
     size_bytes: int
     failed: bool
     has_more: bool = False
+    is_unknown: bool = False
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether the request waits no longer, however few bytes there are."""
+        return self.has_more or (self.failed and not self.is_unknown)
 
 
-class FetchBody(NamedTuple):
-    """The body of a request; what its version does not have has Kafka's default."""
+@dataclass(slots=True)
+class _Growing:
+    """A partition that had records when the request began to wait, or got some since.
 
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    isolation_level: int
-    session_id: int
-    session_epoch: int
-    wanted: list[WantedPartition]
-    forgotten: list[tuple[str | UUID, int]]
-
-
-@cache
-def _layouts(version: int) -> tuple[struct.Struct, struct.Struct]:
-    """Return the fields before the topics, and those of a partition, with padding in the place of what is not used."""
-    replica = "" if version >= _FIRST_WITHOUT_REPLICA else "4x"
-    session = "ii" if version >= _FIRST_WITH_SESSIONS else ""
-    epoch = "i" if version >= _FIRST_WITH_EPOCH else ""
-    last_epoch = "4x" if version >= _FIRST_WITH_LAST_EPOCH else ""
-    start = "8x" if version >= _FIRST_WITH_LOG_START else ""
-    return struct.Struct(f">{replica}iiib{session}"), struct.Struct(f">i{epoch}q{last_epoch}{start}i")
-
-
-def decode(frame: bytearray, header: RequestHeader) -> FetchBody:
-    """Read the body of a request.
-
-    Raises:
-        ProtocolError: It does not follow its schema.
+    Attributes:
+        partition: The partition.
+        place: Where it ended when it was looked at last.
+        size_bytes: How many bytes there were.
     """
-    version = header.version
-    head, partition = _layouts(version)
-    reader = WireReader(frame, header.body_position, is_flexible=version >= _FIRST_FLEXIBLE)
-    max_wait_ms, min_bytes, max_bytes, isolation_level, *session = reader.unpack(head)
-    session_id, session_epoch = session or (NO_SESSION, FINAL_EPOCH)
-    uses_ids, has_epoch = version >= _FIRST_WITH_IDS, version >= _FIRST_WITH_EPOCH
-    wanted, forgotten = [], []
-    for _ in range(reader.count()):
-        name, topic_id = (None, reader.uuid()) if uses_ids else (reader.text(), None)
-        for _ in range(reader.count()):
-            if has_epoch:
-                number, epoch, offset, limit = reader.unpack(partition)
-            else:
-                (number, offset, limit), epoch = reader.unpack(partition), -1
-            wanted.append(WantedPartition(name, topic_id, number, offset, limit, epoch))
-            reader.tags()
-        reader.tags()
-    if version >= _FIRST_WITH_SESSIONS:
-        for _ in range(reader.count()):
-            topic = reader.uuid() if uses_ids else reader.text()
-            forgotten += [(topic, reader.int32()) for _ in range(reader.count())]
-            reader.tags()
-    if version >= _FIRST_WITH_RACK:
-        reader.skip_text()
-    reader.tags()
-    return FetchBody(max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, wanted, forgotten)
+
+    partition: Partition
+    place: LogPlace
+    size_bytes: int
 
 
 @api(
     1,
     "Fetch",
     range(4, 19),
-    failed=lambda request, code, text: _failed_as_whole(request, code, text),
+    failed=failed_as_whole,
     decode=decode,
     encode=encode_fetch,
     ends_with_client=True,
@@ -149,6 +113,8 @@ def decode(frame: bytearray, header: RequestHeader) -> FetchBody:
 )
 def fetch(request: Request) -> Message | Awaitable[Message]:
     """Give batches."""
+    if request.body.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        raise ApiError(ErrorCode.unknown_server_error)
     partitions = request.broker.partitions
     named = ((one.topic, one.topic_id, one.number) for one in request.body.wanted)
     return partitions.when_open(partitions.closed(named), lambda: _fetch(request))
@@ -159,7 +125,7 @@ def _fetch(request: Request) -> Message | Awaitable[Message]:
     session_id, epoch = body.session_id, body.session_epoch
     # If a partition is named twice, the last one counts, as in Kafka.
     wanted = list({one.key: one for one in body.wanted}.values())
-    uses_ids = request.version >= _FIRST_WITH_IDS
+    uses_ids = request.version >= FIRST_WITH_IDS
     sessions = request.broker.fetch_sessions
     session: FetchSession | None = None
     is_first = True
@@ -167,16 +133,17 @@ def _fetch(request: Request) -> Message | Awaitable[Message]:
         if session_id != NO_SESSION:
             sessions.end(session_id)
         if epoch == INITIAL_EPOCH and wanted:
-            session = sessions.begin(uses_ids=uses_ids)
-            if session is not None:
-                session.update(wanted, ())
+            session = sessions.begin(wanted, uses_ids=uses_ids)
     else:
-        session = sessions.go_on(session_id, epoch, uses_ids=uses_ids)
-        session.update(wanted, body.forgotten)
+        session = sessions.go_on(session_id, epoch, wanted, body.forgotten, uses_ids=uses_ids)
         is_first = False
+    authorization, client = request.broker.authorization, request.connection
+    if session is not None and authorization is not None:
+        session.seen_with((authorization.version, client.principal, client.peer))
     pending = _Fetch(request, session, wanted, is_first=is_first)
-    if pending.has_to_read:
-        return pending.read_first(body.max_wait_ms)
+    reading = request.broker.turns.take(pending.read())
+    if isinstance(reading, Awaitable) or pending.has_to_read:
+        return pending.read_first(reading, body.max_wait_ms)
     if body.max_wait_ms > 0 and not pending.is_enough:
         return pending.wait(body.max_wait_ms)
     return pending.converted() if pending.is_to_convert else pending.answer()
@@ -193,15 +160,23 @@ class _Fetch:
         self._wanted = wanted
         self._is_first = is_first
         self._max_bytes = min(request.body.max_bytes, request.broker.config["fetch.max.bytes"])
+        if request.loop_time is not None:
+            # More would be throttled however long the client waited.
+            most = request.broker.quotas.fetch.most(request.user, request.client_id)
+            self._max_bytes = int(min(self._max_bytes, most))
         self._min_bytes = min(request.body.min_bytes, self._max_bytes)
-        self._partitions: dict[WantedPartition, Partition] = {}
+        self._is_committed = request.body.isolation_level == _READ_COMMITTED
+        self._partitions: dict[WantedPartition, tuple[Partition, LogPlace]] = {}
+        self._growing: dict[WantedPartition, _Growing] = {}
+        self._unknown: dict[Key, int] = {}
+        self._has_waited = False
         self._done: asyncio.Future[None] | None = None
         self._to_read: list[tuple[WantedPartition, Callable[[], object]]] = []
         self._read_before: set[WantedPartition] = set()
-        self._reads = self._read()
+        self._reads: list[_Read] = []
 
     def _looked_at(self) -> list[WantedPartition]:
-        """Return the partitions that are to be looked at: of a session those that may have news, after its first."""
+        """Return the partitions to look at: after the first fetch of a session, only those that may have news."""
         if self._session is not None and not self._is_first:
             for wanted in self._wanted:
                 # They were read before the wait, but are not answered yet.
@@ -211,14 +186,16 @@ class _Fetch:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there is as much as the client wants, an error, or nothing that could be waited for."""
+        """Whether there are as many bytes as the client wants, an error, or nothing to wait for."""
+        wanted = len(self._wanted if self._session is None else self._session)
         return (
-            not (self._wanted if self._session is None else len(self._session))
-            or any(read.failed or read.has_more for read in self._reads)
+            wanted <= len(self._unknown)
+            or any(read.answers_at_once for read in self._reads)
             or sum(read.size_bytes for read in self._reads) >= self._min_bytes
         )
 
-    def _read(self) -> list[_Read]:
+    def read(self) -> Work[None]:
+        """Read what the partitions have, or may be given after a wait."""
         left, at_least_one = self._max_bytes, True
         reads = []
         for wanted in self._looked_at():
@@ -227,37 +204,73 @@ class _Fetch:
                 at_least_one = False
                 left = max(0, left - read.size_bytes)
             reads.append(read)
+            yield
         if self._session is not None:
             for wanted, read in zip(self._wanted, reads, strict=True):
                 if read.size_bytes or read.failed or read.has_more or not left:
                     self._session.keep(wanted)
-        return reads
+                yield
+        self._reads = reads
 
     def _read_one(self, wanted: WantedPartition, max_bytes: int, *, at_least_one: bool) -> _Read:
         try:
+            if (found := self._request.broker.authorization) is not None and not self._may_read(found, wanted):
+                denied = int(ErrorCode.topic_authorization_failed)
+                return self._failed(wanted, self._unknown.get(wanted.key, denied))
             partition = self._request.broker.partitions.named(wanted.topic, wanted.topic_id, wanted.number)
             partition.check_leader_epoch(wanted.leader_epoch)
+            if self._request.body.replica_id >= 0:
+                # There are no followers; without a leader epoch Kafka cannot tell whose knowledge is old.
+                knows_epoch = wanted.leader_epoch >= 0
+                raise ApiError(ErrorCode.unknown_leader_epoch if knows_epoch else ErrorCode.not_leader_or_follower)
+            # Before the records: what is appended meanwhile may count twice, but not be missed.
             if self._session is None:
-                self._partitions[wanted] = partition
+                place = partition.end(is_committed=self._is_committed)
             else:
-                self._session.watch(wanted, partition)
+                place = self._session.watch(wanted, partition, is_committed=self._is_committed)
+            self._partitions[wanted] = partition, place
             return self._records(partition, wanted, max_bytes, at_least_one=at_least_one)
         except (OdradekError, OSError) as error:
-            return _Read(_error(wanted, code_of(error)), 0, failed=True)
+            if isinstance(error, FormatError):
+                self._request.broker.found_damage(error)
+            elif isinstance(error, OSError):
+                self._request.broker.disk_failed(str(error))
+            return self._failed(wanted, code_of(error))
+
+    def _may_read(self, authorization: Authorization, wanted: WantedPartition) -> bool:
+        """Return whether the client may read a partition, before a wait and, unlike in Apache Kafka, also after it."""
+        if self._has_waited and wanted.key in self._unknown:
+            return False
+        if self._request.body.replica_id >= 0:
+            return self._request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        partitions, topic_id = self._request.broker.partitions, wanted.topic_id
+        name = wanted.topic if wanted.topic is not None else partitions.topic_name(topic_id)
+        return authorization.may_read(self._request.connection, name)
+
+    def _failed(self, wanted: WantedPartition, code: int) -> _Read:
+        if code == ErrorCode.kafka_storage_error and self._request.version < _FIRST_WITH_STORAGE_ERROR:
+            code = int(ErrorCode.not_leader_or_follower)
+        if code not in _WITHOUT_WAIT:
+            return _Read(partition_error(wanted, code), 0, failed=True)
+        if not self._has_waited or code == ErrorCode.topic_authorization_failed:
+            self._unknown[wanted.key] = code
+        if wanted.key in self._unknown:
+            return _Read({**partition_error(wanted, code), "aborted_transactions": []}, 0, failed=True, is_unknown=True)
+        # Deleted while the request waited, so its id was known.
+        return _Read(partition_error(wanted, int(ErrorCode.unknown_topic_or_partition)), 0, failed=True)
 
     def _records(self, partition: Partition, wanted: WantedPartition, max_bytes: int, *, at_least_one: bool) -> _Read:
         log = partition.log
-        end, stable, start = log.log_end_offset, log.last_stable_offset, log.log_start_offset
+        (end, stable), start = partition.commits.ends, log.log_start_offset
         offset = wanted.offset
         if not start <= offset <= end:
-            return _Read(_error(wanted, int(ErrorCode.offset_out_of_range)), 0, failed=True)
-        is_committed = self._request.body.isolation_level == _READ_COMMITTED
-        last = stable if is_committed else end
+            return self._failed(wanted, int(ErrorCode.offset_out_of_range))
+        last = stable if self._is_committed else end
         most = min(max_bytes, max(0, wanted.max_bytes))
         records: FileRecords | None = None
-        aborted: list[Message] | None = [] if is_committed else None
+        aborted: list[Message] | None = [] if self._is_committed else None
         if offset < last and (most > 0 or at_least_one):
-            if is_committed:
+            if self._is_committed:
                 aborted, records = self._committed(partition, wanted, last, most, at_least_one=at_least_one)
             else:
                 records = partition.fetch(offset, last, most, at_least_one=at_least_one)
@@ -273,7 +286,7 @@ class _Fetch:
         }
         size = 0 if records is None else records.size_bytes
         if records is not None and not size:
-            # The first batch is larger than what other partitions leave of the answer.
+            # The first batch is larger than the room that other partitions leave in the answer.
             answer["records"] = b""
             return _Read(answer, 0, failed=False, has_more=True)
         has_more = 0 < size < self._min_bytes and partition.spans_segments(offset, last)
@@ -306,12 +319,14 @@ class _Fetch:
         """Whether the transactions of a partition must be read in another thread first."""
         return bool(self._to_read)
 
-    async def read_first(self, max_wait_ms: int) -> Message:
-        """Read the transactions, then answer."""
+    async def read_first(self, reading: Awaitable[None] | None, max_wait_ms: int) -> Message:
+        """Read the rest and the transactions, then answer."""
+        if reading is not None:
+            await reading
         await self._read_transactions()
         if max_wait_ms > 0 and not self.is_enough:
             return await self.wait(max_wait_ms)
-        return await self.converted() if self.is_to_convert else self.answer()
+        return await self._answer()
 
     async def _read_transactions(self) -> None:
         while self._to_read:
@@ -323,7 +338,7 @@ class _Fetch:
                     await self._request.broker.run(read)
                 if self._session is not None:
                     self._session.keep(wanted)
-            self._reads = self._read()
+            await self._request.broker.turns.finish(self.read())
 
     @property
     def is_to_convert(self) -> bool:
@@ -344,91 +359,152 @@ class _Fetch:
                     data = await self._request.broker.run(lambda records=records: to_v2(records.read()))  # type: ignore[misc]
                     self._reads[number] = _Read({**read.answer, "records": data}, len(data), failed=False)
                 except (OdradekError, OSError) as error:
-                    self._reads[number] = _Read(_error(self._wanted[number], code_of(error)), 0, failed=True)
-        return self.answer()
+                    self._reads[number] = _Read(partition_error(self._wanted[number], code_of(error)), 0, failed=True)
+        return await self._request.broker.turns.finish(self._answered())
 
     def wait(self, max_wait_ms: int) -> Awaitable[Message]:
         """Wait until there is enough, or the time is over; what is appended from now on counts."""
+        self._has_waited = True
         done = self._done = asyncio.get_running_loop().create_future()
         timer = self._request.broker.clock.after(max_wait_ms, self._finish)
-        sizes = {wanted: read.size_bytes for wanted, read in zip(self._wanted, self._reads, strict=True)}
-        session, partitions = self._session, list(self._partitions.items())
+        session, partitions = self._session, self._partitions
+        for wanted, read in zip(self._wanted, self._reads, strict=True):
+            if wanted not in partitions:
+                continue
+            if read.size_bytes:
+                self._growing[wanted] = _Growing(*partitions[wanted], read.size_bytes)
+            elif session is None:
+                self._await_growth(wanted, *partitions[wanted], 1)
+        on_growth = self._grew
         if session is not None:
-            on_change = session.on_change = lambda wanted: self._woken(wanted, sizes)
-        for wanted, partition in partitions:
-            partition.wait((self, wanted), lambda wanted=wanted: self._woken(wanted, sizes))  # type: ignore[misc]
+            session.on_growth = on_growth
+        if self._growing:
+            self._count()
 
         def forget(_: asyncio.Future[None]) -> None:
             timer.cancel()
-            if session is not None and session.on_change is on_change:
-                session.on_change = None
-            for wanted, partition in partitions:
-                partition.forget((self, wanted))
+            if session is None:
+                for wanted, (partition, _place) in partitions.items():
+                    partition.forget((self, wanted))
+            elif session.on_growth == on_growth:
+                session.on_growth = None
 
-        # On the future, not in the task: if the client goes at once, the task does not even begin.
         done.add_done_callback(forget)
         return self._waited(done)
 
     async def _waited(self, done: asyncio.Future[None]) -> Message:
         await done
-        self._reads = self._read()
+        await self._request.broker.turns.finish(self.read())
         await self._read_transactions()
-        return await self.converted() if self.is_to_convert else self.answer()
+        return await self._answer()
 
-    def _woken(self, wanted: WantedPartition, sizes: dict[WantedPartition, int]) -> None:
-        read = self._read_one(wanted, self._max_bytes, at_least_one=True)
-        sizes[wanted] = read.size_bytes
-        if read.failed or read.has_more or self._to_read or sum(sizes.values()) >= self._min_bytes:
+    async def _answer(self) -> Message:
+        if self.is_to_convert:
+            return await self.converted()
+        answer = self.answer()
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _await_growth(self, wanted: WantedPartition, partition: Partition, place: LogPlace, size_bytes: int) -> None:
+        if self._session is not None:
+            self._session.await_growth(wanted, place, size_bytes, is_committed=self._is_committed)
+            return
+        wake = partial(self._grew, wanted, partition, place)
+        partition.wait((self, wanted), place, size_bytes, wake, is_committed=self._is_committed)
+
+    def _grew(self, wanted: WantedPartition, partition: Partition, place: LogPlace) -> None:
+        if wanted not in self._growing:
+            self._growing[wanted] = _Growing(partition, place, 0)
+        self._count()
+
+    def _count(self) -> None:
+        """Answer if there is enough now; otherwise wait until one partition has grown by its part of what is missing.
+
+        Bytes are counted by the ends of the logs: nothing is read.
+        """
+        missing = self._min_bytes
+        try:
+            for wanted, growing in self._growing.items():
+                now = growing.partition.end(is_committed=self._is_committed)
+                if now.base_offset == growing.place.base_offset:
+                    growing.size_bytes += now.position - growing.place.position
+                elif wanted.offset >= now.base_offset:
+                    # It was at the end of the log when a segment was rolled.
+                    growing.size_bytes = now.position
+                else:
+                    # The rest of an older segment is answered alone.
+                    missing = 0
+                growing.place = now
+                missing -= min(growing.size_bytes, wanted.max_bytes)
+        except (OdradekError, OSError):
+            # The answer says why.
+            missing = 0
+        if missing <= 0:
             self._finish()
+            return
+        part = max(1, missing // len(self._growing))
+        for wanted, growing in self._growing.items():
+            self._await_growth(wanted, growing.partition, growing.place, part)
 
     def _finish(self) -> None:
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
 
-    def answer(self) -> Message:
+    def answer(self) -> Message | Awaitable[Message]:
         """Return the answer."""
+        return self._request.broker.turns.take(self._answered())
+
+    def _answered(self) -> Work[Message]:
         session = self._session
         responses: list[dict[str, Any]] = []
-        for wanted, read in zip(self._wanted, self._reads, strict=True):
+        answered: list[tuple[WantedPartition, _Read]] = []
+        for wanted, read in sorted(zip(self._wanted, self._reads, strict=True), key=lambda one: one[1].is_unknown):
+            yield
             if read.failed:
                 self._request.broker.metrics.failed("Fetch", read.answer["error_code"])
-            if session is not None:
+            if session is not None and not self._is_first:
                 told = read.answer["high_watermark"], read.answer["log_start_offset"]
-                has_news = read.size_bytes > 0 or read.failed
-                if not self._is_first and not session.is_news(wanted, *told, has_more=has_news):
+                if not session.is_news(wanted, *told, has_more=read.size_bytes > 0 or read.failed):
                     continue
-                session.answered(wanted, *told, failed=read.failed)
+            answered.append((wanted, read))
             if not responses or (responses[-1]["topic"], responses[-1]["topic_id"]) != (wanted.topic, wanted.topic_id):
                 responses.append({"topic": wanted.topic, "topic_id": wanted.topic_id, "partitions": []})
             responses[-1]["partitions"].append(read.answer)
-        return {
+        answer = {
             "error_code": NO_ERROR,
             "session_id": NO_SESSION if session is None else session.id,
             "responses": responses,
+        }
+        if self._request.loop_time is not None:
+            throttle_ms = self._request.broker.throttling.fetched(
+                self._request, partial(answer_bytes, self._request, answer)
+            )
+            if throttle_ms:
+                return self._throttled(throttle_ms)
+            answer["throttle_time_ms"] = 0
+        if session is not None:
+            for wanted, read in answered:
+                told = read.answer["high_watermark"], read.answer["log_start_offset"]
+                session.answered(wanted, *told, failed=read.failed)
+                yield
+        return answer
+
+    def _throttled(self, throttle_ms: int) -> Message:
+        """Return the answer to a client that has to wait: nothing, so that it asks for the same again."""
+        session = self._session
+        if session is not None and self._is_first:
+            self._request.broker.fetch_sessions.end(session.id)
+            session = None
+        if session is not None:
+            for wanted in self._wanted:
+                session.keep(wanted)
+        return {
+            "throttle_time_ms": throttle_ms,
+            "error_code": NO_ERROR,
+            "session_id": NO_SESSION if session is None else session.id,
+            "responses": [],
         }
 
 
 def _is_old(read: _Read) -> bool:
     records = read.answer["records"]
     return isinstance(records, FileRecords) and records.magic < _CURRENT_MAGIC
-
-
-def _error(wanted: WantedPartition, code: int) -> Message:
-    return {
-        "partition_index": wanted.number,
-        "error_code": code,
-        "high_watermark": -1,
-        "last_stable_offset": -1,
-        "log_start_offset": -1,
-        "aborted_transactions": None,
-        "preferred_read_replica": -1,
-        "records": b"",
-    }
-
-
-def _failed_as_whole(request: Request, code: int, text: str) -> Message:
-    """Return the answer that has an error for all of it: only sessions have one."""
-    request.broker.metrics.failed("Fetch", code)
-    if request.version >= _FIRST_WITH_SESSIONS:
-        return {"error_code": code, "session_id": NO_SESSION, "responses": []}
-    raise ApiError(ErrorCode(code), text)

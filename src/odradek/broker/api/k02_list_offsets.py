@@ -14,8 +14,9 @@ Source in Kafka: `KafkaApis.handleListOffsetRequest`, `ReplicaManager.fetchOffse
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, TypeAlias
 
 from kio.schema.errors import ErrorCode
 
@@ -23,12 +24,17 @@ from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError, code_of
 from odradek.broker.partitions import Partition
 from odradek.broker.protocol import Message, given
+from odradek.broker.turns import Work
+from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import OdradekError
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
-_READ_COMMITTED = 1
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _CONSUMER = -1
+_MOST_AT_ONCE = 500
+
+_Found: TypeAlias = dict[tuple[str, int], Partition | Message]
 
 
 @api(2, "ListOffsets", range(1, 12))
@@ -39,15 +45,31 @@ def list_offsets(request: Request) -> Message | Awaitable[Message]:
 
 
 def _list_offsets(request: Request, named: list[tuple[str, int]]) -> Message | Awaitable[Message]:
+    found = request.broker.turns.take(_partitions(request, named))
+    if isinstance(found, Awaitable):
+        return _answer_later(request, found, len(named))
+    return _answer_all(request, found, len(named))
+
+
+async def _answer_later(request: Request, found: Awaitable[_Found], count: int) -> Message:
+    message = _answer_all(request, await found, count)
+    return await message if isinstance(message, Awaitable) else message
+
+
+def _partitions(request: Request, named: list[tuple[str, int]]) -> Work[_Found]:
+    """Return the partitions of a request, or their answers if they are refused."""
     body = request.body
-    twice = {one for one in named if named.count(one) > 1} if len(set(named)) < len(named) else set()
-    takes_long = any(one.timestamp >= 0 or one.timestamp == _MAX_TIMESTAMP for t in body.topics for one in t.partitions)
-    partitions: dict[tuple[str, int], Partition | Message] = {}
+    is_known = given(body, "isolation_level", 0) in (_READ_UNCOMMITTED, _READ_COMMITTED)
+    times = Counter(named)
+    partitions: _Found = {}
     for topic in body.topics:
         for one in topic.partitions:
             key = topic.name, one.partition_index
             try:
-                if key in twice:
+                request.check(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                if not is_known:
+                    raise ApiError(ErrorCode.unknown_server_error)
+                if times[key] > 1:
                     raise ApiError(ErrorCode.invalid_request)
                 if one.timestamp < _EARLIEST_PENDING_UPLOAD or request.version < _SINCE.get(one.timestamp, 0):
                     raise ApiError(ErrorCode.unsupported_version)
@@ -56,6 +78,16 @@ def _list_offsets(request: Request, named: list[tuple[str, int]]) -> Message | A
                 partitions[key] = partition
             except OdradekError as error:
                 partitions[key] = _answer(one.partition_index, code_of(error))
+            yield
+        yield
+    return partitions
+
+
+def _answer_all(request: Request, partitions: _Found, count: int) -> Message | Awaitable[Message]:
+    body = request.body
+    takes_long = count > _MOST_AT_ONCE or any(
+        one.timestamp >= 0 or one.timestamp == _MAX_TIMESTAMP for topic in body.topics for one in topic.partitions
+    )
 
     def answer() -> Message:
         return {
@@ -95,7 +127,8 @@ def _look_up(request: Request, one: Any, partition: Partition | Message) -> Mess
     is_committed = is_consumer and given(request.body, "isolation_level", 0) == _READ_COMMITTED
     log = partition.log
     try:
-        end = log.last_stable_offset if is_committed else log.log_end_offset
+        ends = partition.commits.ends
+        end = ends.last_stable_offset if is_committed else ends.high_watermark
         match timestamp:
             case -1:
                 return _answer(number, offset=end, leader_epoch=partition.leader_epoch)

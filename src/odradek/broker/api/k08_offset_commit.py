@@ -10,6 +10,8 @@ Source in Kafka: `KafkaApis.handleOffsetCommitRequest`, `OffsetMetadataManager.c
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -17,13 +19,16 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.api import Request, api
 from odradek.broker.errors import code_of
 from odradek.broker.groups.answers import AskedPartition, PartitionAnswers
+from odradek.broker.groups.shard import Commit
 from odradek.broker.protocol import Message, RequestHeader, given
 from odradek.broker.request_body import decode_request
+from odradek.broker.state_topic import check_storable
+from odradek.broker.turns import Work
+from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import BrokerError
 from odradek.messages.coordinators.group_records import NO_EXPIRY, NO_LEADER_EPOCH, OffsetCommitValue
 from odradek.messages.uuids import ZERO_UUID
 from odradek.records.kernels.frames import WireReader
-from odradek.storage.names import TopicPartition
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 _WITH_RETENTION = range(2, 5)
@@ -41,6 +46,12 @@ class OffsetCommitBody(NamedTuple):
 
     asked: Any
     retention_ms: int
+
+    @property
+    def group_id(self) -> str:
+        """The group."""
+        group_id: str = self.asked.group_id
+        return group_id
 
 
 def decode(frame: bytearray, header: RequestHeader) -> OffsetCommitBody:
@@ -61,19 +72,38 @@ def decode(frame: bytearray, header: RequestHeader) -> OffsetCommitBody:
 
 
 def _failed(request: Request, code: int, text: str) -> Message:
-    answers = PartitionAnswers(request.broker.logs.metadata_image, request.body.asked.topics)
-    answers.answer_all(code)
-    return {"topics": answers.topics()}
+    return {"topics": failed_topics(request, request.body.asked.topics, code)}
 
 
-@api(8, "OffsetCommit", range(2, 11), failed=_failed, decode=decode)
-def offset_commit(request: Request) -> Message:
+def failed_topics(request: Request, topics: Iterable[Any], code: int) -> list[Message]:
+    """Return the answers to a request that failed as a whole."""
+    if request.broker.authorization is not None:
+        # The client may be one that must not learn which topics there are.
+        return PartitionAnswers.of_refused(topics, code)
+    return PartitionAnswers.of_failed(request.broker.logs.metadata_image, topics, code)
+
+
+@api(
+    8,
+    "OffsetCommit",
+    range(2, 11),
+    failed=_failed,
+    decode=decode,
+    group_ids=lambda request: [request.body.asked.group_id],
+)
+def offset_commit(request: Request) -> Work[Message]:
     """Write offsets."""
     body, broker = request.body.asked, request.broker
-    answers = PartitionAnswers(broker.logs.metadata_image, body.topics)
+    answers = PartitionAnswers(broker.logs.metadata_image, partial(request.may, Operation.READ, ResourceType.TOPIC))
+    yield from answers.look_up(body.topics)
     if answers.found:
         is_late = request.version >= _FIRST_WITH_GROUP_ID_NOT_FOUND
+        now_ms = broker.clock.now_ms()
+        kept_ms = request.body.retention_ms
+        expiry = NO_EXPIRY if kept_ms == _NOT_GIVEN else _as_int64(now_ms + kept_ms)
         try:
+            kept, too_large = yield from commits(request, body.group_id, answers.found, now_ms, expiry, with_ids=True)
+            # The rest is one step: the member that may commit now may not after another turn.
             shard = broker.groups.shard(body.group_id)
             shard.check_commit(
                 body.group_id,
@@ -81,19 +111,15 @@ def offset_commit(request: Request) -> Message:
                 given(body, "group_instance_id"),
                 body.generation_id_or_member_epoch,
                 is_transactional=False,
+                partitions=answers.found,
+                version=request.version,
                 unknown=ErrorCode.group_id_not_found if is_late else ErrorCode.illegal_generation,
             )
-            now_ms = broker.clock.now_ms()
-            kept_ms = request.body.retention_ms
-            expiry = NO_EXPIRY if kept_ms == _NOT_GIVEN else _as_int64(now_ms + kept_ms)
-            kept, too_large = committed_values(request, answers.found, now_ms, expiry, with_ids=True)
-            shard.commit(body.group_id, kept)
+            shard.commit(kept)
         except BrokerError as error:
             answers.answer_all(code_of(error))
         else:
-            for place, one in enumerate(answers.found):
-                is_large = place in too_large
-                answers.answer(one, int(ErrorCode.offset_metadata_too_large if is_large else ErrorCode.none))
+            answers.answer_committed(too_large)
     return {"topics": answers.topics()}
 
 
@@ -102,13 +128,25 @@ def _as_int64(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def committed_values(
-    request: Request, found: list[AskedPartition], now_ms: int, expiry: int = NO_EXPIRY, *, with_ids: bool
-) -> tuple[list[tuple[TopicPartition, OffsetCommitValue]], set[int]]:
-    """Return the offsets to be written, and the places of those whose metadata is too large."""
+def commits(
+    request: Request,
+    group_id: str,
+    found: list[AskedPartition],
+    now_ms: int,
+    expiry: int = NO_EXPIRY,
+    *,
+    with_ids: bool,
+) -> Work[tuple[list[Commit], set[int]]]:
+    """Work: return the offsets to be written, and the places of those whose metadata is too large.
+
+    Raises:
+        ApiError: No group can have this id.
+    """
     limit = request.broker.config["offset.metadata.max.bytes"]
+    check_storable(group_id)
     kept, too_large = [], set()
     for place, one in enumerate(found):
+        yield
         metadata = one.asked.committed_metadata or ""
         # Kafka counts Java's characters, which are units of UTF-16.
         if len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit:
@@ -117,5 +155,5 @@ def committed_values(
         epoch = given(one.asked, "committed_leader_epoch", NO_LEADER_EPOCH)
         topic_id = one.topic_id if with_ids else ZERO_UUID
         value = OffsetCommitValue(one.asked.committed_offset, metadata, now_ms, epoch, expiry, topic_id)
-        kept.append((one.topic_partition, value))
+        kept.append(Commit.of(group_id, one.topic_partition, value))
     return kept, too_large

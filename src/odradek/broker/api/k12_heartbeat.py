@@ -14,18 +14,20 @@ from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.protocol import Message, given
 
 
-@api(12, "Heartbeat", range(5))
+@api(12, "Heartbeat", range(5), group_ids=lambda request: [request.body.group_id])
 def heartbeat(request: Request) -> Message:
     """Keep a member in its group."""
     body = request.body
     if not body.group_id:
         raise ApiError(ErrorCode.invalid_group_id)
     try:
-        members = request.broker.groups.shard(body.group_id).members
+        shard = request.broker.groups.shard(body.group_id)
     except ApiError as error:
         if error.error_code == ErrorCode.coordinator_load_in_progress:
             # The member may well be in the group.
             return {"error_code": NO_ERROR}
         raise
-    members.heartbeat(body.group_id, body.member_id, given(body, "group_instance_id"), body.generation_id)
+    is_mixed = shard.classic_consumers.has(body.group_id)
+    beat = shard.classic_consumers.heartbeat if is_mixed else shard.members.heartbeat
+    beat(body.group_id, body.member_id, given(body, "group_instance_id"), body.generation_id)
     return {"error_code": NO_ERROR}

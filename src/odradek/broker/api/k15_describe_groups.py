@@ -8,14 +8,17 @@ Source in Kafka: `KafkaApis.handleDescribeGroupsRequest`, `GroupMetadataManager.
 
 from __future__ import annotations
 
+from functools import partial
+
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, code_of
-from odradek.broker.groups.group import Group, State
-from odradek.broker.groups.modern_group import ModernGroup
-from odradek.broker.operations import GROUP_OPERATIONS, NOT_ASKED
+from odradek.broker.operations import NOT_ASKED
 from odradek.broker.protocol import Message, given
+from odradek.broker.turns import Work, each
+from odradek.coordination.authorization.acls import Operation, ResourceType
+from odradek.coordination.groups.classic import ClassicGroup, State
 from odradek.errors import BrokerError
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 6
@@ -27,30 +30,48 @@ def _absent(group_id: str, state: str, code: int = NO_ERROR, text: str | None = 
         "error_message": text,
         "group_id": group_id,
         "group_state": state,
-        "protocol_type": "",
-        "protocol_data": "",
-        "members": [],
-        "authorized_operations": NOT_ASKED,
     }
 
 
-@api(15, "DescribeGroups", range(7))
-def describe_groups(request: Request) -> Message:
+@api(15, "DescribeGroups", range(7), group_ids=lambda request: request.body.groups)
+def describe_groups(request: Request) -> Work[Message]:
     """Describe groups."""
-    return {"groups": [_described(request, group_id) for group_id in request.body.groups]}
+    return {"groups": (yield from each(dict.fromkeys(request.body.groups), partial(_described, request)))}
 
 
 def _described(request: Request, group_id: str) -> Message:
     try:
+        request.check(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         group = request.broker.groups.shard(group_id).groups.get(group_id)
     except BrokerError as error:
         return _absent(group_id, "", code_of(error))
     asks = given(request.body, "include_authorized_operations", False)
-    operations = GROUP_OPERATIONS if asks else NOT_ASKED
-    if isinstance(group, Group):
-        return {**group.described(), "authorized_operations": operations}
+    operations = request.operations(ResourceType.GROUP, group_id) if asks else NOT_ASKED
+    if isinstance(group, ClassicGroup):
+        return {**_classic(group), "authorized_operations": operations}
     if request.version < _FIRST_WITH_GROUP_ID_NOT_FOUND:
         return {**_absent(group_id, State.DEAD.value), "authorized_operations": operations}
-    is_modern = isinstance(group, ModernGroup)
-    text = f"Group {group_id} is not a classic group." if is_modern else f"Group {group_id} not found."
+    text = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
     return _absent(group_id, State.DEAD.value, int(ErrorCode.group_id_not_found), text)
+
+
+def _classic(group: ClassicGroup) -> Message:
+    is_stable = group.state is State.STABLE
+    return {
+        "error_code": NO_ERROR,
+        "group_id": group.group_id,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type or "",
+        "protocol_data": (group.protocol or "") if is_stable else "",
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata(group.protocol or "") if is_stable else b"",
+                "member_assignment": member.assignment,
+            }
+            for member in group.members.values()
+        ],
+    }

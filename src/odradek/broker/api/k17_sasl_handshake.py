@@ -2,7 +2,7 @@
 
 After v0 the client sends tokens without requests around them; after v1 (KIP-152) it sends SaslAuthenticate requests. A
 client that has authenticated begins again with it (KIP-368). Where there is nothing to authenticate, the answer is
-ILLEGAL_SASL_STATE. Mechanisms other than PLAIN are left out.
+ILLEGAL_SASL_STATE. There are PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
 
 Source in Kafka: `SaslServerAuthenticator.handleHandshakeRequest`, `KafkaApis.handleSaslHandshakeRequest`.
 """
@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.protocol import Message
-from odradek.broker.sasl import HANDSHAKE_KEY
+from odradek.broker.sasl import CLOSED_AFTER_MS, HANDSHAKE_KEY
 
 
 @api(HANDSHAKE_KEY, "SaslHandshake", range(2), before_authentication=True)
@@ -36,5 +36,5 @@ def sasl_handshake(request: Request) -> Message | Awaitable[Message]:
 
 async def _refuse(request: Request, answer: Message) -> Message:
     await request.broker.clock.sleep(request.broker.config["connection.failed.authentication.delay.ms"])
-    request.connection.close_when_sent()
+    request.broker.clock.after(CLOSED_AFTER_MS, request.connection.close_when_sent)
     return answer

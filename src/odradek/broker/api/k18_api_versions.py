@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.api import ADVERTISED, Request, api
 from odradek.broker.errors import NO_ERROR
 from odradek.broker.protocol import API_VERSIONS_KEY, Constant, Message, given
+from odradek.errors import ProtocolError
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
@@ -35,7 +36,12 @@ def unsupported_version() -> Message:
     return {"error_code": int(ErrorCode.unsupported_version), "api_keys": own}
 
 
-@api(API_VERSIONS_KEY, "ApiVersions", range(5), before_authentication=True, counts_errors=True)
+def _failed(request: Request, code: int, text: str) -> Message:
+    # A client that gets no APIs gives up; one whose connection was closed tries again.
+    raise ProtocolError(f"ApiVersions failed: {text}")
+
+
+@api(API_VERSIONS_KEY, "ApiVersions", range(5), failed=_failed, before_authentication=True, counts_errors=True)
 def api_versions(request: Request) -> Message:
     """Answer what the broker has."""
     if request.version >= 3:
@@ -46,13 +52,13 @@ def api_versions(request: Request) -> Message:
             return {"error_code": int(ErrorCode.invalid_request), "api_keys": []}
         request.connection.state["software"] = name, version
     image = request.broker.logs.metadata_image
-    # A level of 0 cannot be told before v4.
+    # Before v4 there is no level 0.
     supported = [
         {"name": name, "min_version": low, "max_version": high}
         for name, (low, high) in request.broker.features.items()
         if low > 0 or request.version >= 4
     ]
-    # A feature that the folder has and the broker does not, such as a kind of groups, is left out.
+    # A feature that the folder has and the broker does not, such as a kind of groups, is not listed.
     finalized = [
         {"name": name, "min_version_level": level, "max_version_level": level}
         for name, (_, high) in request.broker.features.items()

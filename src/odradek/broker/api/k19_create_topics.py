@@ -2,7 +2,7 @@
 
 This broker holds all partitions, so the replication factor is 1. Some of the topics may be created though others are
 not. v4 takes -1 for the broker's numbers of partitions and replicas (KIP-464); v5 answers the numbers and all settings
-(KIP-525); v7 the topics' ids (KIP-516).
+(KIP-525); v6 that quotas are used up (KIP-599); v7 the topics' ids (KIP-516).
 
 Source in Kafka: `ControllerApis.createTopics`, `ReplicationControlManager.createTopics`.
 """
@@ -10,6 +10,7 @@ Source in Kafka: `ControllerApis.createTopics`, `ReplicationControlManager.creat
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,8 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.protocol import Message
+from odradek.broker.turns import Work, rest
+from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import BrokerError
 from odradek.messages.uuids import random_uuid
 from odradek.storage.metadata.cluster import MAX_PARTITIONS_PER_BATCH
@@ -25,44 +28,63 @@ from odradek.storage.metadata.metadata_image import TopicImage
 from odradek.storage.metadata.new_topic import NewTopic
 from odradek.storage.names import CLUSTER_METADATA_TOPIC
 
-
-def _all_failed(request: Request, code: int, text: str) -> Message:
-    return {"topics": [_failed(topic.name, code, text) for topic in request.body.topics]}
+_FIRST_STRICT = 6
 
 
-@api(19, "CreateTopics", range(2, 8), failed=_all_failed)
+@api(19, "CreateTopics", range(2, 8))
 async def create_topics(request: Request) -> Message:
     """Create topics."""
     broker, body = request.broker, request.body
-    if sum(_count(request, topic) for topic in body.topics) > MAX_PARTITIONS_PER_BATCH:
-        raise ApiError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
     times = Counter(topic.name for topic in body.topics)
+    denied = await broker.turns.finish(_denied(request))
+    if sum(_count(request, topic) for topic in body.topics if topic.name not in denied) > MAX_PARTITIONS_PER_BATCH:
+        raise ApiError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
     answers: dict[str, Message] = {}
     wanted: list[NewTopic] = []
-    for topic in body.topics:
+    mutations = request.mutations(_FIRST_STRICT)
+    for number, topic in enumerate(body.topics):
+        await rest(number)
         try:
             if times[topic.name] > 1:
                 raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")
-            wanted.append(_checked(request, topic))
-            answers[topic.name] = {}
+            if topic.name in denied:
+                raise ApiError(ErrorCode.topic_authorization_failed, "Authorization failed.")
+            new = _checked(request, topic)
+            if mutations.record(new.partitions):
+                wanted.append(new)
+                answers[topic.name] = {}
+            else:
+                answers[topic.name] = _failed(topic.name, int(ErrorCode.throttling_quota_exceeded), None)
         except BrokerError as error:
             answers[topic.name] = _failed(topic.name, code_of(error), message_of(error))
     if body.validate_only:
-        for new in wanted:
+        for number, new in enumerate(wanted):
+            await rest(number)
             answers[new.name] = _created(request, new, random_uuid())
     elif wanted:
-        for new, made in zip(wanted, await broker.topics.create(wanted), strict=True):
+        for number, (new, made) in enumerate(zip(wanted, await broker.topics.create(wanted), strict=True)):
+            await rest(number)
             if isinstance(made, TopicImage):
                 answers[new.name] = _created(request, new, made.topic_id)
             else:
                 answers[new.name] = _failed(new.name, code_of(made), message_of(made))
-    return {"topics": list(answers.values())}
+    return {"throttle_time_ms": mutations.throttle_ms, "topics": list(answers.values())}
+
+
+def _denied(request: Request) -> Work[Container[str]]:
+    """Work: return the topics of a request that its client may not create."""
+    if request.may(Operation.CREATE, ResourceType.CLUSTER, is_told=False):
+        return ()
+    # Nobody may create this one, which has an error of its own.
+    names = (topic.name for topic in request.body.topics if topic.name != CLUSTER_METADATA_TOPIC)
+    _, denied = yield from request.split(Operation.CREATE, ResourceType.TOPIC, names)
+    return denied
 
 
 def _count(request: Request, topic: Any) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return request.broker.topics.default_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+    return int(request.broker.config["num.partitions"] if topic.num_partitions == -1 else max(topic.num_partitions, 0))
 
 
 def _checked(request: Request, topic: Any) -> NewTopic:
@@ -89,26 +111,20 @@ def _checked(request: Request, topic: Any) -> NewTopic:
     return NewTopic(topic.name, partitions, config)
 
 
-def _failed(name: str, code: int, text: str) -> Message:
-    return {
-        "name": name,
-        "topic_id": None,
-        "error_code": code,
-        "error_message": text,
-        "num_partitions": -1,
-        "replication_factor": -1,
-        "configs": [],
-    }
+def _failed(name: str, code: int, text: str | None) -> Message:
+    return {"name": name, "error_code": code, "error_message": text}
 
 
 def _created(request: Request, topic: NewTopic, topic_id: UUID | None) -> Message:
+    made = {"name": topic.name, "topic_id": topic_id, "error_code": NO_ERROR, "error_message": None}
+    if not request.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, is_told=False):
+        code = int(ErrorCode.topic_authorization_failed)
+        unknown = {"num_partitions": -1, "replication_factor": -1, "configs": None}
+        return {**made, **unknown, "topic_config_error_code": code}
     config = {name: str(value) for name, value in (topic.config or {}).items()}
     described = request.broker.configs.of_topic(config)
     return {
-        "name": topic.name,
-        "topic_id": topic_id,
-        "error_code": NO_ERROR,
-        "error_message": None,
+        **made,
         "num_partitions": topic.partitions,
         "replication_factor": 1,
         "configs": [

@@ -1,13 +1,14 @@
 """DeleteTopics: by their names, or by their ids.
 
-The partitions are gone at once; their files follow after `file.delete.delay.ms`. v4 and later say why not; v6 takes
-ids (KIP-516).
+The partitions are deleted at once, their files after `file.delete.delay.ms`. v4 and later give reasons, v5 that
+quotas are used up (KIP-599); v6 takes ids (KIP-516).
 
 Source in Kafka: `ControllerApis.deleteTopics`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -16,8 +17,12 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.protocol import Message
+from odradek.broker.quotas.client_quotas import Mutations
+from odradek.broker.turns import Work
+from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import OdradekError
 
+_FIRST_STRICT = 5
 _FIRST_WITH_STATES = 6
 _FIRST_THAT_KNOWS_DISABLED = 3
 
@@ -44,9 +49,10 @@ async def delete_topics(request: Request) -> Message:
         known = request.version >= _FIRST_THAT_KNOWS_DISABLED
         raise ApiError(ErrorCode.topic_deletion_disabled if known else ErrorCode.invalid_request)
     answers: list[Message] = []
-    going = _going(request, answers)
+    mutations = request.mutations(_FIRST_STRICT)
+    going = await broker.turns.finish(_within_quota(request, mutations, answers))
     if not going:
-        return {"responses": answers}
+        return {"throttle_time_ms": mutations.throttle_ms, "responses": answers}
 
     def delete() -> list[tuple[str, OdradekError | None]]:
         done: list[tuple[str, OdradekError | None]] = []
@@ -62,38 +68,66 @@ async def delete_topics(request: Request) -> Message:
     for name, error in done:
         failure = () if error is None else (code_of(error), message_of(error))
         answers.append(_answer(name, going[name], *failure))
-    broker.topics_deleted([name for name, error in done if error is None])
-    return {"responses": answers}
+    await broker.topics_deleted({name: going[name] for name, error in done if error is None})
+    return {"throttle_time_ms": mutations.throttle_ms, "responses": answers}
 
 
-def _going(request: Request, answers: list[Message]) -> Mapping[str, UUID | None]:
-    """Return the topics to be deleted; of those that cannot be, add an answer."""
+def _within_quota(request: Request, mutations: Mutations, answers: list[Message]) -> Work[Mapping[str, UUID | None]]:
+    """Return the topics to be deleted that the client's quota allows; add an answer for each other one."""
+    image, allowed = request.broker.logs.metadata_image, {}
+    for name, topic_id in (yield from _going(request, answers)).items():
+        yield
+        if mutations.record(len(image.topics[name].partitions)):
+            allowed[name] = topic_id
+        else:
+            answers.append(_answer(name, topic_id, int(ErrorCode.throttling_quota_exceeded)))
+    return allowed
+
+
+def _going(request: Request, answers: list[Message]) -> Work[Mapping[str, UUID | None]]:
+    """Return the topics to be deleted; add an answer for each that cannot be."""
     invalid, image = int(ErrorCode.invalid_request), request.broker.logs.metadata_image
     named = _named(request)
-    names = [name for name, topic_id in named if name is not None and topic_id is None]
-    ids = [topic_id for name, topic_id in named if name is None and topic_id is not None]
+    names = Counter(name for name, topic_id in named if name is not None and topic_id is None)
+    ids = Counter(topic_id for name, topic_id in named if name is None and topic_id is not None)
     for name, topic_id in named:
+        yield
         if name is None and topic_id is None:
             answers.append(_answer(None, None, invalid, "Neither topic name nor id were specified."))
         elif name is not None and topic_id is not None:
             answers.append(_answer(name, topic_id, invalid, "You may not specify both topic name and topic id."))
+    deletes_all = request.may(Operation.DELETE, ResourceType.CLUSTER, is_told=False)
+
+    def may(operation: Operation, name: str) -> bool:
+        return deletes_all or request.may(operation, ResourceType.TOPIC, name)
+
+    denied = ApiError(ErrorCode.topic_authorization_failed)
     going: dict[str, UUID | None] = {}
-    for topic_id in dict.fromkeys(ids):
+    for topic_id, times in ids.items():
+        yield
         topic = image.topic_by_id(topic_id)
-        if ids.count(topic_id) > 1:
+        if times > 1:
             answers.append(_answer(None, topic_id, invalid, "Duplicate topic id."))
         elif topic is None:
             error = ApiError(ErrorCode.unknown_topic_id)
             answers.append(_answer(None, topic_id, error.error_code, error.reason))
+        elif not may(Operation.DELETE, topic.name):
+            shown = topic.name if may(Operation.DESCRIBE, topic.name) else None
+            answers.append(_answer(shown, topic_id, denied.error_code, denied.reason))
         else:
             going[topic.name] = topic_id
-    for name in dict.fromkeys(names):
+    for name, times in names.items():
+        yield
         topic = image.topics.get(name)
-        if names.count(name) > 1:
+        if times > 1:
             answers.append(_answer(name, None, invalid, "Duplicate topic name."))
+        elif not may(Operation.DESCRIBE, name):
+            answers.append(_answer(name, None, denied.error_code, denied.reason))
         elif topic is None:
             error = ApiError(ErrorCode.unknown_topic_or_partition)
             answers.append(_answer(name, None, error.error_code, error.reason))
+        elif not may(Operation.DELETE, name):
+            answers.append(_answer(name, None, denied.error_code, denied.reason))
         elif name in going or topic.topic_id in ids:
             going.pop(name, None)
             reason = "The provided topic name maps to an ID that was already supplied."

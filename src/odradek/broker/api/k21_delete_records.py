@@ -8,6 +8,8 @@ Source in Kafka: `ReplicaManager.deleteRecords`, `Partition.deleteRecordsOnLeade
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -16,48 +18,54 @@ from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError, code_of
 from odradek.broker.partitions import Partition
 from odradek.broker.protocol import Message
+from odradek.broker.turns import rest
+from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import OdradekError
 from odradek.storage.names import is_internal
 
 _HIGH_WATERMARK = -1
 
 
-def _all_failed(request: Request, code: int, text: str) -> Message:
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [_answer(one.partition_index, code) for one in topic.partitions]}
-            for topic in request.body.topics
-        ]
-    }
-
-
 def _answer(number: int, code: int = NO_ERROR, low_watermark: int = -1) -> Message:
     return {"partition_index": number, "low_watermark": low_watermark, "error_code": code}
 
 
-@api(21, "DeleteRecords", range(3), failed=_all_failed)
+@api(21, "DeleteRecords", range(3))
 async def delete_records(request: Request) -> Message:
     """Delete records."""
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [await _delete(request, topic.name, one) for one in topic.partitions]}
-            for topic in request.body.topics
-        ]
-    }
+    topics, count = [], itertools.count()
+    for topic in request.body.topics:
+        partitions = []
+        for one in topic.partitions:
+            partitions.append(await _delete(request, topic.name, one))
+            await rest(next(count))
+        topics.append({"name": topic.name, "partitions": partitions})
+        await rest(next(count))
+    return {"topics": topics}
 
 
 async def _delete(request: Request, topic: str, one: Any) -> Message:
     try:
-        partition = request.broker.partitions.get(topic, one.partition_index)
+        request.check(Operation.DELETE, ResourceType.TOPIC, topic)
+        partition = await request.broker.partitions.opened(topic, one.partition_index)
         if is_internal(topic):
             raise ApiError(ErrorCode.invalid_topic_exception, f"Cannot delete records of internal topic {topic}")
-        config = partition.log.config
-        if config.is_compacted and not config.is_deleted:
+        if partition.log.config.keeps_records:
             raise ApiError(ErrorCode.policy_violation)
-        start = await partition.in_order(lambda: _move_start(partition, one.offset))
+        start = await partition.in_order(partial(_move_start, partition, _readable(partition, one.offset)))
         return _answer(one.partition_index, low_watermark=start)
     except OdradekError as error:
         return _answer(one.partition_index, code_of(error))
+
+
+def _readable(partition: Partition, offset: int) -> int:
+    """Return the offset to delete up to, which is at most where the log ends for readers."""
+    if partition.commits.holds:
+        end = partition.commits.ends.high_watermark
+        if offset > end:
+            raise ApiError(ErrorCode.offset_out_of_range)
+        return end if offset == _HIGH_WATERMARK else offset
+    return offset
 
 
 def _move_start(partition: Partition, offset: int) -> int:

@@ -11,49 +11,42 @@ Source in Kafka: `Partition.lastOffsetForLeaderEpoch`, `LeaderEpochFileCache.end
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, code_of
 from odradek.broker.partitions import Partition
 from odradek.broker.protocol import Message
+from odradek.broker.turns import Work, each_partition
+from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import OdradekError
 
 _UNKNOWN = -1, -1
-
-
-def _all_failed(request: Request, code: int, text: str) -> Message:
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [_answer(one.partition, code) for one in topic.partitions]}
-            for topic in request.body.topics
-        ]
-    }
 
 
 def _answer(number: int, code: int = NO_ERROR, leader_epoch: int = -1, end_offset: int = -1) -> Message:
     return {"error_code": code, "partition": number, "leader_epoch": leader_epoch, "end_offset": end_offset}
 
 
-@api(23, "OffsetForLeaderEpoch", range(2, 5), failed=_all_failed)
+@api(23, "OffsetForLeaderEpoch", range(2, 5))
 def offset_for_leader_epoch(request: Request) -> Message | Awaitable[Message]:
     """Answer the ends of epochs."""
     named = ((topic.topic, one.partition) for topic in request.body.topics for one in topic.partitions)
-    return request.broker.partitions.when_open(named, lambda: _look_up_all(request))
+    return request.broker.partitions.when_open(named, lambda: request.broker.turns.take(_look_up_all(request)))
 
 
-def _look_up_all(request: Request) -> Message:
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [_look_up(request, topic.topic, one) for one in topic.partitions]}
-            for topic in request.body.topics
-        ]
-    }
+def _look_up_all(request: Request) -> Work[Message]:
+    sees_all = request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, is_told=False)
+    found = yield from each_partition(request.body.topics, "partitions", partial(_look_up, request, sees_all=sees_all))
+    return {"topics": [{"topic": topic.topic, "partitions": partitions} for topic, partitions in found]}
 
 
-def _look_up(request: Request, topic: str, one: Any) -> Message:
+def _look_up(request: Request, topic: Any, one: Any, *, sees_all: bool) -> Message:
     try:
-        partition = request.broker.partitions.get(topic, one.partition)
+        if not sees_all:
+            request.check(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        partition = request.broker.partitions.get(topic.topic, one.partition)
         partition.check_leader_epoch(one.current_leader_epoch)
         epoch, offset = _end_of(partition, one.leader_epoch)
     except OdradekError as error:

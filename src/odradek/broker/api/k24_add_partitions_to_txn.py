@@ -10,75 +10,94 @@ Source in Kafka: `KafkaApis.handleAddPartitionsToTxnRequest`, `TransactionCoordi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
-from odradek.broker.errors import NO_ERROR, ApiError
+from odradek.broker.errors import NO_ERROR, fenced_as_before
 from odradek.broker.protocol import Message
-from odradek.broker.transactions.metadata import EPOCH_BUMPS
-from odradek.broker.transactions.rules import ProducerIdAndEpoch
-from odradek.storage.names import TopicPartition
+from odradek.broker.turns import Work, rest
+from odradek.coordination.authorization.acls import Operation, ResourceType
+from odradek.coordination.transactions.metadata import EPOCH_BUMPS
+from odradek.coordination.transactions.rules import ProducerIdAndEpoch
+from odradek.errors import BrokerError
+from odradek.storage.names import TopicPartition, is_internal
 
 _FIRST_WITH_FENCED = 2
 _FIRST_OF_BROKERS = 4
 
 
-def _failed(request: Request, code: int, text: str) -> Message:
-    if request.version >= _FIRST_OF_BROKERS:
-        return {"error_code": code, "results_by_transaction": []}
-    partitions = _named(request.body.v3_and_below_topics)
-    return {"results_by_topic_v3_and_below": _results(dict.fromkeys(partitions, code))}
+def _named(topics: Iterable[Any]) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
 
 
-def _named(topics: Iterable[Any]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-
-
-def _results(codes: Mapping[TopicPartition, int]) -> list[Message]:
+def _results(codes: Mapping[TopicPartition, int]) -> Work[list[Message]]:
     topics: dict[str, list[Message]] = {}
     for (topic, number), code in codes.items():
         topics.setdefault(topic, []).append({"partition_index": number, "partition_error_code": code})
+        yield
     return [{"name": topic, "results_by_partition": partitions} for topic, partitions in topics.items()]
 
 
-@api(24, "AddPartitionsToTxn", range(6), failed=_failed)
+@api(24, "AddPartitionsToTxn", range(6))
 async def add_partitions_to_txn(request: Request) -> Message:
     """Add the partitions."""
-    body = request.body
+    body, turns = request.body, request.broker.turns
     if request.version < _FIRST_OF_BROKERS:
         producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
-        partitions = _named(body.v3_and_below_topics)
-        codes = await _add(request, body.v3_and_below_transactional_id, producer, partitions, verify_only=False)
-        return {"results_by_topic_v3_and_below": _results(codes)}
+        named = _named(body.v3_and_below_topics)
+        if request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.v3_and_below_transactional_id):
+            codes = await _add(request, body.v3_and_below_transactional_id, producer, named, verify_only=False)
+        else:
+            codes = dict.fromkeys(named, int(ErrorCode.transactional_id_authorization_failed))
+        return {"results_by_topic_v3_and_below": await turns.finish(_results(codes))}
+    request.check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     results = []
-    for one in body.transactions:
+    for at, one in enumerate(body.transactions):
+        await rest(at)
         producer = ProducerIdAndEpoch(one.producer_id, one.producer_epoch)
         codes = await _add(request, one.transactional_id, producer, _named(one.topics), verify_only=one.verify_only)
-        results.append({"transactional_id": one.transactional_id, "topic_results": _results(codes)})
+        topics = await turns.finish(_results(codes))
+        results.append({"transactional_id": one.transactional_id, "topic_results": topics})
     return {"error_code": NO_ERROR, "results_by_transaction": results}
+
+
+def _missing(
+    request: Request, named: Iterable[TopicPartition]
+) -> Work[tuple[dict[TopicPartition, int], list[TopicPartition]]]:
+    """Return which of some partitions do not exist or may not be written to, and the others."""
+    topics = request.broker.logs.metadata_image.topics
+    missing: dict[TopicPartition, int] = {}
+    present: dict[TopicPartition, None] = {}
+    of_brokers = request.version >= _FIRST_OF_BROKERS
+    for one in named:
+        # As in Apache Kafka, clients add no partition of an internal topic, whatever they may do.
+        may_write = of_brokers or (
+            not is_internal(one.topic) and request.may(Operation.WRITE, ResourceType.TOPIC, one.topic)
+        )
+        if not may_write:
+            missing[one] = int(ErrorCode.topic_authorization_failed)
+        elif one.topic in topics and one.partition in topics[one.topic].partitions:
+            present[one] = None
+        else:
+            missing[one] = int(ErrorCode.unknown_topic_or_partition)
+        yield
+    return missing, list(present)
 
 
 async def _add(
     request: Request,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
-    partitions: list[TopicPartition],
+    named: Iterable[TopicPartition],
     *,
     verify_only: bool,
 ) -> Mapping[TopicPartition, int]:
-    topics = request.broker.logs.metadata_image.topics
-    missing = [
-        one for one in partitions if one.topic not in topics or one.partition not in topics[one.topic].partitions
-    ]
+    missing, partitions = await request.broker.turns.finish(_missing(request, named))
     if missing:
-        others = [one for one in partitions if one not in missing]
-        return {
-            **dict.fromkeys(missing, int(ErrorCode.unknown_topic_or_partition)),
-            **dict.fromkeys(others, int(ErrorCode.operation_not_attempted)),
-        }
+        return missing | dict.fromkeys(partitions, int(ErrorCode.operation_not_attempted))
     coordinator = request.broker.transactions
     try:
         if verify_only:
@@ -86,7 +105,7 @@ async def _add(
             return {one: int(code) for one, code in found.items()}
         client_version = EPOCH_BUMPS if request.version >= _FIRST_OF_BROKERS else 0
         await coordinator.add_partitions(transactional_id, producer, partitions, client_version)
-    except ApiError as error:
-        code = error.fenced_as_before(is_old=request.version < _FIRST_WITH_FENCED).error_code
+    except BrokerError as error:
+        code = fenced_as_before(error.error_code, is_old=request.version < _FIRST_WITH_FENCED)
         return dict.fromkeys(partitions, code)
     return dict.fromkeys(partitions, NO_ERROR)

@@ -10,28 +10,22 @@ Source in Kafka: `KafkaApis.handleAddOffsetsToTxnRequest`.
 from __future__ import annotations
 
 from odradek.broker.api import Request, api
-from odradek.broker.errors import NO_ERROR, ApiError
+from odradek.broker.errors import NO_ERROR
 from odradek.broker.protocol import Message
-from odradek.broker.transactions.rules import ProducerIdAndEpoch
+from odradek.broker.state_topic import check_storable
 from odradek.coordination.placement import partition_for
+from odradek.coordination.transactions.rules import ProducerIdAndEpoch
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
 
-_FIRST_WITH_FENCED = 2
 
-
-def _failed(request: Request, code: int, text: str) -> Message:
-    return {"error_code": code}
-
-
-@api(25, "AddOffsetsToTxn", range(5), failed=_failed)
+@api(25, "AddOffsetsToTxn", range(5), fenced_since=2)
 async def add_offsets_to_txn(request: Request) -> Message:
     """Add the partition."""
     body = request.body
-    count = len(request.broker.topics.internal(CONSUMER_OFFSETS_TOPIC).partitions)
-    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for(body.group_id, count))
+    # Before its hash is computed: that of an id of megabytes takes a second.
+    check_storable(body.group_id)
+    topic = await request.broker.topics.internal(CONSUMER_OFFSETS_TOPIC)
+    partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, partition_for(body.group_id, len(topic.partitions)))
     producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
-    try:
-        await request.broker.transactions.add_partitions(body.transactional_id, producer, [partition], 0)
-    except ApiError as error:
-        raise error.fenced_as_before(is_old=request.version < _FIRST_WITH_FENCED) from None
+    await request.broker.transactions.add_partitions(body.transactional_id, producer, [partition], 0)
     return {"error_code": NO_ERROR}

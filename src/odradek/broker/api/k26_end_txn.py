@@ -11,31 +11,23 @@ Source in Kafka: `KafkaApis.handleEndTxnRequest`, `TransactionCoordinator.handle
 from __future__ import annotations
 
 from odradek.broker.api import Request, api
-from odradek.broker.errors import NO_ERROR, ApiError
+from odradek.broker.errors import NO_ERROR
 from odradek.broker.protocol import Message
-from odradek.broker.transactions.metadata import EPOCH_BUMPS
-from odradek.broker.transactions.rules import ProducerIdAndEpoch
+from odradek.coordination.transactions.metadata import EPOCH_BUMPS
+from odradek.coordination.transactions.rules import ProducerIdAndEpoch
 
-_FIRST_WITH_FENCED = 2
 _FIRST_WITH_NEW_EPOCHS = 5
 
 
-def _failed(request: Request, code: int, text: str) -> Message:
-    return {"error_code": code}
-
-
-@api(26, "EndTxn", range(6), failed=_failed)
+@api(26, "EndTxn", range(6), fenced_since=2)
 async def end_txn(request: Request) -> Message:
     """End the transaction."""
     body = request.body
     client_version = EPOCH_BUMPS if request.version >= _FIRST_WITH_NEW_EPOCHS else 0
-    try:
-        producer = await request.broker.transactions.end(
-            body.transactional_id,
-            ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
-            commit=body.committed,
-            client_version=client_version,
-        )
-    except ApiError as error:
-        raise error.fenced_as_before(is_old=request.version < _FIRST_WITH_FENCED) from None
+    producer = await request.broker.transactions.end(
+        body.transactional_id,
+        ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
+        commit=body.committed,
+        client_version=client_version,
+    )
     return {"error_code": NO_ERROR, **producer._asdict()}

@@ -11,35 +11,20 @@ from __future__ import annotations
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, code_of
 from odradek.broker.protocol import Message, given
-from odradek.broker.transactions.markers import Marker, write_markers
+from odradek.broker.transactions.markers import Marker
+from odradek.broker.turns import rest
+from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.storage.names import TopicPartition
 
 
-def _failed(request: Request, code: int, text: str) -> Message:
-    return {
-        "markers": [
-            {
-                "producer_id": marker.producer_id,
-                "topics": [
-                    {
-                        "name": topic.name,
-                        "partitions": [
-                            {"partition_index": number, "error_code": code} for number in topic.partition_indexes
-                        ],
-                    }
-                    for topic in marker.topics
-                ],
-            }
-            for marker in request.body.markers
-        ]
-    }
-
-
-@api(27, "WriteTxnMarkers", range(1, 3), failed=_failed)
+@api(27, "WriteTxnMarkers", range(1, 3))
 async def write_txn_markers(request: Request) -> Message:
     """Append the markers."""
+    if not request.may(Operation.ALTER, ResourceType.CLUSTER, is_told=False):
+        request.check(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     answered: dict[int, dict[TopicPartition, int]] = {}
-    for one in request.body.markers:
+    for at, one in enumerate(request.body.markers):
+        await rest(at)
         marker = Marker(
             one.producer_id,
             one.producer_epoch,
@@ -48,7 +33,7 @@ async def write_txn_markers(request: Request) -> Message:
             given(one, "transaction_version", 0),
         )
         named = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partition_indexes]
-        written = await write_markers(request.broker, named, marker)
+        written = await request.broker.markers.write(named, marker)
         answered.setdefault(one.producer_id, {}).update(
             {partition: NO_ERROR if error is None else code_of(error) for partition, error in written.items()}
         )

@@ -9,77 +9,67 @@ Source in Kafka: `KafkaApis.handleTxnOffsetCommitRequest`, `OffsetMetadataManage
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
-from odradek.broker.api.k08_offset_commit import committed_values
+from odradek.broker.api.k08_offset_commit import commits, failed_topics
 from odradek.broker.errors import ApiError, code_of
 from odradek.broker.groups.answers import PartitionAnswers
-from odradek.broker.groups.shard import Shard
 from odradek.broker.protocol import Message, given
-from odradek.broker.transactions.verification import verify_offset_commit
+from odradek.broker.transactions.verification import ClientLevel
+from odradek.coordination.authorization.acls import Operation, ResourceType
+from odradek.coordination.transactions.rules import ProducerIdAndEpoch
 from odradek.errors import BrokerError
 
 _FIRST_THAT_KNOWS_LOADING = 2
 
 
 def _failed(request: Request, code: int, text: str) -> Message:
-    answers = PartitionAnswers(request.broker.logs.metadata_image, request.body.topics)
-    return _refused(request, answers, code)
+    return {"topics": failed_topics(request, request.body.topics, _as_known(request, code))}
 
 
-def _refused(request: Request, answers: PartitionAnswers, code: int) -> Message:
+def _as_known(request: Request, code: int) -> int:
     if request.version < _FIRST_THAT_KNOWS_LOADING and code == ErrorCode.coordinator_load_in_progress:
         # Old producers die of it.
-        code = int(ErrorCode.coordinator_not_available)
-    answers.answer_all(code)
-    return {"topics": answers.topics()}
+        return int(ErrorCode.coordinator_not_available)
+    return code
 
 
-@api(28, "TxnOffsetCommit", range(6), failed=_failed)
-def txn_offset_commit(request: Request) -> Message | Awaitable[Message]:
+@api(28, "TxnOffsetCommit", range(6), failed=_failed, group_ids=lambda request: [request.body.group_id])
+async def txn_offset_commit(request: Request) -> Message:
     """Write offsets of a transaction."""
     body, broker = request.body, request.broker
-    answers = PartitionAnswers(broker.logs.metadata_image, body.topics)
+    answers = PartitionAnswers(broker.logs.metadata_image, partial(request.may, Operation.READ, ResourceType.TOPIC))
+    await broker.turns.finish(answers.look_up(body.topics))
     if not answers.found:
         return {"topics": answers.topics()}
-    if not body.group_id:
-        raise ApiError(ErrorCode.invalid_group_id)
-    shard = broker.groups.shard(body.group_id)
-    verified = verify_offset_commit(request, shard.partition)
-    if verified is None:
-        return _commit(request, shard, answers)
-    return _commit_verified(request, shard, answers, verified)
-
-
-async def _commit_verified(
-    request: Request, shard: Shard, answers: PartitionAnswers, verified: Awaitable[None]
-) -> Message:
     try:
-        await verified
-    except BrokerError as error:
-        return _refused(request, answers, code_of(error))
-    return _commit(request, shard, answers)
-
-
-def _commit(request: Request, shard: Shard, answers: PartitionAnswers) -> Message:
-    body = request.body
-    try:
+        if not body.group_id:
+            raise ApiError(ErrorCode.invalid_group_id)
+        # Apache Kafka writes no topic ids here.
+        kept, too_large = await broker.turns.finish(
+            commits(request, body.group_id, answers.found, broker.clock.now_ms(), with_ids=False)
+        )
+        shard = broker.groups.shard(body.group_id)
+        producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
+        level = ClientLevel.of_offset_commit(request.version)
+        verified = broker.verification.verify_offset_commit(body.transactional_id, producer, shard.partition, level)
+        if verified is not None:
+            await verified
         shard.check_commit(
             body.group_id,
             given(body, "member_id", ""),
             given(body, "group_instance_id"),
             given(body, "generation_id", -1),
             is_transactional=True,
+            partitions=answers.found,
+            version=request.version,
         )
-        # Apache Kafka writes no topic ids here.
-        kept, too_large = committed_values(request, answers.found, request.broker.clock.now_ms(), with_ids=False)
-        shard.commit(body.group_id, kept, body.producer_id, body.producer_epoch)
+        shard.commit(kept, *producer)
     except BrokerError as error:
-        return _refused(request, answers, code_of(error))
-    for place, one in enumerate(answers.found):
-        is_large = place in too_large
-        answers.answer(one, int(ErrorCode.offset_metadata_too_large if is_large else ErrorCode.none))
+        answers.answer_all(_as_known(request, code_of(error)))
+    else:
+        answers.answer_committed(too_large)
     return {"topics": answers.topics()}

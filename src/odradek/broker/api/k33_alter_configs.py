@@ -1,4 +1,4 @@
-"""AlterConfigs: settings that take the place of all that a topic, a broker or a group had before.
+"""AlterConfigs: replaces all settings of a topic, a broker, a group or client metrics.
 
 Source in Kafka: `ConfigAdminManager`, `ConfigurationControlManager.legacyAlterConfigs`.
 """
@@ -6,21 +6,20 @@ Source in Kafka: `ConfigAdminManager`, `ConfigurationControlManager.legacyAlterC
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
-from odradek.broker.configs.resource_configs import check_resources
+from odradek.broker.api.k32_describe_configs import check_configs_access
+from odradek.broker.configs.resource_configs import LOGGER_RESOURCE, RESOURCE_TYPES, check_resources
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.protocol import Message
+from odradek.broker.turns import rest
+from odradek.coordination.authorization.acls import Operation
 from odradek.errors import OdradekError
-from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
-
-
-def all_failed(request: Request, code: int, text: str) -> Message:
-    """Return the answer to a request of which every resource failed."""
-    return {"responses": [_answer(resource, code, text) for resource in request.body.resources]}
+from odradek.storage.metadata.metadata_image import BROKER_RESOURCE
 
 
 def _answer(resource: Any, code: int = NO_ERROR, text: str | None = None) -> Message:
@@ -32,7 +31,7 @@ def _answer(resource: Any, code: int = NO_ERROR, text: str | None = None) -> Mes
     }
 
 
-@api(33, "AlterConfigs", range(3), failed=all_failed)
+@api(33, "AlterConfigs", range(3))
 async def alter_configs(request: Request) -> Message:
     """Replace settings."""
 
@@ -61,15 +60,21 @@ async def alter_resources(
     errors = check_resources(resources)
     answers = []
     for number, resource in enumerate(resources):
+        await rest(number)
         try:
             if number in errors:
                 raise errors[number]
             _check(resource, lacks_value)
-            action = prepare(resource)
-            if action is not None:
-                await broker.topics.change(action, partitions=1)
-                if resource.resource_type == BROKER_RESOURCE:
-                    broker.configs.altered()
+            check_configs_access(request, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+            is_of_broker = resource.resource_type == BROKER_RESOURCE
+            # Its settings are checked together: two changes at once would not know of each other.
+            turn: AbstractAsyncContextManager[Any] = broker.configs.turn if is_of_broker else nullcontext()
+            async with turn:
+                action = prepare(resource)
+                if action is not None:
+                    await broker.topics.change(action)
+                    if is_of_broker:
+                        broker.configs.altered()
             answers.append(_answer(resource))
         except OdradekError as error:
             answers.append(_answer(resource, code_of(error), message_of(error)))
@@ -83,5 +88,5 @@ def _check(resource: Any, lacks_value: Callable[[Any], bool]) -> None:
     without = [config.name for config in resource.configs if lacks_value(config)]
     if without:
         raise ApiError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(without)}")
-    if resource.resource_type not in (TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE):
+    if resource.resource_type not in RESOURCE_TYPES or resource.resource_type == LOGGER_RESOURCE:
         raise ApiError(ErrorCode.invalid_request, f"Unknown resource type {resource.resource_type}")

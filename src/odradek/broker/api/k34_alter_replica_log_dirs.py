@@ -8,7 +8,8 @@ Source in Kafka: `ReplicaManager.alterReplicaLogDirs`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from kio.schema.errors import ErrorCode
@@ -35,7 +36,7 @@ def _answer(request: Request, code_for: Callable[[str, TopicPartition], int]) ->
 
 
 @api(34, "AlterReplicaLogDirs", range(1, 3), failed=_all_failed)
-def alter_replica_log_dirs(request: Request) -> Message:
+def alter_replica_log_dirs(request: Request) -> Awaitable[Message]:
     """Answer that partitions stay where they are."""
     folders = request.broker.logs.places()
 
@@ -47,4 +48,5 @@ def alter_replica_log_dirs(request: Request) -> Message:
             return int(ErrorCode.replica_not_available)
         return NO_ERROR if found == Path(path) else int(ErrorCode.kafka_storage_error)
 
-    return _answer(request, code_for)
+    # In another thread, as a request may name many partitions.
+    return request.broker.run(partial(_answer, request, code_for))

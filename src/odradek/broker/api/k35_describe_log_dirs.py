@@ -19,7 +19,12 @@ from odradek.broker.protocol import Message
 from odradek.storage.names import TopicPartition
 
 
-@api(35, "DescribeLogDirs", range(1, 6))
+def _failed(request: Request, code: int, text: str) -> Message:
+    # Before the error at the top there is no place for one.
+    return {"error_code": code, "results": []}
+
+
+@api(35, "DescribeLogDirs", range(1, 6), failed=_failed)
 async def describe_log_dirs(request: Request) -> Message:
     """Answer what is in the folders."""
     topics = request.body.topics
@@ -35,7 +40,7 @@ def _folder(path: Path, sizes: Mapping[TopicPartition, int], wanted: set[tuple[s
     try:
         disk = shutil.disk_usage(path)
     except OSError as error:
-        return {"error_code": code_of(error), "log_dir": str(path), "topics": [], "total_bytes": -1, "usable_bytes": -1}
+        return {"error_code": code_of(error), "log_dir": str(path)}
     shown = sorted(place for place in sizes if wanted is None or place in wanted)
     return {
         "error_code": NO_ERROR,

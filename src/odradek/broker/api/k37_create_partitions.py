@@ -1,7 +1,7 @@
 """CreatePartitions: more partitions for topics, up to a total for each.
 
-The replicas may be assigned; they are all this broker. v2 is the first flexible version; from v3 (KIP-599) on a request
-may be throttled, which does not happen here.
+The replicas may be assigned; they are all this broker. v2 is the first flexible version; from v3 (KIP-599) on clients
+are told that their quota is used up.
 
 Source in Kafka: `ControllerApis.createPartitions`, `ReplicationControlManager.createPartitions`.
 """
@@ -17,41 +17,48 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.protocol import Message
+from odradek.broker.turns import rest
+from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import OdradekError
 
-
-def _all_failed(request: Request, code: int, text: str) -> Message:
-    return {"results": [_answer(topic.name, code, text) for topic in request.body.topics]}
+_FIRST_STRICT = 3
 
 
 def _answer(name: str, code: int = NO_ERROR, text: str | None = None) -> Message:
     return {"name": name, "error_code": code, "error_message": text}
 
 
-@api(37, "CreatePartitions", range(4), failed=_all_failed)
+@api(37, "CreatePartitions", range(4))
 async def create_partitions(request: Request) -> Message:
     """Create partitions."""
     broker, body = request.broker, request.body
     times = Counter(topic.name for topic in body.topics)
     answers: dict[str, Message] = {}
-    for topic in body.topics:
+    mutations = request.mutations(_FIRST_STRICT)
+    for number, topic in enumerate(body.topics):
+        await rest(number)
         try:
             if times[topic.name] > 1:
                 raise ApiError(ErrorCode.invalid_request, "Duplicate topic name.")
+            if not request.may(Operation.ALTER, ResourceType.TOPIC, topic.name):
+                answers[topic.name] = _answer(topic.name, int(ErrorCode.topic_authorization_failed))
+                continue
             if topic.name not in broker.logs.metadata_image.topics:
                 answers[topic.name] = _answer(topic.name, int(ErrorCode.unknown_topic_or_partition))
                 continue
-            more = _more(request, topic)
+            _check(request, topic)
+            if not mutations.record(topic.count - len(broker.logs.metadata_image.topics[topic.name].partitions)):
+                answers[topic.name] = _answer(topic.name, int(ErrorCode.throttling_quota_exceeded))
+                continue
             if not body.validate_only:
-                grow = partial(broker.logs.create_partitions, topic.name, topic.count)
-                await broker.topics.change(grow, partitions=more)
+                await broker.topics.change(partial(broker.logs.create_partitions, topic.name, topic.count))
             answers[topic.name] = _answer(topic.name)
         except OdradekError as error:
             answers[topic.name] = _answer(topic.name, code_of(error), message_of(error))
-    return {"results": list(answers.values())}
+    return {"throttle_time_ms": mutations.throttle_ms, "results": list(answers.values())}
 
 
-def _more(request: Request, topic: Any) -> int:
+def _check(request: Request, topic: Any) -> None:
     present = len(request.broker.logs.metadata_image.topics[topic.name].partitions)
     if topic.count == present:
         raise ApiError(ErrorCode.invalid_partitions, f"Topic already has {present} partition(s).")
@@ -68,4 +75,3 @@ def _more(request: Request, topic: Any) -> int:
             raise ApiError(ErrorCode.invalid_replica_assignment, reason)
         for one in topic.assignments:
             request.broker.topics.check_assignment(one.broker_ids, 1)
-    return more

@@ -7,24 +7,22 @@ Source in Kafka: `ReplicationControlManager.electLeaders`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError
+from odradek.broker.failures import failure
 from odradek.broker.protocol import Message, given
+from odradek.broker.topic_names import shown_topic
+from odradek.broker.turns import Work, each_partition
 
 _PREFERRED, _UNCLEAN = 0, 1
 
 
 def _all_failed(request: Request, code: int, text: str) -> Message:
-    topics = [
-        {
-            "topic": topic.topic,
-            "partition_result": [_answer(number, code, text) for number in topic.partitions],
-        }
-        for topic in request.body.topic_partitions or ()
-    ]
-    return {"error_code": code, "replica_election_results": topics}
+    return {**failure(request.header, request.body, code, text, at_top=False), "error_code": code}
 
 
 def _answer(number: int, code: int, text: str) -> Message:
@@ -32,7 +30,7 @@ def _answer(number: int, code: int, text: str) -> Message:
 
 
 @api(43, "ElectLeaders", range(3), failed=_all_failed)
-def elect_leaders(request: Request) -> Message:
+def elect_leaders(request: Request) -> Work[Message]:
     """Answer that there are leaders."""
     if given(request.body, "election_type", _PREFERRED) not in (_PREFERRED, _UNCLEAN):
         kind = request.body.election_type
@@ -45,18 +43,15 @@ def elect_leaders(request: Request) -> Message:
             "replica_election_results": [{"topic": name, "partition_result": []} for name in topics],
         }
 
-    def answer(name: str, number: int) -> Message:
+    def answer(asked: Any, number: int) -> Message:
+        name = asked.topic
         topic = topics.get(name)
         if topic is None or number not in topic.partitions:
-            what = f"topic as {name}" if topic is None else f"partition as {name}-{number}"
+            what = f"topic as {shown_topic(name)}" if topic is None else f"partition as {name}-{number}"
             return _answer(number, int(ErrorCode.unknown_topic_or_partition), f"No such {what}")
         error = ApiError(ErrorCode.election_not_needed)
         return _answer(number, error.error_code, error.reason)
 
-    return {
-        "error_code": NO_ERROR,
-        "replica_election_results": [
-            {"topic": topic.topic, "partition_result": [answer(topic.topic, number) for number in topic.partitions]}
-            for topic in request.body.topic_partitions
-        ],
-    }
+    found = yield from each_partition(request.body.topic_partitions, "partitions", answer)
+    results = [{"topic": topic.topic, "partition_result": partitions} for topic, partitions in found]
+    return {"error_code": NO_ERROR, "replica_election_results": results}

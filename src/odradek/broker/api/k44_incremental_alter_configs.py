@@ -1,8 +1,8 @@
-"""IncrementalAlterConfigs: changes of some settings of topics, brokers and groups (KIP-339).
+"""IncrementalAlterConfigs: changes of some settings of topics, brokers, groups and client metrics (KIP-339).
 
     0 SET    1 DELETE    2 APPEND and 3 SUBTRACT: words of a list
 
-Of one resource either all settings change, or none. Loggers and client metrics have no settings here.
+Of one resource either all settings change, or none. Loggers have no settings here.
 
 Source in Kafka: `ConfigAdminManager`, `ConfigurationControlManager.incrementalAlterConfigs`.
 """
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.broker.api import Request, api
-from odradek.broker.api.k33_alter_configs import all_failed, alter_resources
+from odradek.broker.api.k33_alter_configs import alter_resources
 from odradek.broker.configs.resource_configs import Change, Operation
 from odradek.broker.protocol import Message
 
 
-@api(44, "IncrementalAlterConfigs", range(2), failed=all_failed)
+@api(44, "IncrementalAlterConfigs", range(2))
 async def incremental_alter_configs(request: Request) -> Message:
     """Change settings."""
 

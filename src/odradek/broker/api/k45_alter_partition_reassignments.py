@@ -8,34 +8,41 @@ Source in Kafka: `ReplicationControlManager.alterPartitionReassignments`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
+from odradek.broker.failures import failure
 from odradek.broker.protocol import Message, given
+from odradek.broker.topic_names import shown_topic
+from odradek.broker.turns import Work, each_partition
 from odradek.errors import OdradekError
 
 
-@api(45, "AlterPartitionReassignments", range(2))
-def alter_partition_reassignments(request: Request) -> Message:
+def _failed(request: Request, code: int, text: str) -> Message:
+    of_partitions = failure(request.header, request.body, code, text, at_top=False)
+    return {**of_partitions, "error_code": code, "error_message": text}
+
+
+@api(45, "AlterPartitionReassignments", range(2), failed=_failed)
+def alter_partition_reassignments(request: Request) -> Work[Message]:
     """Answer that partitions stay where they are."""
+    found = yield from each_partition(request.body.topics, "partitions", partial(_answer, request))
     return {
         "allow_replication_factor_change": given(request.body, "allow_replication_factor_change", True),
         "error_code": NO_ERROR,
         "error_message": None,
-        "responses": [
-            {"name": topic.name, "partitions": [_answer(request, topic.name, one) for one in topic.partitions]}
-            for topic in request.body.topics
-        ],
+        "responses": [{"name": topic.name, "partitions": partitions} for topic, partitions in found],
     }
 
 
-def _answer(request: Request, topic: str, one: Any) -> Message:
+def _answer(request: Request, topic: Any, one: Any) -> Message:
     code, text = NO_ERROR, None
     try:
-        _check(request, topic, one)
+        _check(request, topic.name, one)
     except OdradekError as error:
         code, text = code_of(error), message_of(error)
         if code == ErrorCode.no_reassignment_in_progress:
@@ -46,7 +53,7 @@ def _answer(request: Request, topic: str, one: Any) -> Message:
 def _check(request: Request, topic: str, one: Any) -> None:
     found = request.broker.logs.metadata_image.topics.get(topic)
     if found is None:
-        raise ApiError(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {topic}.")
+        raise ApiError(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {shown_topic(topic)}.")
     if one.partition_index not in found.partitions:
         reason = f"Unable to find partition {topic}:{one.partition_index}."
         raise ApiError(ErrorCode.unknown_topic_or_partition, reason)

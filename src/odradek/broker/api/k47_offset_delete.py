@@ -5,25 +5,26 @@ Source in Kafka: `KafkaApis.handleOffsetDeleteRequest`, `OffsetMetadataManager.d
 
 from __future__ import annotations
 
+from functools import partial
+
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.groups.answers import PartitionAnswers
 from odradek.broker.protocol import Message
+from odradek.broker.turns import Work
+from odradek.coordination.authorization.acls import Operation, ResourceType
 
 
-def _failed(request: Request, code: int, text: str) -> Message:
-    return {"error_code": code, "topics": []}
-
-
-@api(47, "OffsetDelete", range(1), failed=_failed)
-def offset_delete(request: Request) -> Message:
+@api(47, "OffsetDelete", range(1), group_ids=lambda request: [request.body.group_id])
+def offset_delete(request: Request) -> Work[Message]:
     """Remove offsets."""
     body, broker = request.body, request.broker
     if not body.group_id:
         raise ApiError(ErrorCode.invalid_group_id)
-    answers = PartitionAnswers(broker.logs.metadata_image, body.topics)
+    answers = PartitionAnswers(broker.logs.metadata_image, partial(request.may, Operation.READ, ResourceType.TOPIC))
+    yield from answers.look_up(body.topics)
     shard = broker.groups.shard(body.group_id)
     group = shard.groups.get(body.group_id)
     if group is None:

@@ -16,25 +16,21 @@ from kio.schema.errors import ErrorCode
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.protocol import Message, given
+from odradek.broker.turns import each
 from odradek.storage.metadata.metadata_image import METADATA_VERSION
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _LAST_WITH_RESULTS = 1
 
 
-def _failed(request: Request, code: int, text: str) -> Message:
-    return {"error_code": code, "error_message": text, "results": []}
-
-
-@api(57, "UpdateFeatures", range(3), failed=_failed)
+@api(57, "UpdateFeatures", range(3))
 async def update_features(request: Request) -> Message:
     """Change the levels of features."""
     broker, updates = request.broker, request.body.feature_updates
-    for update in updates:
-        _check(request, update)
+    await broker.turns.finish(each(updates, partial(_check, request)))
     levels = {update.feature: update.max_version_level for update in updates}
     if levels and not given(request.body, "validate_only", False):
-        await broker.topics.change(partial(broker.logs.metadata.set_feature_levels, levels), partitions=1)
+        await broker.topics.change(partial(broker.logs.metadata.set_feature_levels, levels))
     results = [{"feature": name, "error_code": NO_ERROR, "error_message": "NONE"} for name in levels]
     return {
         "error_code": NO_ERROR,

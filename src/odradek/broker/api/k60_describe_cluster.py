@@ -11,26 +11,15 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
+from odradek.broker.api.k03_metadata import cluster_operations
 from odradek.broker.errors import NO_ERROR, ApiError
-from odradek.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from odradek.broker.operations import NOT_ASKED
 from odradek.broker.protocol import Message, given
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def _failed(request: Request, code: int, text: str) -> Message:
-    return {
-        "error_code": code,
-        "error_message": text,
-        "endpoint_type": _BROKERS,
-        "cluster_id": "",
-        "controller_id": -1,
-        "brokers": [],
-        "cluster_authorized_operations": NOT_ASKED,
-    }
-
-
-@api(60, "DescribeCluster", range(3), failed=_failed)
+@api(60, "DescribeCluster", range(3))
 def describe_cluster(request: Request) -> Message:
     """Answer what the cluster is."""
     broker = request.broker
@@ -57,5 +46,5 @@ def describe_cluster(request: Request) -> Message:
                 "is_fenced": False,
             }
         ],
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if asks else NOT_ASKED,
+        "cluster_authorized_operations": cluster_operations(request) if asks else NOT_ASKED,
     }

@@ -6,48 +6,46 @@ Source in Kafka: `KafkaApis.handleDescribeProducersRequest`, `UnifiedLog.activeP
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError, code_of
 from odradek.broker.protocol import Message
-from odradek.broker.topic_names import check_topic_name
+from odradek.broker.topic_names import check_topic_name, shown_topic
+from odradek.broker.turns import Work, each
+from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.errors import OdradekError
 
 
-def _failed(request: Request, code: int, text: str) -> Message:
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [_error(number, code, text) for number in topic.partition_indexes]}
-            for topic in request.body.topics
-        ]
-    }
-
-
 def _error(number: int, code: int, text: str | None) -> Message:
-    return {"partition_index": number, "error_code": code, "error_message": text, "active_producers": []}
+    return {"partition_index": number, "error_code": code, "error_message": text}
 
 
-@api(61, "DescribeProducers", range(1), failed=_failed)
+@api(61, "DescribeProducers", range(1))
 def describe_producers(request: Request) -> Message | Awaitable[Message]:
     """Answer the producers."""
     named = ((topic.name, number) for topic in request.body.topics for number in topic.partition_indexes)
-    return request.broker.partitions.when_open(named, lambda: _describe_all(request))
+    return request.broker.partitions.when_open(named, lambda: request.broker.turns.take(_describe_all(request)))
 
 
-def _describe_all(request: Request) -> Message:
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [_describe(request, topic.name, one) for one in topic.partition_indexes]}
-            for topic in request.body.topics
-        ]
-    }
+def _describe_all(request: Request) -> Work[Message]:
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.body.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        yield
+    topics = []
+    for name, numbers in asked.items():
+        topics.append({"name": name, "partitions": (yield from each(numbers, partial(_describe, request, name)))})
+        yield
+    return {"topics": topics}
 
 
 def _describe(request: Request, topic: str, number: int) -> Message:
     try:
-        check_topic_name(topic)
+        check_topic_name(shown_topic(topic))
+        request.check(Operation.READ, ResourceType.TOPIC, topic)
         if topic not in request.broker.logs.metadata_image.topics:
             raise ApiError(ErrorCode.unknown_topic_or_partition)
     except ApiError as error:

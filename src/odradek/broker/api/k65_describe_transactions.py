@@ -7,12 +7,16 @@ Source in Kafka: `KafkaApis.handleDescribeTransactionsRequest`, `TransactionCoor
 
 from __future__ import annotations
 
+from functools import partial
+
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.protocol import Message
-from odradek.broker.transactions.metadata import STATE_NAMES
+from odradek.broker.turns import Work, each
+from odradek.coordination.authorization.acls import Operation, ResourceType
+from odradek.coordination.transactions.metadata import STATE_NAMES
 
 
 def _error(transactional_id: str, code: int) -> Message:
@@ -33,13 +37,18 @@ def _failed(request: Request, code: int, text: str) -> Message:
 
 
 @api(65, "DescribeTransactions", range(1), failed=_failed)
-def describe_transactions(request: Request) -> Message:
+def describe_transactions(request: Request) -> Work[Message]:
     """Answer the states."""
-    return {"transaction_states": [_describe(request, one) for one in request.body.transactional_ids]}
+    return {
+        "transaction_states": (
+            yield from each(dict.fromkeys(request.body.transactional_ids), partial(_describe, request))
+        )
+    }
 
 
 def _describe(request: Request, transactional_id: str) -> Message:
     try:
+        request.check(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         if not transactional_id:
             raise ApiError(ErrorCode.invalid_request)
         transaction = request.broker.transactions.states.get(transactional_id)
@@ -48,9 +57,6 @@ def _describe(request: Request, transactional_id: str) -> Message:
     except ApiError as error:
         return _error(transactional_id, error.error_code)
     metadata = transaction.metadata
-    topics: dict[str, list[int]] = {}
-    for topic, number in sorted(metadata.partitions):
-        topics.setdefault(topic, []).append(number)
     return {
         "error_code": NO_ERROR,
         "transactional_id": transactional_id,
@@ -59,5 +65,9 @@ def _describe(request: Request, transactional_id: str) -> Message:
         "transaction_start_time_ms": metadata.start_ms,
         "producer_id": metadata.producer_id,
         "producer_epoch": metadata.producer_epoch,
-        "topics": [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()],
+        "topics": [
+            {"topic": topic, "partitions": numbers}
+            for topic, numbers in metadata.by_topic().items()
+            if request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        ],
     }

@@ -25,6 +25,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
@@ -40,7 +41,7 @@ class ConfigKey(NamedTuple):
     Attributes:
         name: Its name.
         type: Its type.
-        default: Its default, as text; None if there is none.
+        default: Its default, as text, or None.
         documentation: What it does.
         check: Checks a value of its type.
         is_dynamic: Whether it can be changed while the broker runs.
@@ -87,7 +88,7 @@ class ConfigKey(NamedTuple):
                 return float(value.rstrip("fFdD"))
             case ConfigType.LIST:
                 # A word that is there twice counts once.
-                return list(dict.fromkeys(split_words(value)))
+                return list(dict.fromkeys(split_words(text)))
             case _:
                 return value
 

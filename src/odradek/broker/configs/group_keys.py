@@ -1,5 +1,7 @@
 """The settings of groups: those of the newer kinds of groups (KIP-848, KIP-932, KIP-1071), which classic groups ignore.
 
+Those of consumer groups (KIP-848) and of share groups (KIP-932) have an effect; the others are kept for Apache Kafka.
+
 A group's setting `consumer.session.timeout.ms` has the broker's `group.consumer.session.timeout.ms` as its default.
 
 Source in Kafka: `GroupConfig`.
@@ -8,18 +10,33 @@ Source in Kafka: `GroupConfig`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from odradek.broker.configs.config_keys import Check, ConfigKey, ConfigType, at_least, by_name, one_of
+from odradek.broker.config import BrokerConfig
+from odradek.broker.configs.config_keys import Check, ConfigKey, ConfigType, at_least, by_name, invalid_value, one_of
 from odradek.broker.configs.topic_keys import BOOLEAN, INT, STRING
 from odradek.broker.errors import ApiError
+from odradek.broker.share_settings import BOUNDED_SHARE_KEYS
+from odradek.coordination.shares.offset_reset import parse_offset_reset
 
 
 def _key(
     name: str, default: object, documentation: str, check: Check | None = None, kind: ConfigType = INT
 ) -> ConfigKey:
     return ConfigKey(name, kind, str(default), documentation, check)
+
+
+def _offset_reset(name: str, value: Any) -> None:
+    try:
+        parse_offset_reset(value)
+    except ValueError:
+        reason = (
+            f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' "
+            "or of the format 'by_duration:<PnDTnHnMn.nS.>'."
+        )
+        raise invalid_value(name, value, reason) from None
 
 
 _SESSION = "How long a member may be silent before it is removed."
@@ -36,9 +53,12 @@ GROUP_KEYS: Mapping[str, ConfigKey] = by_name(
         _key("share.record.lock.duration.ms", 30_000, "How long a member has a record for itself.", at_least(1000)),
         _key("share.delivery.count.limit", 5, "How often a record is delivered at most.", at_least(2)),
         _key(
-            "share.partition.max.record.locks", 2_000, "How many records of a partition are with members.", at_least(1)
+            "share.partition.max.record.locks",
+            2_000,
+            "How many records of a partition are with members.",
+            at_least(100),
         ),
-        _key("share.auto.offset.reset", "latest", "Where a new group begins.", None, STRING),
+        _key("share.auto.offset.reset", "latest", "Where a new group begins.", _offset_reset, STRING),
         _key(
             "share.isolation.level",
             "read_uncommitted",
@@ -61,8 +81,36 @@ OWN_KEYS = frozenset({"share.auto.offset.reset", "share.isolation.level", "share
 """The settings whose default is not a setting of the broker."""
 
 
-def check_group_config(config: Mapping[str, str]) -> None:
+_BOUNDED = (
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "consumer.assignment.interval.ms",
+    *BOUNDED_SHARE_KEYS,
+)
+"""The settings whose range is set by settings of the broker."""
+
+
+def bounded_setting(name: str, config: Mapping[str, str], broker: BrokerConfig) -> int:
+    """Return a setting of a group as it counts: the broker's if it is not set, and within the bounds of these days.
+
+    Args:
+        name: Its name.
+        config: The settings of the group.
+        broker: The broker's.
+    """
+    if name not in config:
+        return int(broker[f"group.{name}"])
+    of, _, kind = name.partition(".")
+    low, high = (int(broker[f"group.{of}.{bound}.{kind}"]) for bound in ("min", "max"))
+    return min(max(int(config[name]), low), high)
+
+
+def check_group_config(config: Mapping[str, str], broker: BrokerConfig) -> None:
     """Check the settings of a group.
+
+    Args:
+        config: The settings.
+        broker: The broker's, which has their ranges.
 
     Raises:
         ApiError: One is unknown or not valid.
@@ -73,3 +121,15 @@ def check_group_config(config: Mapping[str, str]) -> None:
     for name, key in GROUP_KEYS.items():
         if name in config:
             key.parse(config[name])
+    found = {name: int(config.get(name, broker[f"group.{name}"])) for name in _BOUNDED}
+    for name in filter(config.__contains__, _BOUNDED):
+        group_type, _, kind = name.partition(".")
+        for bound, word in (("min", "greater"), ("max", "less")):
+            limit = broker[f"group.{group_type}.{bound}.{kind}"]
+            if (found[name] < limit) if bound == "min" else (found[name] > limit):
+                reason = f"{name} must be {word} than or equal to group.{group_type}.{bound}.{kind}"
+                raise ApiError(ErrorCode.invalid_config, reason)
+    for group_type in ("consumer", "share"):
+        session, heartbeat = f"{group_type}.session.timeout.ms", f"{group_type}.heartbeat.interval.ms"
+        if found[session] <= found[heartbeat]:
+            raise ApiError(ErrorCode.invalid_config, f"{session} must be greater than {heartbeat}")

@@ -1,8 +1,9 @@
-"""The settings of topics, of the broker and of groups: where each one is set, and which value counts.
+"""The settings of topics, of the broker, of groups and of client metrics: where each is set, and which value counts.
 
     of a topic      its own  |  the broker's, under another name
     of the broker   this broker's in the metadata  |  every broker's there  |  given at the start  |  Kafka's default
     of a group      its own  |  the broker's, under another name
+    of client metrics       its own  |  Kafka's default
 
 A value that is further left counts.
 
@@ -11,7 +12,9 @@ Source in Kafka: `ConfigHelper`, `ConfigAdminManager`, `ConfigurationControlMana
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from enum import IntEnum
 from functools import cache, partial
 from operator import is_not
@@ -19,20 +22,29 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from odradek.broker.config import BrokerConfig
-from odradek.broker.configs.broker_keys import BROKER_KEYS, NOT_WHILE_RUNNING, TOPIC_SYNONYMS
+from odradek.broker.config import BrokerConfig, is_of_store, plain_name, restricts_from_start
+from odradek.broker.configs.broker_keys import (
+    BROKER_KEYS,
+    NOT_WHILE_RUNNING,
+    TOPIC_SYNONYMS,
+    is_dynamic,
+    is_of_one_broker,
+)
+from odradek.broker.configs.client_metrics_keys import CLIENT_METRICS_KEYS, check_client_metrics_config
 from odradek.broker.configs.config_keys import ConfigKey, ConfigType, as_java
 from odradek.broker.configs.group_keys import GROUP_KEYS, OWN_KEYS, check_group_config
 from odradek.broker.configs.topic_keys import TOPIC_KEYS, check_topic_config
-from odradek.broker.errors import ApiError
+from odradek.broker.errors import ApiError, message_of
 from odradek.broker.protocol import Message
+from odradek.broker.restrictions import check_restriction
 from odradek.broker.topic_names import check_topic_name
-from odradek.errors import LogError
+from odradek.coordination.placement import in_hash_order
+from odradek.errors import LogError, OdradekError
 from odradek.printable import logger
-from odradek.storage.directory.broker_config import BROKER_CONFIGS
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.metadata.metadata_image import (
     BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
     EVERY_BROKER,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
@@ -41,7 +53,7 @@ from odradek.storage.metadata.metadata_image import (
 
 _logger = logger(__name__)
 
-LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE = 8, 16
+LOGGER_RESOURCE = 8
 RESOURCE_TYPES = {
     TOPIC_RESOURCE: "TOPIC",
     BROKER_RESOURCE: "BROKER",
@@ -74,6 +86,7 @@ class Source(IntEnum):
     EVERY_BROKER_IN_METADATA = 3
     GIVEN = 4
     DEFAULT = 5
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -116,10 +129,14 @@ class Change(NamedTuple):
     value: str | None
 
 
-def _is_dynamic(name: str) -> bool:
-    """Whether a setting of the broker may be in the metadata; those that Kafka does not know may."""
-    key = BROKER_KEYS.get(name)
-    return name not in BROKER_CONFIGS if key is None else key.is_dynamic
+def _check_enforced(name: str, value: str) -> None:
+    """Check that a setting of the broker, if it restricts clients, does so as soon as it is taken."""
+    check_restriction(name, plain_name(name), value)
+    if restricts_from_start(name):
+        text = "restricts clients, and can only be set when this broker starts; give it to the broker's start"
+        if is_of_store(f"listener.name.x.{name}"):
+            text = f"can be changed for one listener only: listener.name.NAME.{name}"
+        raise ApiError(ErrorCode.invalid_config, f"{name} {text}")
 
 
 @cache
@@ -128,14 +145,18 @@ def _default_values() -> Mapping[str, str]:
 
 
 class ResourceConfigs:
-    """The settings of topics, of the broker and of groups. It belongs to the event loop's thread.
+    """The settings of topics, of the broker, of groups and of client metrics. It belongs to the event loop's thread.
 
     Args:
         logs: The log directory.
         config: The broker's settings.
+
+    Attributes:
+        turn: Held while settings of the broker are checked and changed.
     """
 
     def __init__(self, logs: WritableLogDirectory, config: BrokerConfig) -> None:
+        self.turn = asyncio.Lock()
         self._logs = logs
         self._config = config
         own = {"node.id": str(logs.identity.node_id), "broker.id": str(logs.identity.node_id)}
@@ -165,7 +186,7 @@ class ResourceConfigs:
     # -- describing
 
     def describe(self, kind: int, name: str) -> Iterable[Described]:
-        """Return the settings of a topic (2), a broker (4) or a group (32).
+        """Return the settings of a topic (2), a broker (4), client metrics (16) or a group (32).
 
         Raises:
             ApiError: There is no such thing.
@@ -184,6 +205,11 @@ class ResourceConfigs:
             if not name:
                 raise ApiError(ErrorCode.invalid_request, "Group name must not be empty")
             return self._of_group(self._set(kind, name))
+        if kind == CLIENT_METRICS_RESOURCE:
+            if not name:
+                raise ApiError(ErrorCode.invalid_request, "Client metrics subscription name must not be empty")
+            own, source = self._set(kind, name), Source.CLIENT_METRICS
+            return [self._inherited(CLIENT_METRICS_KEYS[one], own, source, None) for one in CLIENT_METRICS_KEYS]
         raise ApiError(ErrorCode.invalid_request, f"Unsupported resource type: {RESOURCE_TYPES[kind]}")
 
     def of_topic(self, overrides: Mapping[str, str]) -> list[Described]:
@@ -191,8 +217,8 @@ class ResourceConfigs:
         of_broker = (self._set(BROKER_RESOURCE, self._node), self._set(BROKER_RESOURCE, EVERY_BROKER))
         if self._topic_defaults is None or any(map(is_not, self._topic_defaults[0], of_broker)):
             found = {
-                key.name: self._inherited(key, {}, Source.TOPIC, TOPIC_SYNONYMS.get(key.name))
-                for key in TOPIC_KEYS.values()
+                name: self._inherited(TOPIC_KEYS[name], {}, Source.TOPIC, TOPIC_SYNONYMS.get(name))
+                for name in in_hash_order(TOPIC_KEYS)
             }
             self._topic_defaults = of_broker, found
         defaults = self._topic_defaults[1]
@@ -205,8 +231,8 @@ class ResourceConfigs:
 
     def _of_group(self, own: Mapping[str, str]) -> list[Described]:
         return [
-            self._inherited(key, own, Source.GROUP, key.name if key.name in OWN_KEYS else f"group.{key.name}")
-            for key in GROUP_KEYS.values()
+            self._inherited(GROUP_KEYS[name], own, Source.GROUP, name if name in OWN_KEYS else f"group.{name}")
+            for name in in_hash_order(GROUP_KEYS)
         ]
 
     def _inherited(self, key: ConfigKey, own: Mapping[str, str], source: Source, synonym: str | None) -> Described:
@@ -273,7 +299,8 @@ class ResourceConfigs:
         """
         present = self._set(kind, name)
         after = dict(present)
-        keys = {TOPIC_RESOURCE: TOPIC_KEYS, BROKER_RESOURCE: BROKER_KEYS, GROUP_RESOURCE: GROUP_KEYS}[kind]
+        # Kafka's controller does not know the types of the settings of client metrics: none is a list to it.
+        keys = {TOPIC_RESOURCE: TOPIC_KEYS, BROKER_RESOURCE: BROKER_KEYS, GROUP_RESOURCE: GROUP_KEYS}.get(kind, {})
         for change in changes:
             value = self._changed(kind, keys, after.get(change.name), change)
             if value is None:
@@ -285,7 +312,7 @@ class ResourceConfigs:
     def replace(
         self, kind: int, name: str, after: Mapping[str, str], *, validate_only: bool
     ) -> Callable[[], None] | None:
-        """Check settings that take the place of all others; see `alter`.
+        """Check settings that replace all others; see `alter`.
 
         Raises:
             ApiError: They are not valid.
@@ -294,7 +321,7 @@ class ResourceConfigs:
         return self._replace(kind, name, after, named, validate_only=validate_only)
 
     def _replace(
-        self, kind: int, name: str, after: Mapping[str, str], named: Collection[str], *, validate_only: bool
+        self, kind: int, name: str, after: Mapping[str, str], named: Set[str], *, validate_only: bool
     ) -> Callable[[], None] | None:
         present = self._set(kind, name)
         if any(len(value) > _MAX_VALUE_LENGTH for value in after.values()):
@@ -302,6 +329,9 @@ class ResourceConfigs:
             raise ApiError(ErrorCode.invalid_config, f"{text}{_MAX_VALUE_LENGTH} bytes.")
         self._check(kind, name, after, named)
         different = {key: after.get(key) for key in named if after.get(key) != present.get(key)}
+        if kind == BROKER_RESOURCE and any(map(is_of_store, different)):
+            write = partial(self._logs.metadata.alter_broker_config, different, for_all=False)
+            return partial(self._change_stores, after, None if validate_only else write)
         if validate_only or not different:
             return None
         if kind == TOPIC_RESOURCE:
@@ -310,11 +340,20 @@ class ResourceConfigs:
             return partial(self._logs.metadata.alter_broker_config, different, for_all=name == EVERY_BROKER)
         return partial(self._logs.metadata.alter_other_config, ConfigResource(kind, name), different)
 
+    def _change_stores(self, after: Mapping[str, str], write: Callable[[], None] | None) -> None:
+        """Check that changed key stores can be used; then change them, unless `write` is None."""
+        try:
+            self._config.check_stores(after)
+        except OdradekError as error:
+            raise ApiError(ErrorCode.invalid_request, message_of(error)) from None
+        if write is not None:
+            write()
+
     def _alter_topic(self, name: str, changes: Mapping[str, str | None]) -> None:
         self._logs.alter_topic_config(name, changes)
 
     def altered(self) -> None:
-        """Let settings of the broker have their effect, after some were altered."""
+        """Apply the settings of the broker, after some were altered."""
         self._config.set_dynamic(self._logs.metadata_image.broker_config(self._logs.identity.node_id))
 
     @staticmethod
@@ -336,14 +375,19 @@ class ResourceConfigs:
                 text = f"Config value {verb.lower()} is not allowed for config key: {change.name}"
             raise ApiError(ErrorCode.invalid_config, text)
         words = [word for word in ((key.default if value is None else value) or "").split(",") if word]
-        for word in change.value.split(","):
-            if change.operation == Operation.APPEND and word not in words:
-                words.append(word)
-            elif change.operation == Operation.SUBTRACT and word in words:
-                words.remove(word)
-        return ",".join(words)
+        changed = Counter(change.value.split(","))
+        if change.operation == Operation.APPEND:
+            known = set(words)
+            return ",".join([*words, *(word for word in changed if word not in known)])
+        kept = []
+        for word in words:
+            if changed[word]:
+                changed[word] -= 1
+            else:
+                kept.append(word)
+        return ",".join(kept)
 
-    def _check(self, kind: int, name: str, after: Mapping[str, str], named: Collection[str]) -> None:
+    def _check(self, kind: int, name: str, after: Mapping[str, str], named: Set[str]) -> None:
         if kind == TOPIC_RESOURCE:
             if not name:
                 raise ApiError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
@@ -355,10 +399,12 @@ class ResourceConfigs:
             if name:
                 self._check_broker(name)
             self._check_broker_config(name, after, named)
+        elif kind == CLIENT_METRICS_RESOURCE:
+            check_client_metrics_config(name, after)
         else:
             if not name:
                 raise ApiError(ErrorCode.invalid_request, "Default group resources are not allowed.")
-            check_group_config(after)
+            check_group_config(after, self._config)
 
     def check_topic(self, overrides: Mapping[str, str]) -> None:
         """Check the settings of a topic, all of them together.
@@ -368,11 +414,17 @@ class ResourceConfigs:
         """
         check_topic_config(overrides, self._logs.default_topic_config())
 
-    def _check_broker_config(self, name: str, after: Mapping[str, str], named: Collection[str]) -> None:
-        fixed = [one for one in after if not _is_dynamic(one)]
+    def _check_broker_config(self, name: str, after: Mapping[str, str], named: Set[str]) -> None:
+        fixed = [one for one in after if not is_dynamic(one)]
         if fixed:
             text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             raise ApiError(ErrorCode.invalid_request, text)
+        for one in named & after.keys():
+            _check_enforced(one, after[one])
+        of_one = [one for one in after if is_of_one_broker(one)]
+        if of_one and not name:
+            text = "Cannot update these configs at default cluster level, broker id must be specified"
+            raise ApiError(ErrorCode.invalid_request, f"{text}: [{', '.join(of_one)}]")
         for one, value in after.items():
             if one in BROKER_KEYS:
                 try:

@@ -3,134 +3,140 @@
 A change is appended to the log first, and only then made in memory. On loading, the log is replayed; the offsets of a
 transaction wait for its marker, as when they were committed.
 
-Source in Kafka: `GroupCoordinatorShard`, `CoordinatorRuntime`, `CoordinatorOperationExceptionHelper`.
+Source in Kafka: `GroupCoordinatorShard`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from odradek.broker.clock import Clock
+from odradek.broker.clock import Clock, Timer
 from odradek.broker.config import BrokerConfig
-from odradek.broker.errors import ApiError, code_of, message_of
-from odradek.broker.groups.group import Group, State, join_answer, sync_answer
+from odradek.broker.configs.group_settings import GroupSettings
+from odradek.broker.errors import ApiError
+from odradek.broker.groups.answers import AskedPartition
+from odradek.broker.groups.classic_consumers import ClassicConsumers
+from odradek.broker.groups.consumers import Consumers
+from odradek.broker.groups.image_topics import ImageTopics
 from odradek.broker.groups.membership import Membership
-from odradek.broker.groups.modern_group import ModernGroup
+from odradek.broker.groups.share_offsets import ShareOffsets
+from odradek.broker.groups.shares import Shares
 from odradek.broker.partitions import Partition
-from odradek.broker.state_log import StateRecord, append_state
-from odradek.errors import OdradekError
-from odradek.inspection.committed_offsets import Offsets
+from odradek.broker.shares import ShareState
+from odradek.broker.state_topic import StateTopic
+from odradek.broker.turns import Turns, Work
+from odradek.coordination.errors import GroupErrorCode, RefusedError
+from odradek.coordination.groups.classic import ClassicGroup
+from odradek.coordination.groups.consumer import ConsumerGroup
+from odradek.coordination.groups.replay import Group, GroupState
+from odradek.coordination.groups.share import ShareGroup
+from odradek.coordination.state_log import KeyValue, state_batch
 from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
-from odradek.messages.coordinators.group_records import (
-    NO_EXPIRY,
-    GroupMetadataKey,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    decode_group_record,
-    encode_offset_commit,
-    modern_key,
-)
+from odradek.messages.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, encode_offset_commit
 from odradek.printable import logger
-from odradek.records.control import ControlRecordType, parse_control_key
+from odradek.records.append.validator import AppendOrigin
+from odradek.records.header import BatchHeader
+from odradek.records.kernels.objects import Record
 from odradek.storage.names import TopicPartition
 
 _logger = logger(__name__)
 
 _TOMBSTONES_AT_ONCE = 1000
+_GROUPS_AT_ONCE = 50
+_FIRST_WITH_MEMBER_EPOCH = 9
 
-_CODES = {
-    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
-    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
-    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
-}
-"""What clients are told of a log that cannot be written."""
+
+class Commit(NamedTuple):
+    """An offset that is to be committed, and its record."""
+
+    key: OffsetCommitKey
+    value: OffsetCommitValue
+    record: KeyValue
+
+    @classmethod
+    def of(cls, group_id: str, partition: TopicPartition, value: OffsetCommitValue) -> Commit:
+        """Return the commit of an offset of a group."""
+        key = OffsetCommitKey(group_id, *partition)
+        return cls(key, value, encode_offset_commit(key, value))
 
 
 class Shard:
     """The groups of a partition.
 
     Args:
+        topic: `__consumer_offsets`.
         partition: The partition.
         clock: The time.
         config: The broker's settings.
+        settings: Those of groups.
+        turns: Lets other work have its turns.
+        topics: Returns the topics as they are now.
+        match: Runs an action in another thread that tries patterns.
+        share_state: What share groups have delivered.
 
     Attributes:
         partition: The partition.
         groups: The groups by their ids.
         offsets: Their offsets.
-        members: Their members.
+        members: The members of classic groups.
+        consumers: The members of consumer groups.
+        classic_consumers: The members of the classic protocol in consumer groups.
+        shares: The members of share groups.
+        share_offsets: The offsets of share groups.
     """
 
-    def __init__(self, partition: Partition, clock: Clock, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        topic: StateTopic,
+        partition: Partition,
+        clock: Clock,
+        config: BrokerConfig,
+        settings: GroupSettings,
+        turns: Turns,
+        topics: Callable[[], ImageTopics],
+        match: Callable[[Callable[[], Any]], Awaitable[Any]],
+        share_state: ShareState,
+    ) -> None:
+        self._topic = topic
         self.partition = partition
         self._clock = clock
         self._retention_ms: int = config["offsets.retention.minutes"] * 60_000
-        self.groups: dict[str, Group | ModernGroup] = {}
-        self.offsets = Offsets()
-        self.members = Membership(self, clock, config)
+        self._state = GroupState(clock.now_ms)
+        self.groups = self._state.groups
+        self.offsets = self._state.offsets
+        self.members = Membership(self.groups, self.append, self.after, clock, config)
+        self.consumers = Consumers(
+            self._state, self.append, self._room, self.members, topics, topic.run, match, clock, config, settings, turns
+        )
+        self.shares = Shares(self._state, self.append, self._room, topics, share_state, clock, config, settings, turns)
+        self.share_offsets = ShareOffsets(self.shares, clock.now_ms)
+        self.classic_consumers = ClassicConsumers(self.groups, self.consumers, topics)
+
+    def loaded(self) -> None:
+        """Start the sessions of members, as if each had just sent a request."""
+        self.members.loaded()
+        self.consumers.loaded()
+        self.shares.loaded()
 
     # -- the log
 
-    def replay(self, state: StateRecord) -> None:
+    def replay(self, record: Record, batch: BatchHeader) -> None:
         """Take over a record of the log.
 
         Raises:
             FormatError: It is damaged.
         """
-        record, batch = state
-        if batch.is_control:
-            kind = parse_control_key(record.key)
-            if kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
-                self.offsets.end_transaction(batch.producer_id, is_committed=kind is ControlRecordType.COMMIT)
-            return
-        key = record.key or b""
-        modern = modern_key(key)
-        if modern is not None:
-            self._replay_modern(key, *modern, is_removed=record.value is None)
-            return
         try:
-            decoded = decode_group_record(key, record.value)
+            self._state.replay(record, batch)
         except UnknownCoordinatorRecordError as error:
             _logger.warning("%s: %s", self.partition.topic_partition, error)
-            return
-        about = decoded.key
-        if isinstance(about, OffsetCommitKey):
-            producer_id = batch.producer_id if batch.is_transactional else -1
-            self.replay_offset(about, decoded.value, record.offset or 0, producer_id)
-        elif isinstance(about, GroupMetadataKey):
-            if decoded.value is None:
-                self.groups.pop(about.group, None)
-            else:
-                self.groups[about.group] = Group.from_record(about.group, decoded.value)
 
-    def replay_offset(
-        self, key: OffsetCommitKey, value: OffsetCommitValue | None, record_offset: int, producer_id: int
-    ) -> None:
-        """Take over a record of an offset. The first offset of a group without members makes the group."""
-        if value is not None and key.group not in self.groups:
-            self.groups[key.group] = Group(key.group, self._clock.now_ms())
-        self.offsets.replay(key, value, record_offset, producer_id)
-
-    def _replay_modern(self, key: bytes, group_id: str, kind: str, *, is_removed: bool) -> None:
-        group = self.groups.get(group_id)
-        if not isinstance(group, ModernGroup):
-            # A group that offsets have made (without a protocol type) may turn out to be a modern one. A classic group
-            # with members has replaced the modern one, so later tombstones of that one do not count.
-            if is_removed or (group is not None and group.protocol_type is not None):
-                return
-            group = self.groups[group_id] = ModernGroup(group_id, kind)
-        if not is_removed:
-            group.keys[key] = None
-            return
-        group.keys.pop(key, None)
-        if not group.keys:
-            del self.groups[group_id]
-
-    def append(
-        self, records: Sequence[tuple[bytes, bytes | None]], producer_id: int = -1, producer_epoch: int = -1
-    ) -> int:
+    def append(self, records: Iterable[KeyValue], producer_id: int = -1, producer_epoch: int = -1) -> int:
         """Append records to the log, for a transaction if a producer is given.
 
         Returns:
@@ -139,20 +145,28 @@ class Shard:
         Raises:
             ApiError: They could not be written.
         """
-        try:
-            return append_state(
-                self.partition,
-                records,
-                self._clock.now_ms(),
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                is_transactional=producer_id >= 0,
-            )
-        except (OdradekError, OSError) as error:
-            code = ErrorCode(code_of(error))
-            if code is ErrorCode.kafka_storage_error:
-                _logger.error("%s cannot be written: %s", self.partition.topic_partition, error)
-            raise ApiError(_CODES.get(code, code), message_of(error)) from error
+        with self._topic.errors():
+            batch = state_batch(records, self._clock.now_ms(), (producer_id, producer_epoch))
+            return self.partition.append(batch, origin=AppendOrigin.COORDINATOR).first_offset
+
+    def after(self, delay_ms: float, action: Callable[[], None]) -> Timer:
+        """Run an action that appends records after a delay, once the event loop need not wait for the disk for it."""
+
+        def act() -> None:
+            if self.partition.has_room:
+                action()
+                return
+            # It may still be cancelled.
+            timer.postpone(action)
+            asyncio.ensure_future(self.partition.make_room()).add_done_callback(lambda _: timer.fire())
+
+        timer = self._clock.after(delay_ms, act)
+        return timer
+
+    def _room(self) -> Work[None]:
+        """Work: wait until the event loop need not wait for the disk."""
+        if not self.partition.has_room:
+            yield self.partition.make_room
 
     # -- offsets
 
@@ -164,6 +178,8 @@ class Shard:
         generation_id: int,
         *,
         is_transactional: bool,
+        partitions: Iterable[AskedPartition],
+        version: int,
         unknown: ErrorCode = ErrorCode.illegal_generation,
     ) -> None:
         """Check whether a client may commit offsets of a group; if it may, that keeps it in the group.
@@ -172,8 +188,10 @@ class Shard:
             group_id: The group.
             member_id: The member, or nothing.
             instance_id: Its `group.instance.id`.
-            generation_id: The generation that it is in; -1 for who is in no group.
+            generation_id: The generation or the epoch that it is in; -1 for a client that is in no group.
             is_transactional: Whether the offsets belong to a transaction.
+            partitions: The partitions of the offsets.
+            version: The version of the request.
             unknown: What is answered if there is no such group.
 
         Raises:
@@ -184,28 +202,42 @@ class Shard:
             if generation_id >= 0:
                 raise ApiError(unknown)
             return
+        if isinstance(group, ConsumerGroup):
+            member = group.committing_member(member_id, instance_id, generation_id, is_transactional=is_transactional)
+            if member is None:
+                return
+            if not is_transactional and member.classic is None and version < _FIRST_WITH_MEMBER_EPOCH:
+                raise ApiError(ErrorCode.unsupported_version)
+            try:
+                for one in partitions:
+                    member.check_commit_epoch(generation_id, one.topic_id, one.topic_partition.partition)
+            except RefusedError as error:
+                if is_transactional:
+                    raise RefusedError(GroupErrorCode.ILLEGAL_GENERATION) from error
+                raise
+            return
+        if isinstance(group, ShareGroup):
+            raise group.refuse_offsets()
+        if not isinstance(group, ClassicGroup):
+            # It has no members here, so nobody who says to be one may commit.
+            if generation_id >= 0:
+                raise ApiError(ErrorCode.unknown_member_id)
+            return
         group.check_offset_commit(member_id, instance_id, generation_id, is_transactional=is_transactional)
-        if isinstance(group, Group) and not is_transactional:
+        if not is_transactional:
             self.members.has_committed(group, member_id)
 
-    def commit(
-        self,
-        group_id: str,
-        offsets: Iterable[tuple[TopicPartition, OffsetCommitValue]],
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-    ) -> None:
+    def commit(self, commits: Sequence[Commit], producer_id: int = -1, producer_epoch: int = -1) -> None:
         """Write offsets, for a transaction if a producer is given.
 
         Raises:
             ApiError: They could not be written.
         """
-        rows = [(OffsetCommitKey(group_id, *partition), value) for partition, value in offsets]
-        if not rows:
+        if not commits:
             return
-        first = self.append([encode_offset_commit(key, value) for key, value in rows], producer_id, producer_epoch)
-        for number, (key, value) in enumerate(rows):
-            self.replay_offset(key, value, first + number, producer_id)
+        first = self.append([one.record for one in commits], producer_id, producer_epoch)
+        for number, (key, value, _) in enumerate(commits):
+            self._state.replay_offset(key, value, first + number, producer_id)
 
     def remove_offsets(self, offsets: Iterable[tuple[str, TopicPartition]]) -> None:
         """Remove offsets of groups, pending ones too.
@@ -220,75 +252,67 @@ class Shard:
             for number, key in enumerate(some):
                 self.offsets.replay(key, None, first + number, -1)
 
-    # -- groups
-
-    def remove_group(self, group: Group | ModernGroup) -> None:
-        """Remove a group.
+    def remove_offsets_of(self, topics: Iterable[str], end_offset: int) -> Work[None]:
+        """Work: remove the offsets of topics that were committed before an offset of this partition's log.
 
         Raises:
             ApiError: That could not be written.
         """
+        found = self.offsets.of_topics(topics)
+        while some := list(islice(found, _GROUPS_AT_ONCE)):
+            yield from self._room()
+            self.remove_offsets([place for place in some if self.offsets.last_record_offset(*place) < end_offset])
+            yield
+
+    # -- groups
+
+    def _remove_group(self, group: Group) -> None:
         self.append(group.tombstones())
         del self.groups[group.group_id]
-        if isinstance(group, Group):
-            group.stop_timers()
-            group.move_to(State.DEAD, self._clock.now_ms())
+        if isinstance(group, ClassicGroup):
+            self.members.removed(group)
 
     def delete_group(self, group_id: str) -> None:
         """Remove a group and its offsets, as a client asked for.
 
         Raises:
-            ApiError: There is none, or it has members, or that could not be written.
+            ApiError: The group does not exist, or that could not be written.
+            RefusedError: It has members.
         """
         group = self.groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         group.check_delete()
         self.remove_offsets([(group_id, partition) for partition in self.offsets.removable(group_id)])
-        self.remove_group(group)
+        self._remove_group(group)
 
     def unload(self) -> None:
-        """Send the members away, for the partition is gone."""
-        code = int(ErrorCode.not_coordinator)
+        """Answer all members that this is not their coordinator: the partition was closed."""
         for group in self.groups.values():
-            if isinstance(group, Group):
-                group.stop_timers()
-                group.move_to(State.DEAD, self._clock.now_ms())
-                for member in group.members.values():
-                    member.complete_join(join_answer(code, member.member_id))
-                    member.complete_sync(sync_answer(code))
+            if isinstance(group, ClassicGroup):
+                self.members.removed(group, int(ErrorCode.not_coordinator))
+        self.consumers.stop()
+        self.shares.stop()
 
-    def expire(self) -> None:
-        """Remove offsets whose retention is over, and groups that have no members and no offsets left."""
+    def expire(self) -> Work[None]:
+        """Work: remove offsets whose retention is over, and groups that have no members and no offsets left."""
         now_ms = self._clock.now_ms()
-        for group in list(self.groups.values()):
+        for number, group in enumerate(list(self.groups.values()), 1):
+            yield from self._room()
             try:
-                self._expire(group, now_ms)
+                # Another request may have removed it meanwhile.
+                if self.groups.get(group.group_id) is group:
+                    self._expire(group, now_ms)
             except ApiError as error:
-                # Go on with the other groups.
+                # Continue with the other groups.
                 _logger.warning("the expired offsets of group %s cannot be removed: %s", group.group_id, error)
+            if number % _GROUPS_AT_ONCE == 0:
+                yield
 
-    def _expire(self, group: Group | ModernGroup, now_ms: int) -> None:
-        committed = self.offsets.of(group.group_id)
-        expired = [
-            (group.group_id, partition)
-            for partition, offset in committed.items()
-            if self._is_expired(group, partition, offset.value, now_ms)
-        ]
-        is_all = len(expired) == len(committed) and not self.offsets.is_pending(group.group_id)
-        self.remove_offsets(expired)
-        if is_all and group.is_empty:
-            self.remove_group(group)
-
-    def _is_expired(
-        self, group: Group | ModernGroup, partition: TopicPartition, value: OffsetCommitValue, now_ms: int
-    ) -> bool:
-        since = group.expires_from(value)
-        if since is None or group.is_subscribed_to(partition.topic):
-            return False
-        if self.offsets.is_pending(group.group_id, partition):
-            return False
-        if value.expire_timestamp != NO_EXPIRY:
-            # The client of an old version said how long the offset is kept.
-            return now_ms >= value.expire_timestamp
-        return now_ms - since >= self._retention_ms
+    def _expire(self, group: Group, now_ms: int) -> None:
+        expired = list(self.offsets.expired(group, now_ms, self._retention_ms))
+        is_all = len(expired) == len(self.offsets.of(group.group_id)) and not self.offsets.is_pending(group.group_id)
+        self.remove_offsets((group.group_id, partition) for partition in expired)
+        # Kafka keeps share groups until they are deleted.
+        if is_all and group.is_empty and not isinstance(group, ShareGroup):
+            self._remove_group(group)

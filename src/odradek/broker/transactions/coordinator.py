@@ -15,16 +15,22 @@ Source in Kafka: `TransactionCoordinator`, KIP-98, KIP-360, KIP-588, KIP-664, KI
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Collection, Coroutine, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from odradek.broker.clock import Timer
+from odradek.broker.clock import Clock, Timer
+from odradek.broker.config import BrokerConfig
 from odradek.broker.errors import ApiError, code_of
-from odradek.broker.transactions.markers import Marker, write_markers
-from odradek.broker.transactions.metadata import (
+from odradek.broker.state_topic import StateTopic
+from odradek.broker.tasks import Tasks
+from odradek.broker.transactions.markers import Marker, Markers
+from odradek.broker.transactions.producer_ids import ProducerIds
+from odradek.broker.transactions.states import TransactionStates
+from odradek.coordination.transactions.metadata import (
     ENDING,
     EPOCH_BUMPS,
     MAX_PRODUCER_EPOCH,
@@ -34,23 +40,11 @@ from odradek.broker.transactions.metadata import (
     TransactionMetadata,
     is_last_epoch,
 )
-from odradek.broker.transactions.producer_ids import ProducerIds
-from odradek.broker.transactions.rules import (
-    NOT_TOLD,
-    ProducerIdAndEpoch,
-    checked,
-    is_own,
-    is_to_be_ended,
-    is_to_be_ended_with_new_epoch,
-)
-from odradek.broker.transactions.states import TransactionStates
+from odradek.coordination.transactions.rules import NO_PRODUCER, ProducerIdAndEpoch, checked, is_own, is_to_be_ended
 from odradek.errors import OdradekError
 from odradek.messages.coordinators.transaction_records import TransactionState
 from odradek.printable import logger
 from odradek.storage.names import TopicPartition
-
-if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
 
 _T = TypeVar("_T")
 
@@ -64,24 +58,38 @@ _GIVEN_UP = frozenset(
         ErrorCode.transaction_coordinator_fenced,
     }
 )
-"""Errors of a marker after which it is not tried again: the partition is gone, or a later transaction is in it."""
+"""A marker with such an error is not tried again: the partition was deleted, or has a later transaction."""
+
+
+def _log_failure(error: BaseException) -> None:
+    if not isinstance(error, OdradekError):
+        _logger.error("a change of a transaction failed", exc_info=error)
 
 
 class TransactionCoordinator:
     """The transactions of a broker. It belongs to the event loop's thread.
 
     Args:
-        broker: The broker.
+        topic: `__transaction_state`.
+        markers: Writes the markers.
+        producer_ids: Gives producer ids.
+        clock: The time.
+        config: The broker's settings.
 
     Attributes:
         states: The states of the transactional ids.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.states = TransactionStates(broker.logs, broker.topics, broker.partitions, broker.clock, broker.run)
-        self._producer_ids = ProducerIds(lambda count: broker.run(lambda: broker.logs.take_producer_ids(count)))
-        self._tasks: set[asyncio.Task[Any]] = set()
+    def __init__(
+        self, topic: StateTopic, markers: Markers, producer_ids: ProducerIds, clock: Clock, config: BrokerConfig
+    ) -> None:
+        self._topic = topic
+        self._markers = markers
+        self._producer_ids = producer_ids
+        self._clock = clock
+        self._config = config
+        self.states = TransactionStates(topic, clock)
+        self._tasks = Tasks(_log_failure)
         self._abortion: Timer | None = None
         self._expiry: Timer | None = None
 
@@ -90,46 +98,34 @@ class TransactionCoordinator:
     def load(self) -> None:
         """Begin to load the states that the log directory has, and complete what was decided."""
         self.states.begin_loading()
-        self._spawn(self.states.load(self._resume))
+        self._tasks.start(self.states.load(self._resume))
 
     def close(self) -> None:
-        """Leave what is under way as it is, as a crash would."""
+        """Stop, and leave unfinished transactions as they are, as a crash would."""
         for timer in (self._abortion, self._expiry):
             if timer is not None:
                 timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-
-    def _spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, OdradekError):
-            _logger.error("a change of a transaction failed", exc_info=error)
+        self._tasks.cancel()
 
     def _as_a_whole(self, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
-        """Do something that goes on if nobody waits for it any more."""
-        return asyncio.shield(self._spawn(work))
+        """Run an action to its end, even if nobody waits for it any more."""
+        return asyncio.shield(self._tasks.start(work))
 
     @property
     def _now_ms(self) -> int:
-        return self._broker.clock.now_ms()
+        return self._clock.now_ms()
 
     # -- producers
 
     def init_producer_id(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdAndEpoch
     ) -> Awaitable[ProducerIdAndEpoch]:
-        """Give a producer its id and epoch; of a transactional id the next epoch, which fences the producers before.
+        """Give a producer its id and epoch: for a transactional id the next epoch, which fences earlier producers.
 
         Args:
             transactional_id: The transactional id; None for a producer that is only idempotent.
             timeout_ms: How long its transactions may take.
-            expected: What the producer had, if it goes on after an error (KIP-360); -1 and -1 otherwise.
+            expected: What the producer had, if it continues after an error (KIP-360); otherwise `NO_PRODUCER`.
 
         Raises:
             ApiError: Another producer has been initialised since, a transaction is ending, or the time-out is not
@@ -140,7 +136,7 @@ class TransactionCoordinator:
     async def _init_producer_id(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdAndEpoch
     ) -> ProducerIdAndEpoch:
-        if expected != NOT_TOLD and (
+        if expected != NO_PRODUCER and (
             expected.producer_id == NO_PRODUCER_ID or expected.producer_epoch == NO_PRODUCER_EPOCH
         ):
             raise ApiError(ErrorCode.invalid_request)
@@ -148,13 +144,13 @@ class TransactionCoordinator:
             return ProducerIdAndEpoch(await self._producer_ids.next(), 0)
         if not transactional_id:
             raise ApiError(ErrorCode.invalid_request)
-        if not 0 < timeout_ms <= self._broker.config["transaction.max.timeout.ms"]:
+        if not 0 < timeout_ms <= self._config["transaction.max.timeout.ms"]:
             raise ApiError(ErrorCode.invalid_transaction_timeout)
         transaction = await self._transaction(transactional_id, timeout_ms)
         transaction.check_not_pending()
         metadata = transaction.metadata
-        goes_on = expected != NOT_TOLD
-        if goes_on and not is_own(metadata, expected):
+        sends_epoch = expected != NO_PRODUCER
+        if sends_epoch and not is_own(metadata, expected):
             raise ApiError(ErrorCode.producer_fenced)
         if metadata.state in ENDING:
             raise ApiError(ErrorCode.concurrent_transactions)
@@ -163,19 +159,19 @@ class TransactionCoordinator:
             # The client asks again, and gets the next epoch when the abort is complete.
             raise ApiError(ErrorCode.concurrent_transactions)
         if is_last_epoch(metadata.producer_epoch) and (
-            not goes_on or expected.producer_epoch == metadata.producer_epoch
+            not sends_epoch or expected.producer_epoch == metadata.producer_epoch
         ):
             producer_id = await self._next_producer_id(transaction)
-            new = metadata.with_new_producer_id(producer_id, timeout_ms, goes_on=goes_on, now_ms=self._now_ms)
+            new = metadata.with_new_producer_id(producer_id, timeout_ms, sends_epoch=sends_epoch, now_ms=self._now_ms)
         elif is_last_epoch(metadata.producer_epoch):
             raise ApiError(ErrorCode.unknown_server_error)
         else:
-            new = metadata.initialised(timeout_ms, expected.producer_epoch if goes_on else None, self._now_ms)
+            new = metadata.initialised(timeout_ms, expected.producer_epoch if sends_epoch else None, self._now_ms)
         await self.states.change(transaction, new)
         return ProducerIdAndEpoch(new.producer_id, new.producer_epoch)
 
     async def _transaction(self, transactional_id: str, timeout_ms: int) -> Transaction:
-        self.states.create_topic()
+        await self._topic.create()
         found = self.states.get(transactional_id)
         if found is not None:
             return found
@@ -261,8 +257,8 @@ class TransactionCoordinator:
             client_version: The `transaction.version` that the client works by.
 
         Returns:
-            What the producer writes the next transaction with; -1 and -1 for a client of an old version, which goes on
-            with what it has.
+            The id and epoch of the producer's next transaction; `NO_PRODUCER` for a client of an old version, which
+            keeps what it has.
 
         Raises:
             ApiError: The producer is not that of the transactional id, the transaction is ending, or it is in a state
@@ -275,13 +271,10 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         transaction = self._known(transactional_id)
         metadata = transaction.metadata
-        if client_version < EPOCH_BUMPS:
-            if is_to_be_ended(transaction, producer, commit=commit):
-                await self._decide(transaction, commit=commit, client_version=0)
-            return NOT_TOLD
-        if not is_to_be_ended_with_new_epoch(transaction, producer, commit=commit):
-            return ProducerIdAndEpoch(metadata.producer_id, metadata.producer_epoch)
-        return await self._decide(transaction, commit=commit, client_version=client_version)
+        after = ProducerIdAndEpoch(metadata.producer_id, metadata.producer_epoch)
+        if is_to_be_ended(transaction, producer, commit=commit, client_version=client_version):
+            after = await self._decide(transaction, commit=commit, client_version=client_version)
+        return after if client_version >= EPOCH_BUMPS else NO_PRODUCER
 
     async def _decide(self, transaction: Transaction, *, commit: bool, client_version: int) -> ProducerIdAndEpoch:
         """Write the decision, and have the transaction completed."""
@@ -316,7 +309,7 @@ class TransactionCoordinator:
         await self._decide(transaction, commit=False, client_version=0)
 
     def _resume(self, transactions: Iterable[Transaction]) -> None:
-        """Go on with transactions that have been loaded."""
+        """Continue the transactions that have been loaded."""
         self._abort_later()
         self._forget_later()
         for transaction in transactions:
@@ -327,19 +320,27 @@ class TransactionCoordinator:
         """Begin to write the markers of a transaction whose end is decided, and then that it is complete."""
         metadata = transaction.metadata
         transaction.pending = metadata.ended(self._now_ms).state
-        self._spawn(self._write_markers(transaction))
+        self._tasks.start(self._write_markers(transaction))
 
     async def _write_markers(self, transaction: Transaction) -> None:
-        while not await self._is_complete(transaction):
-            await self._broker.clock.sleep(_RETRY_MS)
+        is_first = True
+        while not await self._is_complete(transaction, is_first=is_first):
+            is_first = False
+            await self._clock.sleep(_RETRY_MS)
 
-    async def _is_complete(self, transaction: Transaction) -> bool:
-        """Write what is missing of a transaction's end; return whether nothing is missing any more."""
+    async def _is_complete(self, transaction: Transaction, *, is_first: bool) -> bool:
+        """Write what is missing of a transaction's end; return whether nothing is missing any more.
+
+        Args:
+            transaction: The transaction.
+            is_first: Whether this is the first attempt, which alone is logged.
+        """
+        level = logging.WARNING if is_first else logging.DEBUG
         metadata = transaction.metadata
         try:
-            coordinator_epoch = self.states.partition_of(transaction.transactional_id).leader_epoch
+            coordinator_epoch = (await self._topic.partition_of(transaction.transactional_id)).leader_epoch
         except OdradekError as error:
-            _logger.warning("the transaction of %r waits to be ended: %s", transaction.transactional_id, error)
+            _logger.log(level, "the transaction of %r waits to be ended: %s", transaction.transactional_id, error)
             return False
         marker = Marker(
             metadata.producer_id,
@@ -348,11 +349,11 @@ class TransactionCoordinator:
             coordinator_epoch,
             metadata.client_version,
         )
-        written = await write_markers(self._broker, sorted(metadata.partitions), marker)
+        written = await self._markers.write(sorted(metadata.partitions), marker)
         left = [partition for partition, error in written.items() if error is not None and not _is_given_up(error)]
         for partition in left:
-            _logger.warning(
-                "%s waits for the marker of %r: %s", partition, transaction.transactional_id, written[partition]
+            _logger.log(
+                level, "%s waits for the marker of %r: %s", partition, transaction.transactional_id, written[partition]
             )
         transaction.metadata = metadata.without_marked(left)
         if left:
@@ -369,8 +370,8 @@ class TransactionCoordinator:
     def _abort_later(self) -> None:
         """Look for transactions that have timed out, at intervals, as long as one is open."""
         if self._abortion is None or not self._abortion.is_pending:
-            interval_ms = self._broker.config["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
-            self._abortion = self._broker.clock.after(interval_ms, self._abort_timed_out)
+            interval_ms = self._config["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
+            self._abortion = self._clock.after(interval_ms, self._abort_timed_out)
 
     def _abort_timed_out(self) -> None:
         now = self._now_ms
@@ -379,7 +380,7 @@ class TransactionCoordinator:
                 continue
             self._abort_later()
             if transaction.metadata.has_timed_out(now):
-                self._spawn(self._abort(transaction))
+                self._tasks.start(self._abort(transaction))
 
     async def _abort(self, transaction: Transaction) -> None:
         # It may have ended before this task began.
@@ -390,16 +391,16 @@ class TransactionCoordinator:
     def _forget_later(self) -> None:
         """Look for transactional ids that were not used for long, at intervals, once there is one."""
         if self._expiry is None or not self._expiry.is_pending:
-            interval_ms = self._broker.config["transaction.remove.expired.transaction.cleanup.interval.ms"]
-            self._expiry = self._broker.clock.after(interval_ms, self._forget_expired)
+            interval_ms = self._config["transaction.remove.expired.transaction.cleanup.interval.ms"]
+            self._expiry = self._clock.after(interval_ms, self._forget_expired)
 
     def _forget_expired(self) -> None:
         self._forget_later()
-        expiration_ms = self._broker.config["transactional.id.expiration.ms"]
+        expiration_ms = self._config["transactional.id.expiration.ms"]
         now = self._now_ms
         expired = [transaction for transaction in self.states if transaction.metadata.has_expired(now, expiration_ms)]
         if expired:
-            self._spawn(self.states.forget(expired, expiration_ms))
+            self._tasks.start(self.states.forget(expired, expiration_ms))
 
 
 def _is_given_up(error: Exception) -> bool:

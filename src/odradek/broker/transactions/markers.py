@@ -1,6 +1,6 @@
 """Markers: the batches in the partitions that end a producer's transaction.
 
-They are appended by the broker itself, as there is no other one. A partition whose topic was deleted needs none; one
+The broker appends them itself: there is no other broker. A partition whose topic was deleted needs none; one
 that cannot be written now gets its marker later, so a transaction may be between decided and complete for long.
 
 Source in Kafka: `KafkaApis.handleWriteTxnMarkersRequest`, `TransactionMarkerChannelManager`,
@@ -10,17 +10,20 @@ Source in Kafka: `KafkaApis.handleWriteTxnMarkersRequest`, `TransactionMarkerCha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
 
+from odradek.broker.clock import Clock
+from odradek.broker.partitions import Partitions
+from odradek.broker.turns import rest
+from odradek.records.append.validator import AppendOrigin
+from odradek.records.builder import build_control_batch
+from odradek.records.control import ControlRecordType, EndTransactionMarker
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
-
-if TYPE_CHECKING:
-    from odradek.broker.broker import Broker
 
 
 class Marker(NamedTuple):
-    """What is written into each partition of a transaction.
+    """The end of a transaction, as it is written into each of its partitions.
 
     Attributes:
         producer_id: The producer.
@@ -37,67 +40,64 @@ class Marker(NamedTuple):
     transaction_version: int
 
 
-def write_marker(broker: Broker, topic_partition: TopicPartition, marker: Marker) -> asyncio.Future[None] | None:
-    """Append a marker to a partition; the group coordinator is told of one among its offsets.
+class Markers:
+    """Writes markers.
 
-    Returns:
-        What to wait for, if it takes longer than a request may keep the others waiting.
-
-    Raises:
-        BrokerError: There is no such partition, or the marker is refused: the producer or the coordinator has been
-            replaced. What is waited for may raise it as well.
-        LogError: The partition cannot be written, likewise.
+    Args:
+        partitions: The partitions of the broker.
+        clock: The time.
+        offsets_ended: Called with the number of a partition of `__consumer_offsets`, a producer id, and whether its
+            transaction was committed.
     """
-    partition = broker.partitions.get(*topic_partition)
 
-    def append() -> None:
-        partition.log.end_transaction(
-            marker.producer_id,
-            marker.producer_epoch,
-            commit=marker.is_commit,
-            coordinator_epoch=marker.coordinator_epoch,
-            transaction_version=marker.transaction_version,
+    def __init__(self, partitions: Partitions, clock: Clock, offsets_ended: Callable[[int, int, bool], None]) -> None:
+        self._partitions = partitions
+        self._clock = clock
+        self._offsets_ended = offsets_ended
+
+    async def _write(self, topic_partition: TopicPartition, marker: Marker) -> None:
+        partition = await self._partitions.opened(*topic_partition)
+        partition.lowest_sequences.forget(marker.producer_id)
+        batch = build_control_batch(
+            EndTransactionMarker(
+                ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT, marker.coordinator_epoch
+            ),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp=self._clock.now_ms(),
         )
+        await partition.append_acknowledged(
+            bytearray(batch), origin=AppendOrigin.COORDINATOR, transaction_version=marker.transaction_version
+        )
+        if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
+            self._offsets_ended(topic_partition.partition, marker.producer_id, marker.is_commit)
 
-    async def tell_after(appended: Awaitable[None]) -> None:
-        await appended
-        _tell_groups(broker, topic_partition, marker)
+    async def write(
+        self, partitions: Iterable[TopicPartition], marker: Marker
+    ) -> dict[TopicPartition, Exception | None]:
+        """Append a marker to several partitions at the same time; return when all may be acknowledged.
 
-    if not partition.is_prompt:
-        return asyncio.ensure_future(tell_after(partition.in_order(append)))
-    append()
-    partition.changed()
-    _tell_groups(broker, topic_partition, marker)
+        Returns:
+            For each partition the error, whatever it was, or None. A `BrokerError`: there is no such partition, or the
+            producer or the coordinator has been replaced. A `LogError`: it cannot be written.
+        """
+        named = list(dict.fromkeys(partitions))
+        used = [self._partitions.in_use(*one) for one in named]
+        if any(one is not None and one.flushes for one in used):
+            errors = await asyncio.gather(*(_error_of(self._write(one, marker)) for one in named))
+            return dict(zip(named, errors, strict=True))
+        # Usually none of them waits for anything.
+        found: dict[TopicPartition, Exception | None] = {}
+        for number, one in enumerate(named):
+            await rest(number)
+            found[one] = await _error_of(self._write(one, marker))
+        return found
+
+
+async def _error_of(write: Awaitable[None]) -> Exception | None:
+    try:
+        await write
+    except Exception as error:
+        # Its frames would be kept, too, and looked at by each collection of garbage.
+        return error.with_traceback(None)
     return None
-
-
-def _tell_groups(broker: Broker, topic_partition: TopicPartition, marker: Marker) -> None:
-    if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
-        broker.groups.transaction_ended(topic_partition.partition, marker.producer_id, marker.is_commit)
-
-
-async def write_markers(
-    broker: Broker, partitions: Iterable[TopicPartition], marker: Marker
-) -> dict[TopicPartition, Exception | None]:
-    """Append a marker to several partitions, at the same time if they take long.
-
-    Returns:
-        For each partition the error, whatever it was, or None.
-    """
-    found: dict[TopicPartition, Exception | None] = {}
-    later: dict[TopicPartition, asyncio.Future[None]] = {}
-    for one in partitions:
-        found[one] = None
-        try:
-            written = write_marker(broker, one, marker)
-        except Exception as error:
-            found[one] = error
-            continue
-        if written is not None:
-            later[one] = written
-    for one, written in later.items():
-        try:
-            await written
-        except Exception as error:
-            found[one] = error
-    return found

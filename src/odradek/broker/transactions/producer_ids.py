@@ -1,6 +1,6 @@
-"""Producer ids, which are never given twice: from blocks of which the cluster's metadata tells.
+"""Producer ids, which are never given twice: from blocks that the cluster's metadata records.
 
-What is left of a block when the broker stops is lost, as with Kafka.
+The rest of a block is lost when the broker stops, as with Kafka.
 
 Source in Kafka: `RPCProducerIdManager`, `ProducerIdsBlock`.
 """
@@ -18,7 +18,7 @@ class ProducerIds:
     """The producer ids of a broker.
 
     Args:
-        take: Allocates so many ids for good.
+        take: Allocates this many ids for good.
     """
 
     def __init__(self, take: Callable[[int], Awaitable[range]]) -> None:

@@ -8,5 +8,5 @@ or a version which the broker does not advertise is skipped.
 
     suite       finds the checks and runs them
     target      the broker as a check uses it
-    a module for each area: the checks are its functions with `@check`; its docstring says what they are about
+    a module for each area: each public function that takes the target alone is a check, and its docstring says of what
 """

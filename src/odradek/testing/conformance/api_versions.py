@@ -7,7 +7,6 @@ import struct
 from odradek.broker.protocol import encode_request
 from odradek.errors import ProtocolError
 from odradek.testing.api_names import api_key_of
-from odradek.testing.conformance.suite import check
 from odradek.testing.conformance.target import Target, UnexpectedError, expect, expect_error
 from odradek.testing.wire import WireClient
 
@@ -27,7 +26,6 @@ def _raw(client: WireClient, key: int, version: int, body: bytes = b"") -> None:
     client.socket.sendall(struct.pack(">i", len(frame)) + frame)
 
 
-@check
 def unknown_version_is_answered_in_v0(target: Target) -> None:
     """A version of ApiVersions that the broker does not know is answered in v0, by UNSUPPORTED_VERSION (KIP-511)."""
     client = target.connect()
@@ -37,7 +35,6 @@ def unknown_version_is_answered_in_v0(target: Target) -> None:
     expect("keys", [(int(one.api_key), one.min_version) for one in answer.api_keys], [(_KEY, 0)])
 
 
-@check
 def unknown_version_keeps_the_connection(target: Target) -> None:
     """After a version of ApiVersions that it does not know the broker answers on the same connection."""
     client = target.connect()
@@ -46,21 +43,18 @@ def unknown_version_keeps_the_connection(target: Target) -> None:
     expect_error("error", target.call("ApiVersions", 0, client=client).error_code, "NONE")
 
 
-@check
 def software_name_must_be_valid(target: Target) -> None:
     """A client's software name with other characters than letters, digits, dots and dashes is an INVALID_REQUEST."""
     answer = target.call("ApiVersions", 3, client_software_name="-no/name-")
     expect_error("error", answer.error_code, "INVALID_REQUEST")
 
 
-@check
 def software_version_must_be_valid(target: Target) -> None:
     """An empty software version is an INVALID_REQUEST."""
     answer = target.call("ApiVersions", 3, client_software_version="")
     expect_error("error", answer.error_code, "INVALID_REQUEST")
 
 
-@check
 def all_versions_tell_the_same(target: Target) -> None:
     """Each version of ApiVersions tells of the same APIs."""
     told = [
@@ -70,7 +64,6 @@ def all_versions_tell_the_same(target: Target) -> None:
     expect("number of different answers", len({tuple(sorted(one.items())) for one in told}), 1)
 
 
-@check
 def features_are_told(target: Target) -> None:
     """The features metadata.version and transaction.version are supported."""
     answer = target.call("ApiVersions", 4)
@@ -78,14 +71,12 @@ def features_are_told(target: Target) -> None:
     expect("missing", {"metadata.version", "transaction.version"} - names, set())
 
 
-@check
 def features_with_level_0_are_hidden_before_v4(target: Target) -> None:
     """A feature that may be at level 0 is not told before v4, whose clients could not read it."""
     answer = target.call("ApiVersions", 3)
     expect("lowest level told", min(one.min_version for one in answer.supported_features) > 0, True)
 
 
-@check
 def metadata_version_is_finalized(target: Target) -> None:
     """The finalized features have metadata.version, within what is supported."""
     answer = target.call("ApiVersions", 4)
@@ -95,7 +86,6 @@ def metadata_version_is_finalized(target: Target) -> None:
     expect("metadata.version is between the supported levels", low <= found["metadata.version"] <= high, True)
 
 
-@check
 def requests_of_one_connection_are_answered_in_order(target: Target) -> None:
     """A hundred requests that are sent together are answered in their order."""
     client = target.connect()
@@ -104,7 +94,6 @@ def requests_of_one_connection_are_answered_in_order(target: Target) -> None:
         expect_error("error", receive().error_code, "NONE")
 
 
-@check
 def a_slow_request_keeps_its_place(target: Target) -> None:
     """A request after a Fetch that waits is answered after it."""
     topic = target.topic()
@@ -115,7 +104,6 @@ def a_slow_request_keeps_its_place(target: Target) -> None:
     expect_error("what was sent after it", quick().error_code, "NONE")
 
 
-@check
 def a_request_in_pieces_is_answered(target: Target) -> None:
     """A request that comes byte by byte is answered."""
     client = target.connect()
@@ -125,14 +113,12 @@ def a_request_in_pieces_is_answered(target: Target) -> None:
     expect_error("error", client.receive(_KEY, 0, 5).error_code, "NONE")
 
 
-@check
 def a_null_client_id_is_taken(target: Target) -> None:
     """A client need not say what it is called."""
     client = target.connect(client_id=None)
     expect_error("error", target.call("ApiVersions", 3, client=client).error_code, "NONE")
 
 
-@check
 def tags_of_a_header_are_skipped(target: Target) -> None:
     """A tagged field in the header that the broker does not know is skipped."""
     client = target.connect()
@@ -141,7 +127,6 @@ def tags_of_a_header_are_skipped(target: Target) -> None:
     expect_error("error", client.receive(_KEY, 3, 77).error_code, "NONE")
 
 
-@check
 def tags_of_a_body_are_skipped(target: Target) -> None:
     """A tagged field in the body that the broker does not know is skipped."""
     client = target.connect()
@@ -149,7 +134,6 @@ def tags_of_a_body_are_skipped(target: Target) -> None:
     expect_error("error", client.receive(_KEY, 3, 77).error_code, "NONE")
 
 
-@check
 def tags_within_a_body_are_skipped(target: Target) -> None:
     """Tagged fields that the broker does not know are skipped in inner structures too, in any order, also twice."""
     client = target.connect()
@@ -160,7 +144,6 @@ def tags_within_a_body_are_skipped(target: Target) -> None:
     expect("topics", sorted(topic.name for topic in answer.topics), ["gone", "none"])
 
 
-@check
 def a_tag_that_is_cut_short_closes_the_connection(target: Target) -> None:
     """A tagged field that is longer than its request closes the connection."""
     client = target.connect()
@@ -168,7 +151,6 @@ def a_tag_that_is_cut_short_closes_the_connection(target: Target) -> None:
     _expect_closed(client)
 
 
-@check
 def an_unknown_api_closes_the_connection(target: Target) -> None:
     """A request of an API that the broker does not have closes the connection."""
     client = target.connect()
@@ -176,7 +158,6 @@ def an_unknown_api_closes_the_connection(target: Target) -> None:
     _expect_closed(client)
 
 
-@check
 def an_unknown_version_of_an_api_closes_the_connection(target: Target) -> None:
     """A version that is not advertised closes the connection, except of ApiVersions."""
     client = target.connect()
@@ -184,7 +165,6 @@ def an_unknown_version_of_an_api_closes_the_connection(target: Target) -> None:
     _expect_closed(client)
 
 
-@check
 def half_a_body_closes_the_connection(target: Target) -> None:
     """A request that ends in the middle of a field closes the connection."""
     client = target.connect()
@@ -192,7 +172,6 @@ def half_a_body_closes_the_connection(target: Target) -> None:
     _expect_closed(client)
 
 
-@check
 def a_negative_size_closes_the_connection(target: Target) -> None:
     """A frame with a size below 0 closes the connection."""
     client = target.connect()
@@ -200,7 +179,6 @@ def a_negative_size_closes_the_connection(target: Target) -> None:
     _expect_closed(client)
 
 
-@check
 def a_size_that_is_too_large_closes_the_connection(target: Target) -> None:
     """A frame of 2 GB closes the connection before it is read."""
     client = target.connect()
@@ -208,15 +186,13 @@ def a_size_that_is_too_large_closes_the_connection(target: Target) -> None:
     _expect_closed(client)
 
 
-@check
 def text_of_http_closes_the_connection(target: Target) -> None:
-    """Who speaks HTTP is not answered: the connection is closed."""
+    """A client that speaks HTTP is not answered: the connection is closed."""
     client = target.connect()
     client.socket.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     _expect_closed(client)
 
 
-@check
 def an_array_that_cannot_fit_closes_the_connection(target: Target) -> None:
     """An array that is said to have two thousand million items closes the connection."""
     client = target.connect()

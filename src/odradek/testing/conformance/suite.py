@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
+import inspect
 import pkgutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, TypeAlias
 
 import odradek.testing.conformance
 from odradek.errors import OdradekError
+from odradek.testing.conformance.means import Means
 from odradek.testing.conformance.target import NotAdvertisedError, Target, UnexpectedError
 
 Function: TypeAlias = Callable[[Target], None]
@@ -53,34 +56,43 @@ class Result:
 _checks: dict[str, Check] = {}
 
 
-def check(function: Function) -> Function:
-    """Register a function as a check; its name is that of its module and its own."""
-    area = function.__module__.rpartition(".")[2]
-    add(f"{area}.{function.__name__}", (function.__doc__ or "").partition("\n")[0], function)
-    return function
-
-
 def add(name: str, about: str, run: Function) -> None:
     """Register a check that is made for each of several cases."""
     assert name not in _checks
     _checks[name] = Check(name, about, run)
 
 
+@cache
+def _find_all() -> None:
+    """Register the checks of all areas: a module's public functions that take the broker, and nothing else."""
+    package = odradek.testing.conformance
+    for found in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{found.name}")
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            is_own = function.__module__ == module.__name__ and not name.startswith("_")
+            if is_own and [*inspect.signature(function).parameters] == ["target"]:
+                add(f"{found.name}.{name}", (function.__doc__ or "").partition("\n")[0], function)
+
+
 def checks(pattern: str = "*") -> list[Check]:
     """Return the checks whose name matches a pattern such as `fetch.*`, by their areas."""
-    package = odradek.testing.conformance
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        importlib.import_module(module.name)
+    _find_all()
     return [one for name, one in sorted(_checks.items()) if fnmatch.fnmatchcase(name, pattern)]
 
 
-def run(host: str, port: int, chosen: Sequence[Check]) -> Iterator[Result]:
+def run(host: str, port: int, chosen: Sequence[Check], means: Means | None = None) -> Iterator[Result]:
     """Run checks against a broker, one after the other.
+
+    Args:
+        host: Its host.
+        port: Its port.
+        chosen: The checks.
+        means: What can be done with it besides sending requests.
 
     Raises:
         OSError: The broker cannot be reached.
     """
-    with Target(host, port) as target:
+    with Target(host, port, means) as target:
         for one in chosen:
             started = time.monotonic()
             outcome, reason = _outcome(one, target)

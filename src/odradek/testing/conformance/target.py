@@ -6,21 +6,26 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from odradek.closing import Closing
 from odradek.errors import OdradekError
 from odradek.messages.uuids import ZERO_UUID
 from odradek.records.builder import build_batch
 from odradek.records.kernels.objects import Record
 from odradek.testing.api_names import api_key_of
+from odradek.testing.conformance.means import Means
 from odradek.testing.wire import WireClient
 
 _T = TypeVar("_T")
 
+UNUSED_ID = UUID("5a3f9c1e-22d4-4c8b-9f10-6f2d1f3f7a01")
+"""An id that no topic has."""
 _PATIENCE_S = 30.0
+_LONGEST_WAIT_S = 120.0
 TRANSIENT = (
     ErrorCode.concurrent_transactions,
     ErrorCode.coordinator_load_in_progress,
@@ -29,7 +34,7 @@ TRANSIENT = (
 )
 """What a coordinator answers while it is not ready."""
 
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "Produce": {"transactional_id": None, "acks": -1, "timeout_ms": 30_000},
     "Fetch": {
         "replica_id": -1,
@@ -50,6 +55,27 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "OffsetCommit": {"generation_id_or_member_epoch": -1, "member_id": ""},
     "OffsetFetch": {"require_stable": False},
     "JoinGroup": {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000, "protocol_type": "consumer"},
+    "ConsumerGroupHeartbeat": {
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout_ms": -1,
+        "subscribed_topic_names": None,
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": None,
+    },
+    "ShareFetch": {
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "max_records": 500,
+        "batch_size": 500,
+        "share_acquire_mode": 0,
+        "is_renew_ack": False,
+        "forgotten_topics_data": [],
+    },
+    "ShareAcknowledge": {"is_renew_ack": False},
+    "ConsumerGroupDescribe": {"include_authorized_operations": False},
     "DescribeGroups": {"include_authorized_operations": False},
     "ListGroups": {"states_filter": [], "types_filter": []},
     "CreateTopics": {"timeout_ms": 30_000, "validate_only": False},
@@ -122,30 +148,38 @@ def stamped(*timestamps: int) -> bytes:
     return bytes(build_batch([Record(offset=at, timestamp=one, value=b"a") for at, one in enumerate(timestamps)]))
 
 
-class Target:
+class Target(Closing):
     """A broker that is checked; a context manager.
 
     Args:
         host: Its host.
         port: Its port.
+        means: What can be done with it besides sending requests.
 
     Attributes:
         host: Its host.
         port: Its port.
+        means: As given.
         advertised: The lowest and the highest version of each API, by its number.
 
     Raises:
         OSError: It cannot be reached.
+        ProtocolError: What answers is no broker.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, means: Means | None = None) -> None:
         self.host = host
         self.port = port
+        self.means = means or Means()
         self._client: WireClient | None = None
         self._opened: list[WireClient] = []
         self._topics: list[str] = []
         self.advertised: dict[int, tuple[int, int]] = {}
-        answer = self.client.call(api_key_of("ApiVersions"), 0, {})
+        try:
+            answer = self.client.call(api_key_of("ApiVersions"), 0, {})
+        except BaseException:
+            self.reconnect()
+            raise
         self.advertised = {int(one.api_key): (one.min_version, one.max_version) for one in answer.api_keys}
 
     @property
@@ -155,9 +189,10 @@ class Target:
             self._client = WireClient(self.host, self.port, client_id="odradek-conformance")
         return self._client
 
-    def connect(self, *, timeout_s: float = _PATIENCE_S, client_id: str | None = "odradek-conformance") -> WireClient:
+    def connect(self, *, timeout_s: float | None = None, client_id: str | None = "odradek-conformance") -> WireClient:
         """Return a new connection; it is closed after the check."""
-        client = WireClient(self.host, self.port, client_id=client_id, timeout_s=timeout_s)
+        patience_s = _PATIENCE_S if timeout_s is None else timeout_s
+        client = WireClient(self.host, self.port, client_id=client_id, timeout_s=patience_s)
         self._opened.append(client)
         return client
 
@@ -209,7 +244,7 @@ class Target:
         version = highest if version is None else version
         used = client or self.client
         try:
-            return used.call(api_key_of(api), version, {**_DEFAULTS.get(api, {}), **fields})
+            return used.call(api_key_of(api), version, {**DEFAULTS.get(api, {}), **fields})
         except (OdradekError, OSError):
             if used is self._client:
                 self.reconnect()
@@ -219,7 +254,7 @@ class Target:
         """Send a request, and return what receives its answer."""
         self.needs(api, version)
         key = api_key_of(api)
-        sent = client.send(key, version, {**_DEFAULTS.get(api, {}), **fields})
+        sent = client.send(key, version, {**DEFAULTS.get(api, {}), **fields})
         return lambda: client.receive(key, version, sent)
 
     def skip_if(self, is_so: bool, why: str) -> None:
@@ -235,8 +270,46 @@ class Target:
         """Let the broker come to what it was sent; a check that needs this passes without it, but means less."""
         time.sleep(0.05)
 
+    # -- what needs more than requests
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the broker's time pass; the check is skipped if nothing can.
+
+        Raises:
+            NotAdvertisedError: Nothing can.
+        """
+        self.skip_if(not self.means.lets_time_pass, "needs --control or --wait")
+        self.skip_if(self.means.advance is None and seconds > _LONGEST_WAIT_S, f"takes {seconds:.0f} s")
+        self.means.pass_time(seconds)
+
+    def restart(self) -> None:
+        """Restart the broker, and return when it answers.
+
+        Raises:
+            NotAdvertisedError: Nothing can.
+        """
+        if self.means.restart is None:
+            raise NotAdvertisedError("needs --restart")
+        self.reconnect()
+        self.means.restart()
+        self.until("the broker answers again", self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            self.call("ApiVersions", 0)
+        except (OdradekError, OSError):
+            self.reconnect()
+            return False
+        return True
+
+    def setting(self, name: str) -> int:
+        """Return a setting of the broker, a number."""
+        (node,) = self.call("Metadata", 9, topics=[]).brokers
+        asked = {"resource_type": 4, "resource_name": str(node.node_id), "configuration_keys": [name]}
+        return int(self.call("DescribeConfigs", 1, resources=[asked]).results[0].configs[0].value)
+
     def until(self, what: str, look: Callable[[], _T | None]) -> _T:
-        """Repeat a look until it gives something.
+        """Repeat a look until it gives something other than None or False.
 
         Raises:
             UnexpectedError: It never does.
@@ -244,7 +317,7 @@ class Target:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             found = look()
-            if found is not None:
+            if found is not None and found is not False:
                 return found
             if time.monotonic() > deadline:
                 raise UnexpectedError(f"{what}: not within {_PATIENCE_S:.0f} s")
@@ -282,12 +355,12 @@ class Target:
         """Return the id of a new group, when its coordinator can be used."""
         group = self.name("group")
         self._until_coordinator(group, 0)
-        self.until(f"group {group} can be used", lambda: self._described(group))
+        self.until(f"group {group} can be used", lambda: self._is_usable(group))
         return group
 
-    def _described(self, group: str) -> bool | None:
+    def _is_usable(self, group: str) -> bool:
         (found,) = self.call("DescribeGroups", 5, groups=[group]).groups
-        return None if found.error_code in TRANSIENT else True
+        return found.error_code not in TRANSIENT
 
     def transactional_producer(self, transactional_id: str, **fields: Any) -> Any:
         """Return a producer id and epoch for a transactional id."""
@@ -295,6 +368,10 @@ class Target:
         return self.until(
             f"{transactional_id} has a producer id", lambda: self._producer(transactional_id=transactional_id, **fields)
         )
+
+    def idempotent_producer(self) -> int:
+        """Return the id of a new producer without a transactional id."""
+        return int(self.until("there is a producer id", self._producer).producer_id)
 
     def _producer(self, **fields: Any) -> Any | None:
         found = self.call("InitProducerId", 4, **fields)
@@ -305,12 +382,10 @@ class Target:
 
     def _until_coordinator(self, key: str, key_type: int) -> None:
         """Wait until the coordinator of a group (0) or a transactional id (1) is there."""
-
-        def look() -> bool | None:
-            found = self.call("FindCoordinator", 3, key=key, key_type=key_type)
-            return None if found.error_code else True
-
-        self.until(f"the coordinator of {key}", look)
+        self.until(
+            f"the coordinator of {key}",
+            lambda: not self.call("FindCoordinator", 3, key=key, key_type=key_type).error_code,
+        )
 
     def topic(self, partitions: int = 1, **config: str | int) -> Topic:
         """Create a topic; its settings with underscores: `cleanup_policy="compact"`."""
@@ -353,6 +428,11 @@ class Target:
         expect_error("Produce", answer.error_code, "NONE")
         return int(answer.base_offset)
 
+    def delete_records(self, topic: Topic, offset: int) -> Any:
+        """Delete a partition's records before an offset, and return its answer."""
+        asked = [{"name": topic.name, "partitions": [{"partition_index": 0, "offset": offset}]}]
+        return self.call("DeleteRecords", 2, topics=asked).topics[0].partitions[0]
+
     def fetch_fields(self, topic: Topic, offset: int, *, partition: int = 0, **fields: Any) -> dict[str, Any]:
         """Return the fields of a Fetch of one partition; those of the partition by `of_partition`."""
         of_partition = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
@@ -374,12 +454,6 @@ class Target:
         self.clean_up()
         self.reconnect()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
-
 
 class Transaction:
     """A transactional producer of a check, by the first version of transactions.
@@ -399,7 +473,7 @@ class Transaction:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Who it is, for a request."""
+        """Its identity, for a request."""
         return {"transactional_id": self.name, "producer_id": self.producer_id, "producer_epoch": self.epoch}
 
     def add(self, *topics: Topic, wanted: str = "NONE") -> None:
@@ -442,9 +516,9 @@ class Transaction:
         if wanted == "NONE":
             self._target.until("the markers are written", self.is_complete)
 
-    def is_complete(self) -> bool | None:
-        """Return true if no end is in progress, None otherwise."""
+    def is_complete(self) -> bool:
+        """Return whether no end is in progress."""
         # Kafka answers before the markers are written; by then the next transaction may begin.
         states = self._target.call("ListTransactions", 0).transaction_states
         found = [state.transaction_state for state in states if state.transactional_id == self.name]
-        return True if found in (["CompleteCommit"], ["CompleteAbort"], ["Empty"]) else None
+        return found in (["CompleteCommit"], ["CompleteAbort"], ["Empty"])

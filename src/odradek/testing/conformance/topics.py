@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
-from odradek.testing.conformance.suite import check
-from odradek.testing.conformance.target import Target, batch, expect, expect_error
+from odradek.testing.conformance.administration import APPEND, DELETE, SUBTRACT, TOPIC, alter, described, grow
+from odradek.testing.conformance.target import UNUSED_ID, Target, Topic, batch, expect, expect_error
 
-_UNUSED_ID = UUID("5a3f9c1e-22d4-4c8b-9f10-6f2d1f3f7a05")
-_TOPIC, _BROKER, _UNKNOWN_RESOURCE = 2, 4, 99
+_UNKNOWN_RESOURCE = 99
 _DYNAMIC, _DEFAULT = 1, 5
-_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 def _create(target: Target, name: str, *, version: int = 7, validate_only: bool = False, **fields: Any) -> Any:
@@ -26,7 +23,6 @@ def _code_of_create(target: Target, wanted: str, **fields: Any) -> None:
     expect_error("error", _create(target, name, **fields).error_code, wanted)
 
 
-@check
 def real_counts_and_settings_are_told(target: Target) -> None:
     """From v5 on the answer tells how many partitions and replicas there are, and the topic's settings."""
     configs = [{"name": "retention.ms", "value": "1234"}]
@@ -37,7 +33,6 @@ def real_counts_and_settings_are_told(target: Target) -> None:
     expect("retention.ms and cleanup.policy", (told["retention.ms"], told.get("cleanup.policy")), ("1234", "delete"))
 
 
-@check
 def defaults_are_applied(target: Target) -> None:
     """From v4 on -1 stands for the broker's numbers of partitions and replicas."""
     found = _create(target, target.name(), num_partitions=-1, replication_factor=-1)
@@ -45,7 +40,6 @@ def defaults_are_applied(target: Target) -> None:
     expect("partitions and replicas", (found.num_partitions > 0, found.replication_factor > 0), (True, True))
 
 
-@check
 def validate_only_makes_nothing(target: Target) -> None:
     """With `validate_only` a topic is not created."""
     name = target.name()
@@ -53,13 +47,11 @@ def validate_only_makes_nothing(target: Target) -> None:
     expect("it exists", target.has_topic(name), False)
 
 
-@check
 def a_topic_that_exists(target: Target) -> None:
     """A topic that exists is TOPIC_ALREADY_EXISTS."""
     _code_of_create(target, "TOPIC_ALREADY_EXISTS", name=target.topic().name)
 
 
-@check
 def a_name_that_collides(target: Target) -> None:
     """A name that differs from another one only by a dot for an underscore is INVALID_TOPIC_EXCEPTION."""
     name = target.name()
@@ -67,43 +59,36 @@ def a_name_that_collides(target: Target) -> None:
     _code_of_create(target, "INVALID_TOPIC_EXCEPTION", name=f"{name}_a")
 
 
-@check
 def an_invalid_name(target: Target) -> None:
     """A name with a slash is INVALID_TOPIC_EXCEPTION."""
     _code_of_create(target, "INVALID_TOPIC_EXCEPTION", name="no/topic")
 
 
-@check
 def no_partitions(target: Target) -> None:
     """A topic of no partitions is INVALID_PARTITIONS."""
     _code_of_create(target, "INVALID_PARTITIONS", num_partitions=0)
 
 
-@check
 def no_replicas(target: Target) -> None:
     """A topic of no replicas is INVALID_REPLICATION_FACTOR."""
     _code_of_create(target, "INVALID_REPLICATION_FACTOR", replication_factor=0)
 
 
-@check
 def too_many_replicas(target: Target) -> None:
     """More replicas than brokers are INVALID_REPLICATION_FACTOR."""
     _code_of_create(target, "INVALID_REPLICATION_FACTOR", replication_factor=1000)
 
 
-@check
 def an_unknown_setting(target: Target) -> None:
     """A setting that topics do not have is INVALID_CONFIG."""
     _code_of_create(target, "INVALID_CONFIG", configs=[{"name": "no.such.setting", "value": "1"}])
 
 
-@check
 def a_wrong_value(target: Target) -> None:
     """A value that a setting cannot have is INVALID_CONFIG."""
     _code_of_create(target, "INVALID_CONFIG", configs=[{"name": "retention.ms", "value": "long"}])
 
 
-@check
 def an_assignment_to_an_unknown_broker(target: Target) -> None:
     """An assignment to a broker that does not exist is INVALID_REPLICA_ASSIGNMENT."""
     assignments = [{"partition_index": 0, "broker_ids": [99_999]}]
@@ -111,7 +96,6 @@ def an_assignment_to_an_unknown_broker(target: Target) -> None:
     _code_of_create(target, "INVALID_REPLICA_ASSIGNMENT", **fields)
 
 
-@check
 def a_topic_named_twice(target: Target) -> None:
     """A topic that is named twice in one request is an INVALID_REQUEST."""
     one = {"name": target.name(), "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
@@ -122,21 +106,18 @@ def a_topic_named_twice(target: Target) -> None:
 # -- deleting
 
 
-@check
 def an_unknown_topic_is_not_deleted(target: Target) -> None:
     """A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION."""
     (found,) = target.call("DeleteTopics", 5, topic_names=[target.name()]).responses
     expect_error("error", found.error_code, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-@check
 def an_unknown_topic_id_is_not_deleted(target: Target) -> None:
     """From v6 on an id that no topic has is UNKNOWN_TOPIC_ID."""
-    (found,) = target.call("DeleteTopics", 6, topics=[{"name": None, "topic_id": _UNUSED_ID}]).responses
+    (found,) = target.call("DeleteTopics", 6, topics=[{"name": None, "topic_id": UNUSED_ID}]).responses
     expect_error("error", found.error_code, "UNKNOWN_TOPIC_ID")
 
 
-@check
 def a_topic_is_deleted_by_its_id(target: Target) -> None:
     """From v6 on a topic may be deleted by its id, and the answer has its name."""
     topic = target.topic()
@@ -148,143 +129,110 @@ def a_topic_is_deleted_by_its_id(target: Target) -> None:
 # -- partitions and records
 
 
-def _grow(target: Target, name: str, count: int) -> int:
-    asked = [{"name": name, "count": count, "assignments": None}]
-    return int(target.call("CreatePartitions", 3, topics=asked).results[0].error_code)
-
-
-@check
 def fewer_partitions_are_invalid(target: Target) -> None:
     """As many partitions as there are, or fewer, are INVALID_PARTITIONS."""
     topic = target.topic(2)
     for count in (2, 1, 0):
-        expect_error(f"error of {count}", _grow(target, topic.name, count), "INVALID_PARTITIONS")
+        expect_error(f"error of {count}", grow(target, topic.name, count), "INVALID_PARTITIONS")
 
 
-@check
 def partitions_of_an_unknown_topic(target: Target) -> None:
     """CreatePartitions of a topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION."""
-    expect_error("error", _grow(target, target.name(), 2), "UNKNOWN_TOPIC_OR_PARTITION")
+    expect_error("error", grow(target, target.name(), 2), "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-def _delete_records(target: Target, name: str, offset: int) -> Any:
-    asked = [{"name": name, "partitions": [{"partition_index": 0, "offset": offset}]}]
-    return target.call("DeleteRecords", 2, topics=asked).topics[0].partitions[0]
-
-
-@check
 def all_records_are_deleted(target: Target) -> None:
     """Offset -1 deletes all records."""
     topic = target.topic()
     target.produced(topic, batch(b"a", b"b"))
-    expect("low watermark", _delete_records(target, topic.name, -1).low_watermark, 2)
+    expect("low watermark", target.delete_records(topic, -1).low_watermark, 2)
 
 
-@check
 def records_beyond_the_end_are_not_deleted(target: Target) -> None:
     """An offset after the high watermark is OFFSET_OUT_OF_RANGE."""
-    expect_error("error", _delete_records(target, target.topic().name, 9).error_code, "OFFSET_OUT_OF_RANGE")
+    expect_error("error", target.delete_records(target.topic(), 9).error_code, "OFFSET_OUT_OF_RANGE")
 
 
-@check
 def records_of_an_unknown_topic(target: Target) -> None:
     """DeleteRecords of a topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION."""
-    expect_error("error", _delete_records(target, target.name(), 0).error_code, "UNKNOWN_TOPIC_OR_PARTITION")
+    expect_error(
+        "error", target.delete_records(Topic(target.name(), UNUSED_ID), 0).error_code, "UNKNOWN_TOPIC_OR_PARTITION"
+    )
 
 
 # -- settings
 
 
-def _describe(target: Target, name: str, *keys: str, kind: int = _TOPIC, **fields: Any) -> Any:
-    asked = {"resource_type": kind, "resource_name": name, "configuration_keys": list(keys) or None}
-    return target.call("DescribeConfigs", 4, resources=[asked], **fields).results[0]
-
-
-def _alter(target: Target, name: str, key: str, value: str | None, operation: int = _SET, kind: int = _TOPIC) -> int:
-    configs = [{"name": key, "config_operation": operation, "value": value}]
-    asked = [{"resource_type": kind, "resource_name": name, "configs": configs}]
-    return int(target.call("IncrementalAlterConfigs", 1, resources=asked).responses[0].error_code)
-
-
-@check
 def only_the_settings_asked_for(target: Target) -> None:
     """DescribeConfigs gives only the settings that are asked for, and none that does not exist."""
-    found = _describe(target, target.topic().name, "cleanup.policy", "no.such.setting")
+    found = described(target, TOPIC, target.topic().name, "cleanup.policy", "no.such.setting")
     expect("settings", [one.name for one in found.configs], ["cleanup.policy"])
 
 
-@check
 def all_settings(target: Target) -> None:
     """Null asks for all settings; each has a value, a source and a type."""
-    configs = {one.name: one for one in _describe(target, target.topic().name).configs}
+    configs = {one.name: one for one in described(target, TOPIC, target.topic().name).configs}
     expect("missing", {"cleanup.policy", "retention.ms", "max.message.bytes"} - set(configs), set())
     policy = configs["cleanup.policy"]
     # A list by default.
     expect("cleanup.policy", (policy.value, policy.config_source, policy.config_type), ("delete", _DEFAULT, 7))
 
 
-@check
 def where_a_setting_comes_from(target: Target) -> None:
     """A setting of the topic itself has the source 1, and its synonyms the default."""
-    found = _describe(target, target.topic(retention_ms=5000).name, "retention.ms", include_synonyms=True).configs[0]
+    found = described(
+        target, TOPIC, target.topic(retention_ms=5000).name, "retention.ms", include_synonyms=True
+    ).configs[0]
     expect("value and source", (found.value, found.config_source), ("5000", _DYNAMIC))
     expect("first synonym", (found.synonyms[0].name, found.synonyms[0].source), ("retention.ms", _DYNAMIC))
 
 
-@check
 def settings_of_an_unknown_topic(target: Target) -> None:
     """The settings of a topic that does not exist are UNKNOWN_TOPIC_OR_PARTITION."""
-    expect_error("error", _describe(target, target.name()).error_code, "UNKNOWN_TOPIC_OR_PARTITION")
+    expect_error("error", described(target, TOPIC, target.name()).error_code, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-@check
 def settings_of_something_unknown(target: Target) -> None:
     """A resource of a type that does not exist is an INVALID_REQUEST."""
-    expect_error("error", _describe(target, "a", kind=_UNKNOWN_RESOURCE).error_code, "INVALID_REQUEST")
+    expect_error("error", described(target, _UNKNOWN_RESOURCE, "a").error_code, "INVALID_REQUEST")
 
 
-@check
 def a_setting_is_set_and_deleted(target: Target) -> None:
     """A setting can be set, and deleted, after which it has its default."""
     name = target.topic().name
-    expect_error("set", _alter(target, name, "retention.ms", "5000"), "NONE")
-    target.until("it is set", lambda: _describe(target, name, "retention.ms").configs[0].value == "5000" or None)
-    expect_error("delete", _alter(target, name, "retention.ms", None, _DELETE), "NONE")
-    target.until("it is gone", lambda: _describe(target, name, "retention.ms").configs[0].value != "5000" or None)
+    expect_error("set", alter(target, TOPIC, name, {"retention.ms": "5000"}), "NONE")
+    target.until("it is set", lambda: described(target, TOPIC, name, "retention.ms").configs[0].value == "5000")
+    expect_error("delete", alter(target, TOPIC, name, {"retention.ms": None}, DELETE), "NONE")
+    target.until("it is gone", lambda: described(target, TOPIC, name, "retention.ms").configs[0].value != "5000")
 
 
-@check
 def a_list_grows_and_shrinks(target: Target) -> None:
     """To a setting that is a list, values can be added and taken away."""
     name = target.topic().name
-    expect_error("append", _alter(target, name, "cleanup.policy", "compact", _APPEND), "NONE")
-    target.until("it is added", lambda: "compact" in _describe(target, name, "cleanup.policy").configs[0].value or None)
-    expect_error("subtract", _alter(target, name, "cleanup.policy", "delete", _SUBTRACT), "NONE")
+    expect_error("append", alter(target, TOPIC, name, {"cleanup.policy": "compact"}, APPEND), "NONE")
+    target.until("it is added", lambda: "compact" in described(target, TOPIC, name, "cleanup.policy").configs[0].value)
+    expect_error("subtract", alter(target, TOPIC, name, {"cleanup.policy": "delete"}, SUBTRACT), "NONE")
     target.until(
-        "it is taken away", lambda: _describe(target, name, "cleanup.policy").configs[0].value == "compact" or None
+        "it is taken away", lambda: described(target, TOPIC, name, "cleanup.policy").configs[0].value == "compact"
     )
 
 
-@check
 def what_is_no_list_does_not_grow(target: Target) -> None:
     """To append to a setting that is no list is INVALID_CONFIG."""
-    code = _alter(target, target.topic().name, "retention.ms", "5", _APPEND)
+    code = alter(target, TOPIC, target.topic().name, {"retention.ms": "5"}, APPEND)
     expect_error("error", code, "INVALID_CONFIG")
 
 
-@check
 def a_wrong_value_is_not_set(target: Target) -> None:
     """A value that a setting cannot have is INVALID_CONFIG."""
-    expect_error("error", _alter(target, target.topic().name, "retention.ms", "long"), "INVALID_CONFIG")
+    expect_error("error", alter(target, TOPIC, target.topic().name, {"retention.ms": "long"}), "INVALID_CONFIG")
 
 
-@check
 def a_setting_that_does_not_exist_is_not_set(target: Target) -> None:
     """A setting that topics do not have is INVALID_CONFIG."""
-    expect_error("error", _alter(target, target.topic().name, "no.such.setting", "1"), "INVALID_CONFIG")
+    expect_error("error", alter(target, TOPIC, target.topic().name, {"no.such.setting": "1"}), "INVALID_CONFIG")
 
 
-@check
 def a_setting_of_an_unknown_topic_is_not_set(target: Target) -> None:
     """A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION."""
-    expect_error("error", _alter(target, target.name(), "retention.ms", "1"), "UNKNOWN_TOPIC_OR_PARTITION")
+    expect_error("error", alter(target, TOPIC, target.name(), {"retention.ms": "1"}), "UNKNOWN_TOPIC_OR_PARTITION")

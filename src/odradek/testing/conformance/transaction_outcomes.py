@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.records.batch import read_records
 from odradek.records.scan import scan_batches
-from odradek.testing.conformance.suite import check
+from odradek.testing.conformance.group_offsets import PendingOffsets, fetched
 from odradek.testing.conformance.target import Target, Topic, expect, expect_error
 
 
@@ -23,7 +23,6 @@ def _ended(target: Target, *, committed: bool) -> Any:
     return marker
 
 
-@check
 def a_commit_marker(target: Target) -> None:
     """A commit writes a marker: key version 0, type 1, and a value of 6 bytes: its version and the epoch."""
     marker = _ended(target, committed=True)
@@ -31,7 +30,6 @@ def a_commit_marker(target: Target) -> None:
     expect("bytes of the value and its version", (len(marker.value), marker.value[:2]), (6, b"\0\0"))
 
 
-@check
 def an_abort_marker(target: Target) -> None:
     """An abort writes a marker: key version 0, type 0, and a value of 6 bytes."""
     marker = _ended(target, committed=False)
@@ -39,7 +37,6 @@ def an_abort_marker(target: Target) -> None:
     expect("bytes of the value", len(marker.value), 6)
 
 
-@check
 def two_transactions_after_each_other(target: Target) -> None:
     """The records of two committed transactions are there for `read_committed`, in their order."""
     made, topic = target.transaction(), target.topic()
@@ -51,7 +48,6 @@ def two_transactions_after_each_other(target: Target) -> None:
     expect("high watermark and last stable offset", (found.high_watermark, found.last_stable_offset), (4, 4))
 
 
-@check
 def sequence_numbers_go_on_after_an_abort(target: Target) -> None:
     """A batch with the sequence number of an aborted one is its duplicate: it gets the same offset, and is not kept."""
     topic = target.topic()
@@ -65,38 +61,24 @@ def sequence_numbers_go_on_after_an_abort(target: Target) -> None:
     expect("high watermark", target.fetch(topic, 0).high_watermark, 3)
 
 
-def _committed(target: Target, group: str, topic: Topic, **fields: Any) -> Any:
-    asked = [{"name": topic.name, "partition_indexes": [0]}]
-    answer = target.call("OffsetFetch", 7, group_id=group, topics=asked, **fields)
-    return answer.topics[0].partitions[0]
-
-
-def _pending_offset(target: Target) -> tuple[Any, str, Topic]:
-    made, group, topic = target.transaction(), target.group(), target.topic()
-    producer = {**made.fields, "group_id": group}
-    expect_error("AddOffsetsToTxn", target.call("AddOffsetsToTxn", 3, **producer).error_code, "NONE")
-    one = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
-    answer = target.call("TxnOffsetCommit", 3, **producer, topics=[{"name": topic.name, "partitions": [one]}])
-    expect_error("TxnOffsetCommit", answer.topics[0].partitions[0].error_code, "NONE")
-    return made, group, topic
-
-
-@check
 def offsets_of_a_transaction_wait_for_its_end(target: Target) -> None:
     """An offset that was committed in a transaction is not told before its end: UNSTABLE_OFFSET_COMMIT."""
-    made, group, topic = _pending_offset(target)
-    expect("offset", _committed(target, group, topic).committed_offset, -1)
-    stable = _committed(target, group, topic, require_stable=True)
+    group, topic = target.group(), target.topic()
+    offsets = PendingOffsets(target, group, topic)
+    offsets.commit()
+    expect("offset", fetched(target, group, topic)[0].committed_offset, -1)
+    stable = fetched(target, group, topic, require_stable=True)[0]
     expect_error("error if it must be stable", stable.error_code, "UNSTABLE_OFFSET_COMMIT")
-    made.end(committed=True)
-    expect("offset after the commit", _committed(target, group, topic).committed_offset, 7)
+    offsets.transaction.end(committed=True)
+    expect("offset after the commit", fetched(target, group, topic)[0].committed_offset, 7)
 
 
-@check
 def offsets_of_an_aborted_transaction_are_dropped(target: Target) -> None:
     """An offset of an aborted transaction does not count."""
-    made, group, topic = _pending_offset(target)
-    made.end(committed=False)
-    found = _committed(target, group, topic, require_stable=True)
+    group, topic = target.group(), target.topic()
+    offsets = PendingOffsets(target, group, topic)
+    offsets.commit()
+    offsets.transaction.end(committed=False)
+    found = fetched(target, group, topic, require_stable=True)[0]
     expect_error("error", found.error_code, "NONE")
     expect("offset", found.committed_offset, -1)

@@ -1,10 +1,11 @@
-"""Transactions: producer ids, who may write, how transactions end, and what is told of them."""
+"""Transactions: producer ids, who may write, how transactions end, and how they are described."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from odradek.testing.conformance.suite import add, check
+from odradek.records.scan import scan_batches
+from odradek.testing.conformance.suite import add
 from odradek.testing.conformance.target import Target, Topic, Transaction, batch, expect, expect_error
 
 _EVERY_VERSION = {
@@ -39,10 +40,13 @@ def _produce(target: Target, transaction: Transaction, topic: Topic, version: in
     return int(target.produce(topic, data, version=version, transactional_id=transaction.name).error_code)
 
 
+def _marker_headers(target: Target, topic: Topic) -> list[Any]:
+    return [header for header in scan_batches(target.fetch(topic, 0).records or b"") if header.is_control]
+
+
 # -- producer ids
 
 
-@check
 def ids_of_idempotent_producers_differ(target: Target) -> None:
     """Each producer without a transactional id gets an id of its own, with epoch 0."""
     made = [target.call("InitProducerId", version) for version in (0, 5)]
@@ -50,7 +54,6 @@ def ids_of_idempotent_producers_differ(target: Target) -> None:
     expect("the ids are the same", made[0].producer_id == made[1].producer_id, False)
 
 
-@check
 def each_initialisation_has_the_next_epoch(target: Target) -> None:
     """A transactional id keeps its producer id, and each initialisation has the next epoch."""
     transaction = target.transaction()
@@ -58,27 +61,23 @@ def each_initialisation_has_the_next_epoch(target: Target) -> None:
     expect("id and epoch", (again.producer_id, again.producer_epoch), (transaction.producer_id, transaction.epoch + 1))
 
 
-@check
 def an_empty_transactional_id_is_invalid(target: Target) -> None:
     """An empty transactional id is INVALID_REQUEST."""
     expect_error("error", target.call("InitProducerId", 5, transactional_id="").error_code, "INVALID_REQUEST")
 
 
-@check
 def a_time_out_must_be_positive(target: Target) -> None:
     """A time-out of 0 is INVALID_TRANSACTION_TIMEOUT."""
     answer = _init(target, target.transaction(), transaction_timeout_ms=0)
     expect_error("error", answer.error_code, "INVALID_TRANSACTION_TIMEOUT")
 
 
-@check
 def a_time_out_may_not_be_too_long(target: Target) -> None:
     """A time-out above `transaction.max.timeout.ms` is INVALID_TRANSACTION_TIMEOUT."""
     answer = _init(target, target.transaction(), transaction_timeout_ms=(1 << 31) - 1)
     expect_error("error", answer.error_code, "INVALID_TRANSACTION_TIMEOUT")
 
 
-@check
 def a_producer_goes_on_after_an_error(target: Target) -> None:
     """A producer that tells its id and epoch gets the next epoch, and the same one if it asks again (KIP-360)."""
     transaction = target.transaction()
@@ -87,7 +86,6 @@ def a_producer_goes_on_after_an_error(target: Target) -> None:
     expect("epochs", made, [transaction.epoch + 1] * 2)
 
 
-@check
 def a_replaced_producer_cannot_go_on(target: Target) -> None:
     """A producer whose epoch was replaced is PRODUCER_FENCED; INVALID_PRODUCER_EPOCH below v4 (KIP-588)."""
     transaction = target.transaction()
@@ -100,7 +98,6 @@ def a_replaced_producer_cannot_go_on(target: Target) -> None:
 # -- who may write
 
 
-@check
 def an_initialisation_aborts_what_is_open(target: Target) -> None:
     """An initialisation aborts the open transaction; until that is done, it is CONCURRENT_TRANSACTIONS."""
     topic = target.topic()
@@ -115,7 +112,16 @@ def an_initialisation_aborts_what_is_open(target: Target) -> None:
     expect_error("added by v1", _add(target, transaction, topic, 1), "INVALID_PRODUCER_EPOCH")
 
 
-@check
+def what_is_fenced_gets_a_higher_epoch(target: Target) -> None:
+    """The abort of an open transaction by an initialisation has the next epoch, so that the old producer is fenced."""
+    topic = target.topic()
+    transaction = target.open_transaction(topic, b"a")
+    target.transactional_producer(transaction.name)
+    headers = target.until("the marker is there", lambda: _marker_headers(target, topic) or None)
+    expect("epochs of the markers", [header.producer_epoch for header in headers], [transaction.epoch + 1])
+    expect_error("written by the old one", _produce(target, transaction, topic, 11), "INVALID_PRODUCER_EPOCH")
+
+
 def a_partition_must_be_added_first(target: Target) -> None:
     """A batch to a partition that was not added is INVALID_TXN_STATE, from Produce 11 on TRANSACTION_ABORTABLE."""
     topic, transaction = target.topic(), target.transaction()
@@ -123,7 +129,19 @@ def a_partition_must_be_added_first(target: Target) -> None:
     expect_error("error of v11", _produce(target, transaction, topic, 11), "TRANSACTION_ABORTABLE")
 
 
-@check
+def what_follows_a_refused_batch_waits_for_it(target: Target) -> None:
+    """After a batch that could not be verified, none with a higher sequence number is taken before it (KIP-890)."""
+    topic, transaction = target.topic(), target.transaction()
+    first, second = transaction.batch(b"a"), transaction.batch(b"b", sequence=1)
+    fields: dict[str, Any] = {"transactional_id": transaction.name}
+    expect_error("not added", target.produce(topic, first, **fields).error_code, "INVALID_TXN_STATE")
+    transaction.add(topic)
+    found = target.produce(topic, second, **fields)
+    expect_error("the second one", found.error_code, "OUT_OF_ORDER_SEQUENCE_NUMBER")
+    expect("offsets", [target.produced(topic, data, **fields) for data in (first, second)], [0, 1])
+    transaction.end(committed=False)
+
+
 def produce_12_adds_the_partition(target: Target) -> None:
     """From Produce 12 on a batch adds its partition to the transaction (KIP-890)."""
     topic, transaction = target.topic(), target.transaction()
@@ -131,7 +149,6 @@ def produce_12_adds_the_partition(target: Target) -> None:
     transaction.end(committed=True)
 
 
-@check
 def another_producer_id_has_no_transaction(target: Target) -> None:
     """A transactional id with another producer's id is INVALID_PRODUCER_ID_MAPPING."""
     topic, transaction = target.topic(), target.transaction()
@@ -141,7 +158,6 @@ def another_producer_id_has_no_transaction(target: Target) -> None:
     expect_error("ended by v5", _end(target, transaction, 5, committed=True), "INVALID_PRODUCER_ID_MAPPING")
 
 
-@check
 def an_unknown_partition_adds_none(target: Target) -> None:
     """If a partition does not exist, none is added: the others are OPERATION_NOT_ATTEMPTED."""
     topic, transaction = target.topic(), target.transaction()
@@ -153,7 +169,6 @@ def an_unknown_partition_adds_none(target: Target) -> None:
     expect_error("the unknown one", codes[9], "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-@check
 def a_batch_needs_its_transactional_id(target: Target) -> None:
     """A transactional batch in a request without a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
     topic, transaction = target.topic(), target.transaction()
@@ -164,7 +179,6 @@ def a_batch_needs_its_transactional_id(target: Target) -> None:
 # -- ends
 
 
-@check
 def a_transaction_that_never_began_cannot_end(target: Target) -> None:
     """Below EndTxn 5 an end without a transaction is INVALID_TXN_STATE, as Flink may send it."""
     transaction = target.transaction()
@@ -172,7 +186,6 @@ def a_transaction_that_never_began_cannot_end(target: Target) -> None:
         expect_error("error", _end(target, transaction, 3, committed=committed), "INVALID_TXN_STATE")
 
 
-@check
 def an_end_may_be_asked_for_again(target: Target) -> None:
     """The same end is answered again without an error, the other one with INVALID_TXN_STATE."""
     transaction = target.open_transaction(target.topic())
@@ -181,7 +194,6 @@ def an_end_may_be_asked_for_again(target: Target) -> None:
     expect_error("aborted then", _end(target, transaction, 3, committed=False), "INVALID_TXN_STATE")
 
 
-@check
 def end_txn_5_has_the_next_epoch(target: Target) -> None:
     """From EndTxn 5 on the answer has the epoch of the next transaction, again if it is asked for again (KIP-890)."""
     topic, transaction = target.topic(), target.transaction()
@@ -194,7 +206,6 @@ def end_txn_5_has_the_next_epoch(target: Target) -> None:
     expect_error("with the old epoch", _produce(target, transaction, topic, 12), "INVALID_PRODUCER_EPOCH")
 
 
-@check
 def end_txn_5_aborts_without_a_transaction(target: Target) -> None:
     """From EndTxn 5 on a producer may abort though nothing was written; it may not commit."""
     transaction = target.transaction()
@@ -204,10 +215,9 @@ def end_txn_5_aborts_without_a_transaction(target: Target) -> None:
     expect("epoch", made.producer_epoch, transaction.epoch + 1)
 
 
-# -- what is told
+# -- descriptions
 
 
-@check
 def producers_of_a_partition(target: Target) -> None:
     """DescribeProducers tells where the open transaction of a producer begins."""
     topic = target.topic()
@@ -220,7 +230,6 @@ def producers_of_a_partition(target: Target) -> None:
     transaction.end(committed=False)
 
 
-@check
 def the_producers_of_what_does_not_exist(target: Target) -> None:
     """DescribeProducers explains why a topic cannot be, and that it does not exist, but no unknown partition."""
     asked = {"": "INVALID_TOPIC_EXCEPTION", target.name(): "UNKNOWN_TOPIC_OR_PARTITION"}
@@ -235,7 +244,6 @@ def the_producers_of_what_does_not_exist(target: Target) -> None:
     expect("message", found.error_message, None)
 
 
-@check
 def an_open_transaction_is_described(target: Target) -> None:
     """DescribeTransactions tells the state and the partitions."""
     topic, transaction = target.topic(), target.transaction(transaction_timeout_ms=12_345)
@@ -247,7 +255,6 @@ def an_open_transaction_is_described(target: Target) -> None:
     transaction.end(committed=False)
 
 
-@check
 def an_unknown_transaction_is_not_found(target: Target) -> None:
     """DescribeTransactions of an unknown id is TRANSACTIONAL_ID_NOT_FOUND, of an empty one INVALID_REQUEST."""
     target.transaction()
@@ -257,7 +264,6 @@ def an_unknown_transaction_is_not_found(target: Target) -> None:
     expect_error("empty", empty.error_code, "INVALID_REQUEST")
 
 
-@check
 def listed_by_state_and_pattern(target: Target) -> None:
     """ListTransactions filters by state, producer id and pattern, and names states that do not exist."""
     transaction = target.transaction()
@@ -276,7 +282,6 @@ def listed_by_state_and_pattern(target: Target) -> None:
     expect_error("a wrong pattern", answer.error_code, "INVALID_REGULAR_EXPRESSION")
 
 
-@check
 def markers_of_an_unknown_partition(target: Target) -> None:
     """WriteTxnMarkers to a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION."""
     marker = {

@@ -135,6 +135,7 @@ def test_a_torn_end_is_cut_where_it_is_now(tmp_path: Path) -> None:
         assert [(action.path.name, action.size_bytes) for action in cut] == [(segment_file_name(FAR, LOG_SUFFIX), 50)]
 
 
+@pytest.mark.costly
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", ["kill", "power"])
 @pytest.mark.parametrize("first", [0, FAR])

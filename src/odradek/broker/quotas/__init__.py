@@ -1,0 +1,1 @@
+"""The quotas of clients, as the broker enforces them."""

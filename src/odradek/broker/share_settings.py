@@ -1,0 +1,77 @@
+"""The broker's settings of share groups (KIP-932), and which of their values contradict each other.
+
+Source in Kafka: `GroupCoordinatorConfig`, `ShareGroupConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from odradek.coordination.groups.assignors.simple import SIMPLE
+from odradek.errors import InvalidConfigError
+from odradek.storage.config_def import words
+
+SHARE_SETTINGS: Mapping[str, str] = {
+    "group.share.session.timeout.ms": "How long a member of a share group may be silent.",
+    "group.share.heartbeat.interval.ms": "How often a member of a share group sends a heartbeat.",
+    "group.share.assignment.interval.ms": "How often a share group's assignment is made at most.",
+    "group.share.record.lock.duration.ms": "How long a member of a share group has a record for itself.",
+    "group.share.delivery.count.limit": "How often a share group delivers a record at most.",
+    "group.share.partition.max.record.locks": "How many records of a partition members of a share group have at most.",
+    "group.share.min.session.timeout.ms": "The shortest session time-out of a share group.",
+    "group.share.max.session.timeout.ms": "The longest session time-out of a share group.",
+    "group.share.min.heartbeat.interval.ms": "The shortest heartbeat interval of a share group.",
+    "group.share.max.heartbeat.interval.ms": "The longest heartbeat interval of a share group.",
+    "group.share.min.assignment.interval.ms": "The shortest assignment interval of a share group.",
+    "group.share.max.assignment.interval.ms": "The longest assignment interval of a share group.",
+    "group.share.min.record.lock.duration.ms": "The shortest lock of a record in a share group.",
+    "group.share.max.record.lock.duration.ms": "The longest lock of a record in a share group.",
+    "group.share.min.delivery.count.limit": "The lowest delivery count limit of a share group.",
+    "group.share.max.delivery.count.limit": "The highest delivery count limit of a share group.",
+    "group.share.min.partition.max.record.locks": "The lowest limit of locks of a share group.",
+    "group.share.max.partition.max.record.locks": "The highest limit of locks of a share group.",
+    "group.share.max.size": "How many members a share group may have.",
+    "group.share.assignors": "The assignor of share groups.",
+    "group.share.initialize.retry.interval.ms": "When it is tried again to make the share state of a partition.",
+}
+"""What the settings do."""
+
+_BOUNDED = (
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "assignment.interval.ms",
+    "record.lock.duration.ms",
+    "delivery.count.limit",
+    "partition.max.record.locks",
+)
+_SESSION, _HEARTBEAT = "group.share.session.timeout.ms", "group.share.heartbeat.interval.ms"
+
+BOUNDED_SHARE_KEYS = tuple(f"share.{name}" for name in _BOUNDED)
+"""The settings of a group whose range is set by settings of the broker."""
+
+
+class _Settings(Protocol):
+    def __getitem__(self, name: str) -> Any: ...
+
+
+def share_assignors(text: str) -> tuple[str, ...]:
+    """Parse the names of assignors; Kafka takes the name of a class, too."""
+    names = tuple(words(text))
+    if names != (SIMPLE,):
+        raise ValueError(f"is not {SIMPLE}, the only one")
+    return names
+
+
+def check_share_settings(config: _Settings) -> None:
+    """Check whether the settings fit together.
+
+    Raises:
+        InvalidConfigError: They do not.
+    """
+    for kind in _BOUNDED:
+        name, low, high = (f"group.share.{bound}{kind}" for bound in ("", "min.", "max."))
+        if not config[low] <= config[name] <= config[high]:
+            raise InvalidConfigError(name, f"{config[name]} is not between {low} and {high}")
+    if config[_SESSION] <= config[_HEARTBEAT]:
+        raise InvalidConfigError(_SESSION, f"must be greater than {_HEARTBEAT}")

@@ -1,0 +1,1 @@
+"""Logins by OAUTHBEARER: their messages, and the tokens and keys that they are checked by."""
