@@ -1,10 +1,15 @@
 """Measures the broker beside Apache Kafka 4.3.1, with Kafka's own performance tools.
 
-    python benchmarks/broker.py [--megabytes 256] [--latencies 2000] [--idle 10000] [--only odradek|kafka]
+    python benchmarks/broker.py [--megabytes 256] [--latencies 2000] [--idle 10000] [--only odradek|kafka|secured|tls]
 
 The two take turns, in one run, on one machine, each with a folder of its own. `CPU s/GB` is the broker's processor time
 (user and system) for each GB of records, `memory` its resident set: idle, and the most of it. Throughput is limited by
 the Java client where the broker is faster than it; what is called a load sends requests that were made before.
+
+`--only secured` starts Odradek's broker twice, as it is and with SCRAM, an authorizer and 1,000 ACLs, and has the two
+take turns; the client's time does not count.
+
+`--only tls` has one connection fetch 1 MB at a time from both brokers, in turn, over TLS and without.
 """
 
 from __future__ import annotations
@@ -13,12 +18,16 @@ import argparse
 import os
 import re
 import resource
+import socket
+import ssl
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from uuid import UUID
@@ -26,16 +35,24 @@ from uuid import UUID
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 
+import odradek
+from odradek.broker.restrictions import STANDARD_AUTHORIZER
 from odradek.errors import OdradekError
+from odradek.testing import allow, deny
+from odradek.testing.security import credentials
 from peers import broker_load as load
 from peers.bare_server import PART_BYTES, bare_server
+from peers.certificates import make_certificate
 from peers.kafka import KafkaBroker
 from peers.kafka_tools import KafkaTools
 from peers.odradek_broker import OdradekBroker
+from peers.process import free_port
 
 MB = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")
 TIMEOUT_S = 900
+_WAITS_S = 5.0
+ACLS = 1000
 
 
 class Row(NamedTuple):
@@ -133,6 +150,14 @@ def loads(tools: KafkaTools, broker: KafkaBroker | OdradekBroker, arguments: arg
             found[f"{what}, MB/s"] = count * size / seconds / 1e6
     found |= limits(broker, load.topic_id_of(port, "fetched"), arguments)
     frame, _ = load.produce_frame(topic_id, 0, 100, 1000)
+    create(tools, broker, "awaited", partitions=1)
+    awaited_id = load.topic_id_of(port, "awaited")
+    waited, _ = load.produce_frame(awaited_id, 0, 100, 1000)
+    for min_bytes in (1 << 30, 1):
+        produced, answered = load.produce_beside_fetches(port, awaited_id, waited, 900, min_bytes, _WAITS_S)
+        what = f"900 fetches wait for {min_bytes:,} bytes"
+        found[f"{what}, produce requests/s"] = produced / _WAITS_S
+        found[f"{what}, fetches/s"] = answered / _WAITS_S
     median, p99 = load.latencies_ms(port, frame, 500, 10)
     found["500 produce requests a second, median ms"] = median
     found["500 produce requests a second, 99th percentile ms"] = p99
@@ -214,6 +239,122 @@ def measure(tools: KafkaTools, broker: KafkaBroker | OdradekBroker, arguments: a
         return found | loads(tools, broker, arguments)
 
 
+def prepared(folder: Path, *, is_secured: bool) -> tuple[OdradekBroker, UUID]:
+    """Return a broker with a topic, and its id; a secured one asks for logins, and has a user and 1,000 ACLs."""
+    broker = OdradekBroker(folder)
+    with odradek.open(folder) as logs:
+        topic_id = logs.create_topic("load").topic_id
+        assert topic_id is not None
+        if is_secured:
+            users = ("reader", "writer", *(f"user{number}" for number in range(246)))
+            rules = [allow("load", "WRITE", topic="lo", prefixed=True), allow("load", "READ", topic="load")]
+            rules += [allow("*", "DESCRIBE", topic="*"), deny("load", "ALL", topic="secret")]
+            for user in users:
+                rules += [allow(user, "READ", topic=f"{user}-", prefixed=True), deny(user, "WRITE", topic="load")]
+                rules += [allow(user, "READ", group=user), allow(user, "WRITE", topic=f"{user}-out")]
+            logs.metadata.create_acls(rules[:ACLS])
+            logs.metadata.alter_scram_credentials(credentials({"load": "secret"}))
+    if is_secured:
+        broker.config |= {
+            "listeners": f"SASL_PLAINTEXT://127.0.0.1:{broker.port}",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+            "authorizer.class.name": STANDARD_AUTHORIZER,
+        }
+    return broker, topic_id
+
+
+def exact_cpu_s(pid: int) -> float:
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(path.read_text(encoding="ascii").split()[0]) for path in tasks) / 1e9
+
+
+def secured(folder: Path, rounds: int) -> None:
+    """Measure what logins and ACLs cost: the processor time of a record, of brokers that take turns."""
+    login = load.logged_in("load", "secret")
+    spent: dict[str, tuple[list[float], list[float]]] = {}
+    brokers = [
+        (*prepared(folder / "open", is_secured=False), load.plain),
+        (*prepared(folder / "secured", is_secured=True), login),
+    ]
+    with brokers[0][0], brokers[1][0]:
+        for number in range(rounds + 1):
+            for at in (0, 1) if number % 2 else (1, 0):
+                broker, topic_id, connect = brokers[at]
+                for what, count, per_request, act in loads_of(broker.port, topic_id, connect):
+                    before = exact_cpu_s(broker.pid)
+                    act()
+                    us = (exact_cpu_s(broker.pid) - before) / (count * per_request) * 1e6
+                    # The first round has code loaded.
+                    if number:
+                        spent.setdefault(what, ([], []))[at].append(us)
+    print(
+        "| us of processor time for a record | without | SCRAM and 1,000 ACLs | ratio |\n| --- | ---: | ---: | ---: |"
+    )
+    for what, (one, other) in spent.items():
+        ratio = median(b / a for a, b in zip(one, other, strict=True))
+        print(f"| {what} | {median(one):.2f} | {median(other):.2f} | {ratio:.3f} |")
+
+
+def loads_of(port: int, topic_id: UUID, connect: load.Connect) -> Iterator[tuple[str, int, int, Callable[[], object]]]:
+    """Yield what is measured: its name, how many requests it has, records in each, and what sends them."""
+    for record_bytes, batch_bytes, count in ((100, 200, 5000), (100, 16 << 10, 3000), (1000, 1 << 20, 100)):
+        frame, size = load.produce_frame(topic_id, 0, record_bytes, batch_bytes)
+        records = size // record_bytes
+        what = f"produce, {records} of {record_bytes} B in a request"
+        yield what, count, records, partial(load.produce, port, frame, count, 1, connect)
+    for most_bytes, count in ((1, 5000), (1 << 20, 500)):
+        what = f"fetch, {'one batch' if most_bytes == 1 else '1 MB'} in a request (for a request)"
+        yield what, count, 1, partial(load.fetch, port, topic_id, [0] * count, most_bytes, connect)
+
+
+def tls(tools: KafkaTools, folder: Path, arguments: argparse.Namespace) -> None:
+    """Measure fetches of 1 MB over TLS and without, of both brokers in turn."""
+    certificate = make_certificate("server")
+    context = ssl.create_default_context(cadata=certificate.certificate_pem)
+    settings = {
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificate.write(folder)[0]),
+    }
+
+    def encrypted(port: int) -> socket.socket:
+        return context.wrap_socket(load.plain(port), server_hostname="localhost")
+
+    brokers: list[KafkaBroker | OdradekBroker] = [
+        OdradekBroker(folder / "ours", settings),
+        KafkaBroker(tools, folder / "theirs", settings, heap="1g", jvm_options=()),
+    ]
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    with ExitStack() as stack:
+        served = []
+        for broker in brokers:
+            port = free_port()
+            broker.config["listeners"] += f",SSL://127.0.0.1:{port}"
+            stack.enter_context(broker)
+            create(tools, broker, "fetched")
+            topic_id = load.topic_id_of(broker.port, "fetched")
+            frame, size = load.produce_frame(topic_id, 0, 1000, MB)
+            load.produce(broker.port, frame, arguments.megabytes, 1)
+            served.append((broker, topic_id, {"PLAINTEXT": (broker.port, load.plain), "TLS": (port, encrypted)}))
+        offsets = [number * (size // 1000) for number in range(arguments.megabytes)]
+        for number in range(arguments.rounds + 2):
+            for broker, topic_id, listeners in served:
+                for name, (port, connect) in listeners.items():
+                    before = exact_cpu_s(broker.pid)
+                    seconds, received = load.fetch(port, topic_id, offsets, connect=connect)
+                    cpu = (exact_cpu_s(broker.pid) - before) / received * 1e9
+                    # In the first rounds code is loaded and compiled.
+                    if number > 1:
+                        found.setdefault((name, broker.name), []).append((received / seconds / 1e6, cpu))
+    print("| fetches of 1 MB | Odradek: MB/s | CPU s/GB | Kafka: MB/s | CPU s/GB | CPU, ratio |")
+    print("| --- |" + " ---: |" * 5)
+    for name in ("PLAINTEXT", "TLS"):
+        (rate, cpu), (other_rate, other_cpu) = (
+            [median(one) for one in zip(*found[name, broker.name], strict=True)] for broker in brokers
+        )
+        print(f"| {name} | {rate:.0f} | {cpu:.2f} | {other_rate:.0f} | {other_cpu:.2f} | {cpu / other_cpu:.2f} |")
+
+
 def create(tools: KafkaTools, broker: KafkaBroker | OdradekBroker, topic: str, partitions: int = 1) -> None:
     tools.topics(broker.bootstrap_servers, "--create", "--topic", topic, "--partitions", str(partitions)).check()
 
@@ -223,10 +364,19 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--latencies", type=int, default=2000)
     parser.add_argument("--idle", type=int, default=10_000)
-    parser.add_argument("--only", choices=("odradek", "kafka"))
+    parser.add_argument("--only", choices=("odradek", "kafka", "secured", "tls"))
+    parser.add_argument("--rounds", type=int, default=24)
     arguments = parser.parse_args()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    if arguments.only == "secured":
+        with TemporaryDirectory() as folder:
+            secured(Path(folder), arguments.rounds)
+        return
+    if arguments.only == "tls":
+        with KafkaTools() as tools, TemporaryDirectory() as folder:
+            tls(tools, Path(folder), arguments)
+        return
     with KafkaTools() as tools, TemporaryDirectory() as folder:
         brokers: list[KafkaBroker | OdradekBroker] = [
             OdradekBroker(Path(folder) / "ours"),

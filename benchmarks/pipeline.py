@@ -17,18 +17,17 @@ counted: with 1, 100 and 1,000 partitions. The first third of the batches is not
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
 import pyarrow as pa
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -42,10 +41,12 @@ from odradek.records.builder import build_batch
 from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline import Job, Pipeline
 from odradek.spark.pipeline.batch_report import BatchReport
-from odradek.spark.pipeline.job import ParquetSinkSpec, Transform
+from odradek.spark.pipeline.functions import Transform
+from odradek.spark.pipeline.sink_specs import ParquetSinkSpec
 from odradek.spark.ranges import plan_batch
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, source_schema
+from peers.spark_processes import cpu_seconds
 
 PARTITIONS = 4
 VALUE_BYTES = 200
@@ -55,7 +56,6 @@ SMALL_RECORDS = 10
 WORDS = "SELECT topic, partition, offset, explode(split(CAST(value AS STRING), ' ')) AS word FROM records"
 COUNTS = "SELECT word, count(*) AS count FROM words GROUP BY word"
 LENGTHS = "sum(length(value))"
-_TICKS = os.sysconf("SC_CLK_TCK")
 _VALUE = StructType([StructField("value", BinaryType())])
 
 
@@ -86,40 +86,6 @@ class _FloorReader(DataSourceReader):
         while left > 0:
             yield rows.slice(0, left)
             left -= rows.num_rows
-
-
-def cpu_seconds() -> dict[str, float]:
-    """Return the processor time so far of this process, of Java, and of Spark's Python workers."""
-    children: dict[int, list[int]] = defaultdict(list)
-    found: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = path.read_text()
-        except OSError:
-            continue
-        rest = text[text.rindex(")") + 2 :].split()
-        found[int(path.parent.name)] = [int(field) for field in rest[11:15]]
-        children[int(rest[1])].append(int(path.parent.name))
-    seconds: dict[str, float] = {}
-    seconds["driver"] = sum(found[os.getpid()][:2]) / _TICKS
-    jvm = spark_jvm()
-    seconds["JVM"] = sum(found[jvm][:2]) / _TICKS
-    # The daemons that have ended, as they do after a minute without work, with their workers.
-    seconds["workers"] = sum(found[jvm][2:]) / _TICKS
-    left = children[jvm]
-    while left:
-        worker = left.pop()
-        left += children[worker]
-        # With those of its workers that have ended.
-        seconds["workers"] += sum(found[worker]) / _TICKS
-    return seconds
-
-
-def spark_jvm() -> int:
-    """Return the process id of Spark's Java."""
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    return int(gateway.proc.pid)
 
 
 def spent(work: Callable[[], object]) -> float:
@@ -157,7 +123,6 @@ def make_log(path: Path, records: int) -> None:
 @contextmanager
 def serving(log_dir: Path, *, kafka: bool) -> Iterator[str]:
     """Let a broker serve a log directory."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     if kafka:
         from peers.kafka import KafkaBroker
         from peers.kafka_tools import KafkaTools

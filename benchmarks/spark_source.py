@@ -38,9 +38,9 @@ import odradek
 from odradek.records import Record
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch
-from odradek.spark.folder import FolderSplit
+from odradek.spark.folder_split import FolderSplit
 from odradek.spark.pipeline import Job, Pipeline
-from odradek.spark.pipeline.job import ConsoleSinkSpec
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec
 from odradek.spark.source import OdradekDataSource
 from odradek.spark.spark_schema import source_schema
 

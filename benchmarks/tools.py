@@ -210,7 +210,7 @@ def _memchr(segment: Path) -> float:
 
 def measure_tail(segment: Path, rounds: int, folder: Path) -> None:
     # 100 segments of 1 GB, of which only the last is not sparse.
-    data = segment.parent.parent / "tail"
+    data = segment.parents[2] / "tail"
     source = random.Random(2)
     with odradek.open(data) as logs:
         logs.create_topic("events", config={"segment.bytes": "2147483647"})
@@ -298,7 +298,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as log,
         tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
     ):
-        segment = make_log(Path(log), given.megabytes * 1_000_000)
+        segment = make_log(Path(log) / "log", given.megabytes * 1_000_000)
         for name, section in SECTIONS.items():
             if given.only in (None, name):
                 section(segment, given.rounds, Path(folder))

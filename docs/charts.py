@@ -1,4 +1,4 @@
-"""Draws the charts of docs/benchmarks.md from the tables of that page and of docs/spark.md.
+"""Draws the charts of docs/benchmarks.md from the tables of that page and of docs/spark/reading.md.
 
 python docs/charts.py
 
@@ -77,7 +77,8 @@ def charts() -> dict[str, Chart]:
         if row["append of ready batches"].startswith("as a leader")
     }
     compaction = rows("benchmarks.md", "cleaned MB/s")
-    spark = rows("spark.md", "Apache Kafka, narrowed")
+    spark = rows("spark/reading.md", "Apache Kafka, narrowed")
+    connector = rows("spark/reading.md", "time, by the connector's")
     return {
         "decoding": Chart(
             "Plain batches of 1,000 records to Arrow, beside a copy of the same bytes",
@@ -128,6 +129,17 @@ def charts() -> dict[str, Chart]:
             {
                 row[""].strip("`"): [number(row["folder, narrowed"]), number(row["Apache Kafka, narrowed"])]
                 for row in spark
+            },
+        ),
+        "connector": Chart(
+            "Spark jobs over an Apache Kafka, in relation to Spark's own connector",
+            "1 is the connector, less is better",
+            ("time", "processor time"),
+            {
+                row["job"].split(",")[0].strip("`"): [
+                    number(row[f"{kind}, by the connector's"]) for kind in ("time", "processor time")
+                ]
+                for row in connector
             },
         ),
     }

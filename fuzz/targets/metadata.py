@@ -22,13 +22,17 @@ from odradek.messages.metadata.control_records import control_record_json, decod
 from odradek.messages.metadata.metadata_records import (
     BeginTransactionRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     decode_metadata_record,
     encode_metadata_record,
     metadata_record_json,
@@ -129,6 +133,10 @@ def _seeds() -> Sequence[bytes]:
         TopicRecord("t", second),
         FeatureLevelRecord("metadata.version", 20),
         FeatureLevelRecord("metadata.version", 0),
+        UserScramCredentialRecord("alice", 1, b"salt", b"stored", b"server", 4096),
+        RemoveUserScramCredentialRecord("alice", 1),
+        DelegationTokenRecord("User:alice", "User:bob", ("User:carol",), 1, 3, 2, "id"),
+        RemoveDelegationTokenRecord("id"),
     ]
     life = [encode_metadata_record(record) for record in lives]
     found.append(_pack(3, b"", b"".join(_LENGTH.pack(len(value)) + value for value in life)))

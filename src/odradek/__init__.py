@@ -1,11 +1,13 @@
 """Odradek: Kafka's commit log as a Python library and a folder.
 
-with odradek.open("data") as logs:             # a Kafka log directory, created if missing; mode="r" only reads
-    logs.create_topic("events", partitions=3)
-    logs["events", 0].append([odradek.Record(key=b"tech", value=b"for good")])
-    for record in logs["events", 0]:
-        ...
-odradek.scan("data", topics="events")          # a pyarrow.RecordBatchReader
+    with odradek.open("data") as logs:             # a Kafka log directory, created if missing; mode="r" only reads
+        logs.create_topic("events", partitions=3)
+        logs["events", 0].append([odradek.Record(key=b"tech", value=b"for good")])
+        for record in logs["events", 0]:
+            ...
+    odradek.scan("data", topics="events")          # a pyarrow.RecordBatchReader
+
+Each name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.consumer.consumer import Consumer
     from odradek.consumer.opening import Topics, consume
     from odradek.consumer.partition_reader import ResetPolicy
+    from odradek.consumer.subscription import SubscriptionPattern
     from odradek.errors import (
         BrokerError,
         BrokerUnavailableError,
@@ -167,6 +170,7 @@ __all__ = [
     "ResetPolicy",
     "Segment",
     "SinkError",
+    "SubscriptionPattern",
     "Time",
     "TimestampWarning",
     "TimestampedOffset",
@@ -222,6 +226,7 @@ _LATER = {
     "RecoveryKind": "odradek.storage.log.recovery_report",
     "RecoveryReport": "odradek.storage.log.recovery_report",
     "ResetPolicy": "odradek.consumer.partition_reader",
+    "SubscriptionPattern": "odradek.consumer.subscription",
     "Segment": "odradek.storage.segment.segment",
     "Time": "odradek.records.timestamps",
     "TimestampedOffset": "odradek.storage.segment.timestamp_lookup",

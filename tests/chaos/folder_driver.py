@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from odradek.offsets.store import Position
 from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
+from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
 NAME = TopicPartition("t", 0)
@@ -24,7 +25,7 @@ def stage(folder: ParquetFolder, start: int, end: int) -> str:
     name = f"{folder.files.stage()}/{uuid.uuid4().hex}.staged"
     rows = pa.table({"offset": pa.array(range(start, end), pa.int64())})
     file = folder.files.create(name)
-    pq.write_table(rows.replace_schema_metadata({RANGES_KEY: format_ranges({NAME: (start, end)})}), file)
+    pq.write_table(rows.replace_schema_metadata({RANGES_KEY: format_ranges([OffsetRange(NAME, start, end)])}), file)
     folder.files.seal(file)
     return name
 

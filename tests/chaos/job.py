@@ -18,7 +18,8 @@ _WORKER = "daemon pyspark."
 _TESTS = Path(__file__).parents[1]
 _DONE = r"^(?:{name}: )?batch [\d,]+: [\d,]+ offsets of .+ in ([\d.]+) s, "
 _BEGUN = r"^(?:{name}: )?batch [\d,]+: "
-_FAILED = re.compile(r"^odradek: (.*)", re.MULTILINE)
+_FAILED = re.compile(r"^odradek: (?!.*; it starts again in )(.*)", re.MULTILINE)
+_RESTARTED = re.compile(r"^odradek: (.*); it starts again in ", re.MULTILINE)
 
 
 def children(pid: int) -> dict[int, str]:
@@ -126,6 +127,10 @@ class Job:
         """Return why jobs have ended since the start, while others may still run."""
         return _FAILED.findall(self.printed_since_start())
 
+    def restarts(self) -> int:
+        """Return how many times jobs have started again by themselves since the start."""
+        return len(_RESTARTED.findall(self.printed_since_start()))
+
     def wait_for_batches(self, before: Mapping[str, int], timeout_s: float) -> bool:
         """Wait until each of these jobs has done more batches than before, or one has failed, or all have ended."""
 
@@ -142,10 +147,6 @@ class Job:
             return wanted.search(self.printed_since_start()) is not None
 
         return wait_until(lambda: reached() or not self.running or bool(self.failures()), timeout_s)
-
-    def wait_for_java(self, timeout_s: float) -> bool:
-        """Wait until the JVM, too, has ended, once the driver has."""
-        return wait_until(lambda: not any(_JVM in command for command in self._left().values()), timeout_s)
 
     def kill(self, victim: str, chance: random.Random) -> bool:
         """Kill the driver, the JVM with its executor, a Python worker, or all of them: whether there was one."""

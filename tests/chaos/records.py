@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import time
 from collections import Counter
@@ -18,6 +19,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LARGEST = 5 << 20
 MOST_MESSAGE_BYTES = LARGEST + (1 << 20)
 DELIVERY_S = 900.0
+
+POISON_VALUES = (b'{"id": ', b'{"id": -1}')
+"""A value that cannot be decoded, and one for which a function raises."""
 
 Header = tuple[str, bytes | None]
 
@@ -39,10 +43,16 @@ Rows = dict[int, list[Row]]
 
 
 class Filler:
-    """Produces random records to a topic, by one producer for each codec."""
+    """Produces random records to a topic, by one producer for each codec.
 
-    def __init__(self, servers: str, topic: str, partitions: int, chance: random.Random) -> None:
+    With poison the values are JSON, except few that make a job's views fail.
+    """
+
+    def __init__(
+        self, servers: str, topic: str, partitions: int, chance: random.Random, *, has_poison: bool = False
+    ) -> None:
         self.count = 0
+        self._has_poison = has_poison
         self._topic = topic
         self._partitions = partitions
         self._chance = chance
@@ -76,7 +86,7 @@ class Filler:
         producer.produce(
             self._topic,
             key=self._key(),
-            value=self._value(),
+            value=self._json_value() if self._has_poison else self._value(),
             headers=self._headers(),
             partition=self._chance.randrange(self._partitions),
             timestamp=self._first_ms + self.count,
@@ -121,6 +131,12 @@ class Filler:
         line = b"%d " % self._chance.getrandbits(60)
         return (line * (size // len(line) + 1))[:size]
 
+    def _json_value(self) -> bytes | None:
+        if self._chance.random() < 0.001:
+            return self._chance.choice(POISON_VALUES)
+        value = self._value()
+        return None if value is None else json.dumps({"id": self.count, "text": value[: LARGEST // 4].hex()}).encode()
+
     def _headers(self) -> list[tuple[str, str | bytes | None]]:
         return [
             (
@@ -151,6 +167,16 @@ def read_rows(servers: str, topic: str, partitions: int, kind: int) -> Rows:
         assert partition is not None
         rows[partition].append(_row(message, kind))
     return rows
+
+
+def read_letters(servers: str, topic: str, partitions: int) -> list[tuple[tuple[int, int], bytes | None]]:
+    """Return the partitions, offsets and values of the records that a job has put aside."""
+    letters = []
+    for message in read_to_end(servers, [(topic, number) for number in range(partitions)]):
+        headers: Any = dict(message.headers() or ())
+        place = int(headers["__odradek.errors.partition"]), int(headers["__odradek.errors.offset"])
+        letters.append((place, message.value()))
+    return letters
 
 
 def _row(message: Message, kind: int) -> Row:

@@ -50,11 +50,8 @@ def value_of(write: int, task: int, row: int) -> bytes:
 
 def main(work: dict[str, Any]) -> None:
     chance = random.Random(work["seed"])
-    conf = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        # Else the sink gets all rows of a task at once, when nothing can fail any more.
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
-    }
+    # Else the sink gets all rows of a task at once, when nothing can fail any more.
+    conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
     spark = odradek.spark.session(master=work["master"], conf=conf)
     for write in work["writes"]:
         failing = chance.sample(range(write["tasks"]), chance.randrange(1, write["tasks"] + 1))

@@ -6,14 +6,13 @@ import random
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from odradek.cli.app import main
 from odradek.messages.coordinators.group_records import SHOWN_GROUP_TYPES
 from odradek.messages.coordinators.share_records import SHARE_TYPES
 from odradek.messages.coordinators.transaction_records import TYPES as TRANSACTION_TYPES
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch
+from peers.command import run
 from peers.fixtures import BrokerFactory
 from peers.kafka_fixture import KafkaFixture
 from peers.kafka_tools import KafkaTools
@@ -40,8 +39,7 @@ def test_kafka_compat_is_what_the_tool_prints(
         if path.suffix in {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
     ]
     theirs = kafka_tools.dump_log(paths, *flags)
-    result = CliRunner().invoke(main, ["dump", "--kafka-compat", *flags, *map(str, paths)])
-    assert result.exit_code == 0
+    result = run("dump", "--kafka-compat", *flags, *paths, code=0)
     mine = result.stdout_bytes.decode("utf-8", "surrogateescape").split("\n")
     for number, (line, expected) in enumerate(zip(mine, theirs.stdout.split("\n"), strict=False)):
         assert line == expected, number
@@ -61,7 +59,7 @@ def test_a_part_of_the_bytes_and_what_is_said_of_indexes(
     files = (path for topic in topics for path in sorted((kafka_fixture.log_dir / f"{topic}-0").iterdir()))
     paths = [path for path in files if path.suffix in {".log", ".index", ".timeindex", ".txnindex"}]
     theirs = kafka_tools.dump_log(paths, *flags)
-    result = CliRunner().invoke(main, ["dump", "--kafka-compat", *flags, *map(str, paths)])
+    result = run("dump", "--kafka-compat", *flags, *paths)
     assert (result.exit_code, theirs.code) == (0, 0)
     assert result.stdout == theirs.stdout
     assert (result.stderr, theirs.stderr) == ("", "")
@@ -73,7 +71,7 @@ def test_a_part_of_the_bytes_and_what_is_said_of_indexes(
 )
 def test_decoders(kafka_fixture: KafkaFixture, kafka_tools: KafkaTools, topic: str, flag: str) -> None:
     paths = sorted((kafka_fixture.log_dir / topic).glob("*.log"))
-    result = CliRunner().invoke(main, ["dump", "--kafka-compat", flag, *map(str, paths)])
+    result = run("dump", "--kafka-compat", flag, *paths)
     assert result.stdout == kafka_tools.dump_log(paths, flag).stdout
 
 
@@ -91,8 +89,7 @@ def test_records_of_every_type_and_version(kafka_tools: KafkaTools, tmp_path: Pa
         path = tmp_path / flag / f"{0:020}.log"
         path.parent.mkdir()
         path.write_bytes(build_batch([Record(key, value, timestamp=1) for key, value in records]))
-        result = CliRunner().invoke(main, ["dump", "--kafka-compat", flag, str(path)])
-        assert result.exit_code == 0
+        result = run("dump", "--kafka-compat", flag, path, code=0)
         for line, expected in zip(
             result.stdout.split("\n"), kafka_tools.dump_log(path, flag).stdout.split("\n"), strict=True
         ):
@@ -105,8 +102,7 @@ def test_cluster_metadata(fixture_4_3_1: KafkaFixture, kafka_tools: KafkaTools) 
     paths = [*sorted(folder.glob("*.log")), *sorted(folder.glob("*.checkpoint"))]
     paths.append(fixture_4_3_1.log_dir / "bootstrap.checkpoint")
     flag = "--cluster-metadata-decoder"
-    result = CliRunner().invoke(main, ["dump", "--kafka-compat", flag, *map(str, paths)])
-    assert result.exit_code == 0
+    result = run("dump", "--kafka-compat", flag, *paths, code=0)
     assert result.stdout == kafka_tools.dump_log(paths, flag).stdout
 
 
@@ -124,8 +120,7 @@ def test_bytes_that_are_no_text(fixture_4_3_1: KafkaFixture, kafka_tools: KafkaT
     path.parent.mkdir()
     path.write_bytes(data)
     theirs = kafka_tools.dump_log(path, "--print-data-log")
-    result = CliRunner().invoke(main, ["dump", "--kafka-compat", "--print-data-log", str(path)])
-    assert result.exit_code == 1
+    result = run("dump", "--kafka-compat", "--print-data-log", path, code=1)
     assert result.stdout == theirs.stdout
     assert "isvalid: false" in result.stdout
 
@@ -142,7 +137,7 @@ def test_kafka_serves_what_was_salvaged(
     damaged = list(scan_batches(bytes(data)))[1]
     data[damaged.position + 80] ^= 0xFF
     segment.write_bytes(data)
-    assert CliRunner().invoke(main, ["salvage", str(writable_log_dir), str(tmp_path / "out")]).exit_code == 1
+    assert run("salvage", writable_log_dir, tmp_path / "out").exit_code == 1
     broker = kafka_broker(tmp_path / "out")
     consumed = kafka_tools.consume(broker.bootstrap_servers, ["v2-lz4", "transactional"])
     lost = range(damaged.base_offset, damaged.next_offset)

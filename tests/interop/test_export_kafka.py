@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import odradek
+from odradek.places.opening import open_place
 from odradek.records import Record
 from odradek.records.isolation import Isolation
-from odradek.sources.source import open_source
 from odradek.transfer.export import Export, Selection
 from odradek.transfer.importing import Import
-from odradek.transfer.target import open_target
+from odradek.transfer.opening import open_target
 from peers.kafka_fixture import KafkaFixture, consumed_record
 from peers.kafka_tools import KafkaTools
 from peers.ledger import require
@@ -20,7 +20,7 @@ ISOLATION: Isolation = "read_committed"
 
 
 def export(source: str | Path, to: Path, form: str) -> int:
-    with open_source(source) as opened:
+    with open_place(source) as opened:
         report = Export(opened, opened.choose(), Selection(isolation=ISOLATION)).to_folder(to, form)
     assert (report.lost, report.damaged) == ([], [])
     return report.records

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -22,13 +21,11 @@ from peers.kafka_tools import KafkaTools
 from peers.process import PATIENCE, free_port, wait_for
 
 # kafka-python does not close the socket of a connection that is refused, so that the collector warns of it.
-pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    yield
-    gc.collect()
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.usefixtures("collected"),
+]
 
 
 @pytest.fixture(scope="module", params=BROKERS)
@@ -42,7 +39,9 @@ def server(
 
 @pytest.fixture
 def address(server: KafkaBroker, request: pytest.FixtureRequest) -> str:
-    return f"kafka://{server.bootstrap_servers}/{request.node.name}"
+    # There two calls wait in vain.
+    impatience = "?timeout_ms=5000" if "server_is_killed" in request.node.name else ""
+    return f"kafka://{server.bootstrap_servers}/{request.node.name}{impatience}"
 
 
 def create_topics(address: str, partitions: Iterable[TopicPartition]) -> None:
@@ -76,6 +75,21 @@ class TestKafkaStore(OffsetStoreSuite):
     @pytest.fixture
     def unreachable_address(self) -> str:
         return f"kafka://127.0.0.1:{free_port()}/g?timeout_ms=2000"
+
+    def delete_topic(self, address: str, topic: str) -> None:
+        admin = KafkaAdminClient(bootstrap_servers=address.split("/")[2])
+        try:
+            admin.delete_topics([topic])
+            wait_for(lambda: topic not in admin.list_topics(), 20, "the topic to be deleted")
+            # Apache Kafka deletes the group's offsets after the topic.
+            group = address.rpartition("/")[2]
+            wait_for(
+                lambda: all(name.topic != topic for name in admin.list_group_offsets(group)[group]),
+                20,
+                "the group's offsets to be deleted",
+            )
+        finally:
+            admin.close()
 
     def prepare(self, address: str, partitions: Iterable[TopicPartition]) -> None:
         partitions = list(partitions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,14 +9,13 @@ from typing import Any
 
 import pytest
 import redis
-from click.testing import CliRunner
 
-from odradek.cli.app import main
-from odradek.errors import OffsetStoreError
-from odradek.offsets.redis_ranges import is_list_of_ranges, read_ranges
+from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.offsets.known_beside import OTHER_PROGRAM
 from odradek.offsets.store import Position, open_store
 from odradek.storage.names import TopicPartition
 from odradek.testing.offset_store_suite import EVENTS_0, OffsetStoreSuite
+from peers.command import run
 from peers.process import PATIENCE, free_port
 from peers.redis import RedisServer
 
@@ -33,7 +31,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def address(server: RedisServer, request: pytest.FixtureRequest) -> str:
-    return f"redis://127.0.0.1:{server.port}/2?group={request.node.name}"
+    # There two calls wait in vain.
+    impatience = "&timeout_ms=3000" if "server_is_killed" in request.node.name else ""
+    return f"redis://127.0.0.1:{server.port}/2?group={request.node.name}{impatience}"
 
 
 RANGES = {
@@ -62,18 +62,10 @@ def test_ranges_of_an_older_program_are_taken_over(server: RedisServer, name: st
         client.set("arrays", '[["events", 0, 0, 100], ["my-events", 1, 5, 7]]')
         for key in ("list", "set", "text", "arrays"):
             address = f"redis://127.0.0.1:{server.port}/3?list={key}"
-            assert is_list_of_ranges(address)
-            assert read_ranges(address) == wanted
-        result = CliRunner().invoke(
-            main,
-            [
-                "offsets",
-                "copy",
-                f"redis://127.0.0.1:{server.port}/3?list=list",
-                f"redis://:@127.0.0.1:{server.port}/3?group=g",
-            ],
-        )
-        assert result.exit_code == 0, result.output
+            with open_store(address) as store:
+                assert dict(store.load()) == wanted
+        place = f"127.0.0.1:{server.port}/3"
+        run("offsets", "copy", f"redis://{place}?list=list", f"redis://:@{place}?group=g", code=0)
         with open_store(f"redis://127.0.0.1:{server.port}/3?group=g") as store:
             assert dict(store.load()) == wanted
 
@@ -81,7 +73,7 @@ def test_ranges_of_an_older_program_are_taken_over(server: RedisServer, name: st
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (None, "there is no such key"),
+        (None, "?list=key has no positions: nothing is stored there"),
         ({"events:0": "5"}, "a hash is no list of ranges"),
         ("events,0,5", "'events,0,5' is no range, such as events,0,100,120"),
         ('{"topic": "events"}', "is no range, such as"),
@@ -96,8 +88,95 @@ def test_what_is_no_list_of_ranges_is_told(server: RedisServer, value: Any, told
             client.hset("key", mapping=value)
         elif value is not None:
             client.set("key", value)
-    with pytest.raises(OffsetStoreError, match=re.escape(told)):
-        read_ranges(f"redis://127.0.0.1:{server.port}/4?list=key")
+    result = run("offsets", "show", f"redis://127.0.0.1:{server.port}/4?list=key")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert told in result.stderr
+
+
+class TestRedisRanges(OffsetStoreSuite):
+    """A key that a program of then and one of now write in turns is an offset store as any other."""
+
+    topic_names = ("a", "version", "with.dots", "under_score", "da-sh-0", "x" * 249)
+
+    @pytest.fixture
+    def address(self, address: str) -> str:
+        return address.replace("?group=", "?list=")
+
+    @pytest.fixture
+    def server(self, server: RedisServer) -> RedisServer:
+        return server
+
+    @pytest.fixture
+    def unreachable_address(self) -> str:
+        return f"redis://127.0.0.1:{free_port()}/0?list=key&timeout_ms=2000"
+
+
+PYTHON_2 = "[{'topic': u'events', 'partition': 0, 'fromOffset': 100L, 'untilOffset': 120L}]"
+
+
+def test_a_program_of_then_and_one_of_now_take_turns(server: RedisServer) -> None:
+    address = f"redis://127.0.0.1:{server.port}/5?list=wordcount"
+    events_1 = TopicPartition("events", 1)
+    with closing(redis.Redis(port=server.port, db=5, decode_responses=True)) as then:
+        then.flushdb()
+        then.set("wordcount", PYTHON_2)
+        with open_store(address) as store:
+            positions = store.claim()
+            assert dict(positions) == {EVENTS_0: Position(120)}
+            assert then.get("wordcount") == PYTHON_2
+            place = Position(150, 3, "an-id", "batch", "note")
+            positions = store.commit({EVENTS_0: place, events_1: Position(7)}, expected=positions)
+        text = then.get("wordcount")
+        assert text == str(
+            [
+                {"topic": "events", "partition": 0, "fromOffset": 120, "untilOffset": 150},
+                {"topic": "events", "partition": 1, "fromOffset": 7, "untilOffset": 7},
+            ]
+        )
+        with open_store(address) as store:
+            assert dict(store.load()) == {EVENTS_0: place, events_1: Position(7)}
+            then.set("wordcount", str(text).replace("150", "160"))
+            # What was known of 150 is not known of 160, but for the topic; and whoever had loaded that has a conflict.
+            other = Position(160, topic_id="an-id", batch=OTHER_PROGRAM)
+            assert dict(store.load()) == {EVENTS_0: other, events_1: Position(7)}
+            with pytest.raises(CommitConflictError):
+                store.commit({EVENTS_0: Position(170)}, expected=positions)
+            store.delete([EVENTS_0, events_1], expected=store.load())
+            assert then.get("wordcount") is None
+            assert dict(store.load()) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "offset"),
+    [(["set", "LIST", "events-0=90"], 90), (["copy", "GROUP", "LIST", "--overwrite"], 77), (["show", "LIST"], 120)],
+)
+def test_the_commands_take_such_a_key(server: RedisServer, arguments: list[str], offset: int) -> None:
+    addresses = {kind: f"redis://127.0.0.1:{server.port}/6?{kind.lower()}=g" for kind in ("LIST", "GROUP")}
+    with closing(redis.Redis(port=server.port, db=6, decode_responses=True)) as then:
+        then.flushdb()
+        then.set("g", PYTHON_2)
+        with open_store(addresses["GROUP"]) as store:
+            store.commit({EVENTS_0: Position(77)}, expected=store.load())
+        result = run("offsets", *(addresses.get(word, word) for word in arguments))
+        assert result.exit_code == 0, result.output
+        assert result.output.split()[-3:] == ["events", "0", str(offset)]
+        assert f"'untilOffset': {offset}" in str(then.get("g"))
+
+
+def test_a_key_that_is_only_read(server: RedisServer) -> None:
+    with closing(redis.Redis(port=server.port, db=7)) as client:
+        client.flushdb()
+        client.rpush("list", "events,0,0,90")
+        client.set("lines", "events,0,0,90")
+        client.set("long", b"[" + b" " * (16 << 20))
+    for key in ("list", "lines"):
+        with open_store(f"redis://127.0.0.1:{server.port}/7?list={key}") as store:
+            assert dict(store.load()) == {EVENTS_0: Position(90)}
+            with pytest.raises(OffsetStoreError, match=rf"list={key}: it has ranges in a form that is only read"):
+                store.claim()
+    with open_store(f"redis://127.0.0.1:{server.port}/7?list=long") as store:
+        with pytest.raises(OffsetStoreError, match="the key has more than 16 MB"):
+            store.load()
 
 
 class TestRedisStore(OffsetStoreSuite):

@@ -9,6 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from odradek.errors import OffsetStoreError
+from odradek.offsets.known_beside import OTHER_PROGRAM
 from odradek.offsets.store import Position, open_store
 from odradek.testing.offset_store_suite import EVENTS_0, EVENTS_1, OTHER_0, OffsetStoreSuite
 from peers.process import PATIENCE, free_port
@@ -65,7 +66,7 @@ def test_the_nodes_as_old_consumers_see_them(address: str, server: ZooKeeperServ
         assert client.get(f"{root}/offsets/{OTHER_0.topic}/0")[0] == b"3"
         client.set(f"{root}/offsets/events/0", b"5")
     with open_store(address) as store:
-        assert dict(store.load()) == {EVENTS_0: Position(5), OTHER_0: Position(3)}
+        assert dict(store.load()) == {EVENTS_0: Position(5, batch=OTHER_PROGRAM), OTHER_0: Position(3)}
 
 
 def test_a_group_of_an_old_consumer_is_taken_over(address: str, server: ZooKeeperServer) -> None:

@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import odradek
-from odradek.cli.app import main
 from odradek.offsets.store import open_store
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
+from peers.command import rows, told
 from peers.fixtures import BrokerFactory
 from peers.kafka_tools import KafkaTools
-from peers.process import PATIENCE, wait_for
+from peers.process import wait_for
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-
-
-def run(*arguments: str | Path, code: int = 0, given: bytes = b"") -> str:
-    """Run the command in a process of its own, as users do."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "odradek", *map(str, arguments)],
-        input=given,
-        capture_output=True,
-        timeout=120 * PATIENCE,
-    )
-    assert ended.returncode == code, ended.stderr.decode()
-    return (ended.stderr if code else ended.stdout).decode()
-
-
-def rows(*arguments: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run(*arguments, "--format", "jsonl").splitlines()]
 
 
 def described_by_kafka(tools: KafkaTools, servers: str, topic: str) -> tuple[str, int, dict[str, str]]:
@@ -70,17 +50,17 @@ def test_kafka_starts_on_a_folder_that_was_changed(
 ) -> None:
     folder = str(writable_log_dir)
     store = f"folder:{folder}?group=group-1"
-    run("topics", "create", folder, "made", "--partitions", "3", "--config", "segment.ms=70000")
-    run("topics", "alter", folder, "made", "--partitions", "4", "--config", "max.message.bytes=2000000")
-    run("topics", "alter", folder, "made", "--delete-config", "segment.ms")
-    run("topics", "delete", folder, "v2-gzip", "v2-zstd")
+    told("topics", "create", folder, "made", "--partitions", "3", "--config", "segment.ms=70000")
+    told("topics", "alter", folder, "made", "--partitions", "4", "--config", "max.message.bytes=2000000")
+    told("topics", "alter", folder, "made", "--delete-config", "segment.ms")
+    told("topics", "delete", folder, "v2-gzip", "v2-zstd")
     lines = b"".join(b"k%d\tv%d\n" % (number, number) for number in range(1000))
-    run("produce", folder, "made", "--key-separator", "\\t", "--codec", "lz4", "--header", "h=1", given=lines)
-    run("offsets", "set", store, "--shift", "-20")
-    run("offsets", "set", store, "--to-latest", "--topic", "made")
-    run("offsets", "set", f"folder:{folder}?group=new", "--to-earliest", "--topic", "truncated-head")
-    run("offsets", "set", f"folder:{folder}?group=gone", "--to-latest", "--topic", "made")
-    run("groups", "delete", folder, "gone")
+    told("produce", folder, "made", "--key-separator", "\\t", "--compression", "lz4", "--header", "h=1", given=lines)
+    told("offsets", "set", store, "--shift", "-20")
+    told("offsets", "set", store, "--to-latest", "--topic", "made")
+    told("offsets", "set", f"folder:{folder}?group=new", "--to-earliest", "--topic", "truncated-head")
+    told("offsets", "set", f"folder:{folder}?group=gone", "--to-latest", "--topic", "made")
+    told("groups", "delete", folder, "gone")
     before = {group: offsets_by_us(folder, group) for group in ("group-1", "new")}
     described = {row["topic"]: row for row in rows("topics", "describe", folder)}
     with kafka_broker(writable_log_dir) as broker:
@@ -112,7 +92,7 @@ def test_kafka_starts_on_a_folder_that_was_changed(
         assert {row["group"]: row for row in rows("groups", source)} == {
             row["group"]: row for row in rows("groups", folder)
         }
-        refused = run("topics", "create", folder, "other", code=3)
+        refused = told("topics", "create", folder, "other", code=3)
         assert re.fullmatch(rf"odradek: {folder} is locked: process \d+ \(java\) has it open for writing\n", refused)
 
 
@@ -120,11 +100,11 @@ def test_on_a_broker_both_tools_do_the_same(any_broker: BrokerFactory, kafka_too
     broker = any_broker()
     servers = broker.bootstrap_servers
     source = f"kafka://{servers}"
-    run("topics", "create", source, "ours", "--partitions", "2", "--config", "segment.ms=70000")
+    told("topics", "create", source, "ours", "--partitions", "2", "--config", "segment.ms=70000")
     kafka_tools.topics(
         servers, "--create", "--topic", "theirs", "--partitions", "2", "--config", "segment.ms=70000"
     ).check()
-    run("topics", "alter", source, "ours", "--partitions", "3", "--config", "max.message.bytes=2000000")
+    told("topics", "alter", source, "ours", "--partitions", "3", "--config", "max.message.bytes=2000000")
     for topic in ("ours", "theirs"):
         (described,) = rows("topics", "describe", source, topic)
         topic_id, partitions, config = described_by_kafka(kafka_tools, servers, topic)
@@ -132,10 +112,10 @@ def test_on_a_broker_both_tools_do_the_same(any_broker: BrokerFactory, kafka_too
         assert config == described["config"]
     lines = b"".join(b"%d:%d\n" % (number, number) for number in range(3000))
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        run("produce", source, "ours", "--key-separator", ":", "--codec", codec, "--header", "c=d", given=lines)
-    run("produce", source, "ours", "--acks", "1", "--partition", "0", given=b"last\n")
+        told("produce", source, "ours", "--key-separator", ":", "--compression", codec, "--header", "c=d", given=lines)
+    told("produce", source, "ours", "--acks", "1", "--partition", "0", given=b"last\n")
     given = json.dumps({"partition": 1, "key": None, "value": None, "timestamp": 5, "headers": [["h", None]]})
-    run("produce", source, "ours", "--format", "jsonl", given=given.encode())
+    told("produce", source, "ours", "--format", "jsonl", given=given.encode())
     consumed = kafka_tools.consume(servers, "ours")
     assert sum(len(part["records"]) for part in consumed.values()) == 15_002
     listed = {(row["topic"], row["partition"]): row for row in rows("topics", source) if row["topic"] == "ours"}
@@ -155,7 +135,7 @@ def test_on_a_broker_both_tools_do_the_same(any_broker: BrokerFactory, kafka_too
             "--execute",
         )
         kafka_tools.run(GROUPS, *command, *kafka).check()
-        run("offsets", "set", f"{source}/ours", option, *values, "--topic", "ours")
+        told("offsets", "set", f"{source}/ours", option, *values, "--topic", "ours")
         assert offsets_by_kafka(kafka_tools, servers, "ours") == offsets_by_kafka(kafka_tools, servers, "theirs")
         assert offsets_by_us(source, "ours") == offsets_by_kafka(kafka_tools, servers, "ours")
 
@@ -167,10 +147,13 @@ def test_on_a_broker_both_tools_do_the_same(any_broker: BrokerFactory, kafka_too
     reset("--to-offset", "1000000", kafka=("--to-offset", "1000000"))
     reset("--to-time", "2000-01-01", kafka=("--to-datetime", "2000-01-01T00:00:00.000"))
     reset("--to-time", "2100-01-01", kafka=("--to-datetime", "2100-01-01T00:00:00.000"))
-    run("groups", "delete", source, "theirs")
+    told("groups", "delete", source, "theirs")
     assert kafka_tools.run(GROUPS, "--bootstrap-server", servers, "--list").stdout.split() == ["ours"]
-    run("topics", "delete", source, "ours", "theirs")
-    assert not {"ours", "theirs"} & set(kafka_tools.topics(servers, "--list").check().stdout.split())
+    told("topics", "delete", source, "ours", "theirs")
+    # A broker of Kafka's hears of it from its controller a moment after the answer.
+    deleted = {"ours", "theirs"}
+    listing = kafka_tools.topics
+    wait_for(lambda: deleted.isdisjoint(listing(servers, "--list").check().stdout.split()), 30, "the topics to go")
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -183,8 +166,8 @@ def test_a_group_of_kafkas_consumer_is_active_in_the_folder_too(
     with kafka_broker(folder) as broker:
         servers = broker.bootstrap_servers
         source = f"kafka://{servers}"
-        run("topics", "create", source, "events", "--partitions", "2")
-        run("produce", source, "events", "--partition", "0", given=b"one\ntwo\n")
+        told("topics", "create", source, "events", "--partitions", "2")
+        told("produce", source, "events", "--partition", "0", given=b"one\ntwo\n")
         consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -213,14 +196,14 @@ def test_a_group_of_kafkas_consumer_is_active_in_the_folder_too(
         assert described["members"][0]["partitions"] == [["events", 0], ["events", 1]]
         assert described["members"][0]["client_id"] == "counter"
         for refused in (("groups", "delete", source, "words"), ("offsets", "set", f"{source}/words", "events-0=0")):
-            assert run(*refused, code=3).count("\n") == 1
+            assert told(*refused, code=3).count("\n") == 1
         broker.kill()
         consumer.close()
     for address in (
         ("groups", "delete", folder, "words"),
         ("offsets", "set", f"folder:{folder}?group=words", "events-0=0"),
     ):
-        assert "NON_EMPTY_GROUP (68): group words has 1 member (counter /127.0.0.1), as its broker left it" in run(
+        assert "NON_EMPTY_GROUP (68): group words has 1 member (counter /127.0.0.1), as its broker left it" in told(
             *address, code=3
         )
 
@@ -248,10 +231,7 @@ def test_kafkas_tool_reads_and_writes_the_same_plans(kafka_tools: KafkaTools, tm
             return kafka_tools.run(GROUPS, *command, *arguments).check().stdout
 
         def planned(*arguments: str | Path) -> str:
-            # In this process: starting one takes longer than all else.
-            ended = CliRunner().invoke(main, ["offsets", "set", address, *map(str, arguments)])
-            assert ended.exit_code == 0, ended.output
-            return ended.stdout
+            return told("offsets", "set", address, *arguments)
 
         ours = planned("--shift", "2", "--dry-run", "--export")
         theirs = reset("--shift-by", "2", "--all-topics", "--dry-run")

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import odradek
+from odradek.places.opening import open_place
 from odradek.records import Record
 from odradek.sources.arrow import record_batches
-from odradek.sources.source import open_source
 from odradek.storage.names import TopicPartition
+from odradek.transfer.opening import open_target
 from odradek.transfer.replay import Replay
-from odradek.transfer.target import open_target
 from peers.kafka_fixture import KafkaFixture, consumed_record
 from peers.kafka_tools import KafkaTools
 from peers.ledger import require_same
@@ -27,7 +27,7 @@ STAMPED_BY_THE_BROKER = "v2-append-time"
 
 
 def replay(source: str | Path, target: str | Path) -> None:
-    with open_source(source) as opened, open_target(target) as into:
+    with open_place(source) as opened, open_target(target) as into:
         report = Replay(opened, into, opened.choose()).run()
     assert report.left == []
     assert report.lost == []
@@ -54,7 +54,7 @@ def check_same(tools: KafkaTools, bootstrap_servers: str, fixture: KafkaFixture,
             continue
         assert [seen(record, timed=timed) for record in found] == [seen(record, timed=timed) for record in expected]
         offsets[TopicPartition(topic, int(number))] = [record.offset or 0 for record in found]
-    with open_source(fixture.log_dir) as source:
+    with open_place(fixture.log_dir) as source:
         groups = source.group_offsets()
     assert groups
     for group, held in groups.items():
@@ -109,7 +109,7 @@ def test_a_replay_that_is_killed_goes_on(any_broker: Any, tmp_path: Path, kills:
     address = f"kafka://{broker.bootstrap_servers}"
     command = [sys.executable, "-m", "odradek", "replay", str(tmp_path / "data"), "--to", address]
     random_ = random.Random(kills)
-    with open_source(address) as source:
+    with open_place(address) as source:
         for _ in range(kills):
             # It commits at least every second, so each run comes further.
             process = subprocess.Popen([*command, "--rate", "3000"], stderr=subprocess.DEVNULL)

@@ -21,7 +21,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 import odradek
-from odradek.admin.admin import open_admin
+from odradek.admin.opening import open_admin
 from odradek.broker.running import BrokerThread
 from odradek.errors import OdradekError
 from peers.certificates import make_certificate

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +106,7 @@ def _rows(batches: list[pa.RecordBatch]) -> tuple[int, list[object]]:
     return sum(batch.num_rows for batch in batches), [row for batch in batches for row in batch.to_pylist()]
 
 
+@pytest.mark.slow
 @given(
     table=st.lists(batches, min_size=1, max_size=40),
     per_segment=st.integers(1, 40),

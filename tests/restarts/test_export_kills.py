@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import odradek
+from odradek.places.opening import open_place
 from odradek.sources.arrow import record_batches
-from odradek.sources.source import open_source
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
 
@@ -92,7 +92,7 @@ def test_an_import_into_a_broker(tmp_path: Path, seed: int) -> None:
 
         kills = _run_to_the_end(["import", str(tmp_path / "files"), "--to", address], sent, chance, 0.5)
         print(f"seed {seed}, {kills} kills, {sent()} records and markers were sent")
-        with open_source(address) as source:
+        with open_place(address) as source:
             for name in names:
                 found = record_batches(source, name, isolation="read_committed")
                 assert [value for rows in found for value in rows.column("value").to_pylist()] == wanted, seed

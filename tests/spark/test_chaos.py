@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -27,12 +29,14 @@ from chaos.job import Job
 from chaos.records import (
     CODECS,
     MOST_MESSAGE_BYTES,
+    POISON_VALUES,
     Filler,
     Row,
     Rows,
     check_compacted,
     check_same,
     check_same_but_for_times,
+    read_letters,
     read_rows,
     shortened,
 )
@@ -49,14 +53,12 @@ pytestmark = [pytest.mark.interop, pytest.mark.laboratory]
 Broker = KafkaBroker | OdradekBroker
 
 KILLS = int(os.environ.get("ODRADEK_CHAOS_KILLS", "50"))
-CLASSES = os.environ.get("ODRADEK_CHAOS_CLASSES")
 SECONDS = float(os.environ.get("ODRADEK_CHAOS_SECONDS", "inf"))
 BROKER_KINDS = os.environ.get("ODRADEK_CHAOS_BROKERS", BROKERS[0]).split(",")
 STORES = ["file", "kafka", "redis", "zookeeper"]
 SERVERS = {"redis": RedisServer, "zookeeper": ZooKeeperServer}
 TOGETHER = "all"
 """A job for each store, all of them in one process and one Spark: whatever dies, dies for each of them."""
-SMALL_KILLS = 2
 PARTITIONS = 3
 BATCH_OFFSETS = 120
 RECORDS_A_KILL = 500
@@ -69,11 +71,11 @@ SPARK = """
 master = "local[2,4]"
 [spark.conf]
 "spark.python.daemon.module" = "chaos.warm_daemon"
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java}"
 """
 JOB = """
 [[job]]
 name = "{name}"
+{poison}
 [job.source]
 kafka.bootstrap.servers = "{source}"
 subscribe = "in"
@@ -87,10 +89,35 @@ max_offsets_per_batch = {limit}
 view = "keyed"
 sql = "SELECT * FROM records WHERE key IS NOT NULL"
 """
+POISON = """
+on_invalid = "dead-letter"
+restart = {{ attempts = 3, backoff = "100ms" }}
+[job.dead_letters]
+topic = "dead-{name}"
+kafka.bootstrap.servers = "{servers}"
+[job.source.value]
+format = "json"
+schema = "value.ddl"
+options = {{ mode = "FAILFAST" }}
+[[job.udf]]
+name = "size_of"
+function = "poison_functions:size_of"
+returns = "int"
+[[job.transform]]
+view = "rows"
+sql = "SELECT records.* EXCEPT (data), CAST(data.id AS {kind}) AS id, size_of(value) AS size{columns} FROM records"
+"""
+FUNCTIONS = """
+def size_of(value):
+    if value == b'{"id": -1}':
+        raise ValueError("no record has this id")
+    return None if value is None else len(value)
+"""
 PARQUET_SINK = """
 [[job.sink]]
 type = "parquet"
 path = "{path}"
+view = "{view}"
 """
 TOPIC_SINK = """
 [[job.sink]]
@@ -149,7 +176,10 @@ class Laboratory:
         brokers: The source and the target; one if it is both.
         servers: Those offset stores that are servers of their own, by the name of the job that uses them.
         stores: The offset stores' addresses, by the names of their jobs.
-        targets: The topics that each job forwards to.
+        targets: The topics that each job forwards to, by the jobs' names.
+        has_poison: Whether records make the views fail, the jobs start again after failures, and the columns of the
+            Parquet files change between the starts.
+        starts: How many times the jobs' file was written.
         stamps: Whether the source stamps the time itself (LogAppendTime).
     """
 
@@ -158,9 +188,11 @@ class Laboratory:
     brokers: Sequence[Broker]
     servers: Mapping[str, Server]
     stores: Mapping[str, str]
-    targets: Sequence[Target]
+    targets: Mapping[str, Sequence[Target]]
     has_parquet: bool
+    has_poison: bool
     stamps: bool
+    starts: int = 0
 
     @property
     def source(self) -> str:
@@ -170,59 +202,58 @@ class Laboratory:
     def target(self) -> str:
         return self.brokers[-1].bootstrap_servers
 
-    @property
-    def classes(self) -> Path:
-        """Spark's classes as Java keeps them for a quicker start (CDS), if `keep_classes` was called."""
-        return Path(CLASSES or self.folder / "classes.jsa")
-
     def create_topics(self) -> None:
         largest = {"max.message.bytes": str(MOST_MESSAGE_BYTES)}
         stamped = {"message.timestamp.type": "LogAppendTime"} if self.stamps else {}
         source = [NewTopic("in", PARTITIONS, config={**largest, **stamped})]
-        targets = [
+        created = [
             NewTopic(f"{one.topic}-{name}", PARTITIONS, config={**largest, **one.config})
-            for name in self.stores
-            for one in self.targets
+            for name, targets in self.targets.items()
+            for one in targets
         ]
-        for servers, topics in ((self.source, source), (self.target, targets)):
+        if self.has_poison:
+            created += [NewTopic(f"dead-{name}", PARTITIONS, config=largest) for name in self.stores]
+        for servers, topics in ((self.source, source), (self.target, created)):
             admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
             for made in admin.create_topics(topics).values():
                 made.result(ADMIN_S)
 
-    def write_jobs(self, name: str, *, is_endless: bool = True, java: str | None = None) -> Path:
+    def write_jobs(self, name: str, *, is_endless: bool = True) -> Path:
         """Write jobs that run until they are ended, in small batches, or until nothing is left, in larger ones."""
         trigger, limit = ('interval = "10ms"', BATCH_OFFSETS) if is_endless else ("", 10_000)
-        parts = [SPARK.format(java=f"-XX:SharedArchiveFile={self.classes}" if java is None else java)]
+        parts = [SPARK]
         for job, store in self.stores.items():
-            parts.append(JOB.format(name=job, source=self.source, store=store, trigger=trigger, limit=limit))
+            poison = self.poison(job) if self.has_poison else ""
+            parts.append(
+                JOB.format(name=job, poison=poison, source=self.source, store=store, trigger=trigger, limit=limit)
+            )
             if self.has_parquet:
-                parts.append(PARQUET_SINK.format(path=f"out-{job}"))
+                view = "rows" if self.has_poison else "records"
+                parts.append(PARQUET_SINK.format(path=f"out-{job}", view=view))
             parts += [
                 TOPIC_SINK.format(
                     topic=f"{one.topic}-{job}", view=one.view, codec=self.chance.choice(CODECS), servers=self.target
                 )
-                for one in self.targets
+                for one in self.targets[job]
             ]
         file = self.folder / f"{name}.toml"
         file.write_text("".join(parts))
         return file
 
+    def poison(self, job: str) -> str:
+        """Return what makes a job put records aside, with columns as they are at this start."""
+        self.starts += 1
+        (self.folder / "value.ddl").write_text("id BIGINT, text STRING")
+        (self.folder / "poison_functions.py").write_text(FUNCTIONS)
+        # The first files have the wider type, to which those of later starts are widened.
+        has_files = any((self.folder / f"out-{job}").rglob("*.parquet"))
+        kind = self.chance.choice(("BIGINT", "INT")) if has_files else "BIGINT"
+        columns = self.chance.sample(range(self.starts // 10 + 2), 2)
+        told = "".join(f", {number} AS new_{number}" for number in columns)
+        return POISON.format(name=job, servers=self.target, kind=kind, columns=told)
+
     def job(self, name: str) -> Job:
         return Job(self.folder / f"{name}.toml", self.folder / f"{name}.txt")
-
-    def keep_classes(self) -> None:
-        """Run the jobs for some batches, and let Java keep the classes that it has loaded: half of a start is that."""
-        if self.classes.exists():
-            return
-        job = self.job("classes")
-        self.write_jobs("classes", java=f"-XX:ArchiveClassesAtExit={self.classes}")
-        try:
-            job.start()
-            assert job.wait_for_batches(dict.fromkeys(self.stores, 0), START_S)
-            assert job.terminate(START_S) == 0
-            assert job.wait_for_java(START_S)
-        finally:
-            job.clean()
 
     def run_to_the_end(self, name: str) -> None:
         """Forward what is left, by jobs that end then."""
@@ -243,7 +274,7 @@ class Laboratory:
         try:
             return {
                 (topic, number): consumer.get_watermark_offsets(TopicPartition(topic, number), ADMIN_S)[1]
-                for topic in (f"{one.topic}-{name}" for name in self.stores for one in self.targets)
+                for topic in (f"{one.topic}-{name}" for name, targets in self.targets.items() for one in targets)
                 for number in range(PARTITIONS)
             }
         finally:
@@ -256,8 +287,19 @@ class Laboratory:
         count = sum(map(len, sent.values()))
         assert count == produced
         told = f"{count} records{', LogAppendTime' if self.stamps else ''}"
+        poison = {
+            (partition, offset): row.value
+            for partition, rows in sent.items()
+            for offset, row in enumerate(rows)
+            if row.value in POISON_VALUES
+        }
+        sent = {partition: [row for row in rows if row.value not in POISON_VALUES] for partition, rows in sent.items()}
         for name in self.stores:
-            for one in self.targets:
+            if self.has_poison:
+                letters = read_letters(self.target, f"dead-{name}", PARTITIONS)
+                assert Counter(letters) == Counter(poison.items()), f"{name}: {Counter(letters)}, not {poison}"
+                told += f"\ndead-{name}: each of {len(poison)} poison records once"
+            for one in self.targets[name]:
                 topic = f"{one.topic}-{name}"
                 gone = one.check(read_rows(self.target, topic, PARTITIONS, one.timestamps), sent)
                 told += f"\n{topic}: 0 lost, 0 twice" + ("" if gone is None else f" ({gone} compacted)")
@@ -271,14 +313,13 @@ class Laboratory:
 def laboratory(
     folder: Path,
     tools: KafkaTools,
-    kind: str,
     chance: random.Random,
-    targets: Sequence[Target],
+    targets: Mapping[str, Sequence[Target]],
     *,
     has_parquet: bool = False,
+    has_poison: bool = False,
 ) -> Iterator[Laboratory]:
-    names = STORES if kind == TOGETHER else [kind]
-    stores = {name: SERVERS[name](folder / name) for name in names if name in SERVERS}
+    stores = {name: SERVERS[name](folder / name) for name in targets if name in SERVERS}
     brokers: list[Broker] = [
         broker_of(one, tools, folder / f"broker-{number}", BROKER_CONFIG) for number, one in enumerate(BROKER_KINDS)
     ]
@@ -299,9 +340,10 @@ def laboratory(
             chance,
             brokers,
             stores,
-            {name: addresses[name] for name in names},
+            {name: addresses[name] for name in targets},
             targets,
             has_parquet,
+            has_poison,
             stamps=chance.random() < 0.25,
         )
         made.create_topics()
@@ -311,18 +353,22 @@ def laboratory(
             one.kill()
 
 
+def every_target(kind: str) -> dict[str, Sequence[Target]]:
+    """Return the jobs, by the names of their stores, each with all topics to forward to."""
+    return dict.fromkeys(STORES if kind == TOGETHER else [kind], TARGETS)
+
+
 def cases() -> list[Any]:
-    """Return a store and whether there are few kills: for each store; and for all of them together, many."""
-    small = [pytest.param(kind, True, id=f"{kind}-2") for kind in STORES]
+    """Return stores, and whether there are few kills: for all of them together; and for each and all of them, many."""
     many = [pytest.param(kind, False, id=f"{kind}-many") for kind in [*STORES, TOGETHER]]
-    return small + many
+    return [pytest.param(TOGETHER, True, id=f"{TOGETHER}-few"), *many]
 
 
 def planned(lab: Laboratory, chance: random.Random, *, is_small: bool) -> list[str]:
-    """Return what is to be killed, in this order: two of anything, or as many of each that matters most."""
+    """Return what is to be killed, the last one first: a server and what runs the jobs, or many of all."""
     rest = ["executor", "worker", *lab.servers]
     if is_small:
-        return chance.choices(["driver", "group", "broker", *rest], k=SMALL_KILLS)
+        return [chance.choice(["driver", "group", "executor"]), chance.choice(["broker", *lab.servers])]
     victims = ["driver", "group", "broker"] * KILLS + rest * (KILLS // 5)
     chance.shuffle(victims)
     return victims
@@ -348,7 +394,7 @@ def wait_for_a_moment(lab: Laboratory, job: Job, before: Mapping[str, int], chan
     # In the first batch each step is told, and all of them are equally likely.
     # A single job does not tell its name when a batch is done.
     told = rf"^(?:{name}: )?batch 1: [\d,]+ offsets"
-    steps = [*(f"{told}, topic {one.topic}-" for one in lab.targets), f"{told}, storing its end", f"{told} of "]
+    steps = [*(f"{told}, topic {one.topic}-" for one in lab.targets[name]), f"{told}, storing its end", f"{told} of "]
     assert job.wait_for_text(chance.choice([f"{told}, parquet", *steps] if lab.has_parquet else steps), START_S)
     time.sleep(chance.uniform(0, 2))
 
@@ -359,17 +405,18 @@ def test_every_record_arrives_once_whatever_dies(
     kind: str, is_small: bool, kafka_tools: KafkaTools, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(seed)
-    # The small cases have one topic each, and all of them together have all.
-    targets = [TARGETS[STORES.index(kind) % len(TARGETS)]] if is_small else TARGETS
+    targets = every_target(kind)
+    if is_small:
+        targets = {name: [TARGETS[number % len(TARGETS)]] for number, name in enumerate(STORES)}
     records = RECORDS_A_KILL // 2 if is_small or kind == TOGETHER else RECORDS_A_KILL
+    has_poison = kind == TOGETHER and not is_small
     killed: Counter[str] = Counter()
     at_work: Counter[str] = Counter()
     failures: Counter[str] = Counter()
-    with laboratory(tmp_path, kafka_tools, kind, chance, targets, has_parquet=True) as lab:
-        filler = Filler(lab.source, "in", PARTITIONS, chance)
+    restarts = 0
+    with laboratory(tmp_path, kafka_tools, chance, targets, has_parquet=True, has_poison=has_poison) as lab:
+        filler = Filler(lab.source, "in", PARTITIONS, chance, has_poison=has_poison)
         filler.fill(2 * records)
-        if not is_small:
-            lab.keep_classes()
         lab.write_jobs("job")
         job = lab.job("job")
         down: list[Server] = []
@@ -400,6 +447,7 @@ def test_every_record_arrives_once_whatever_dies(
                     # Of several jobs some have ended: so do the others, in order.
                     job.terminate(START_S)
                 if not job.running:
+                    restarts += job.restarts()
                     failures.update(re.sub(r"\d+", "0", why) for why in job.failures())
                     lab.write_jobs("job")
                     job.start()
@@ -429,6 +477,7 @@ def test_every_record_arrives_once_whatever_dies(
                 job.terminate(START_S)
             lab.run_to_the_end("rest")
             told = lab.check(filler.count)
+            restarts += job.restarts()
         except BaseException:
             print(job.printed()[-6000:] or "no output")
             raise
@@ -436,6 +485,7 @@ def test_every_record_arrives_once_whatever_dies(
             job.clean()
     with capsys.disabled():
         print(f"\n{kind}, seed {seed}: {killed.total()} kills ({counts(killed)}), {job.starts} starts, {told}")
+        print(f"restarts of jobs in a process: {restarts}")
         print(f"in the middle of batches: {counts(at_work)}")
         for why, times in failures.most_common():
             print(f"{times} times: {why[:400]}")
@@ -454,7 +504,7 @@ def test_a_paused_driver_that_comes_back_writes_nothing(
     chance = random.Random(seed)
     paused: Counter[str] = Counter()
     # A driver that is stopped keeps the lock of its Parquet folder, so nobody could take over.
-    with laboratory(tmp_path, kafka_tools, kind, chance, TARGETS) as lab:
+    with laboratory(tmp_path, kafka_tools, chance, every_target(kind)) as lab:
         filler = Filler(lab.source, "in", PARTITIONS, chance)
         jobs: list[Job] = []
 
@@ -468,7 +518,6 @@ def test_a_paused_driver_that_comes_back_writes_nothing(
         try:
             first: Job | None = None
             filler.fill(RECORDS_A_KILL)
-            lab.keep_classes()
             end = time.monotonic() + SECONDS
             while paused.total() < KILLS and time.monotonic() < end:
                 first = first or start()
@@ -523,8 +572,8 @@ def test_a_paused_driver_that_comes_back_writes_nothing(
 
 def check_parquet(folder: Path, sent: Rows) -> None:
     """Compare what is in Parquet with what went in."""
-    query = f"""SELECT partition, key, value, headers, epoch_ms("timestamp") FROM '{folder}/**/*.parquet'
-    ORDER BY partition, "offset\""""
+    query = f"""SELECT partition, key, value, headers, epoch_ms("timestamp")
+    FROM read_parquet('{folder}/**/*.parquet', union_by_name = true) ORDER BY partition, "offset\""""
     stored = duckdb.sql(query)
     assert stored is not None
     found: Rows = {number: [] for number in sent}
@@ -534,3 +583,8 @@ def check_parquet(folder: Path, sent: Rows) -> None:
     check_same(found, sent)
     by_pyarrow = pyarrow.dataset.dataset(folder, format="parquet").to_table(columns=["partition"])
     assert Counter(by_pyarrow["partition"].to_pylist()) == {number: len(rows) for number, rows in sent.items()}
+    # All of them have a column with one type, whatever the jobs' views have said since.
+    types = {
+        schema.field("id").type for schema in map(pq.read_schema, folder.rglob("*.parquet")) if "id" in schema.names
+    }
+    assert types <= {pa.int64()}

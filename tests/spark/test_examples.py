@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
 import pytest
+import redis
 from click.testing import CliRunner
 from kafka import KafkaProducer
+from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 import odradek
 import odradek.testing
-from odradek.admin.admin import open_admin
+from odradek.admin.opening import open_admin
 from odradek.cli.app import main
 from odradek.offsets.store import open_store
 from odradek.spark.pipeline import Job, Pipeline
@@ -315,3 +319,64 @@ def test_windowed_wordcount(spark: SparkSession, tmp_path: Path) -> None:
         for row in pyarrow.dataset.dataset(tmp_path / "demo" / "words-by-minute").to_table().to_pylist()
     }
     assert found == counted
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("kind", ["redis", "zookeeper"])
+def test_direct_streams_and_jobs_take_turns_by_the_layout_of_then(
+    kind: str,
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    internal: odradek.testing.Broker,
+    tmp_path: Path,
+) -> None:
+    sent = [record.value or b"" for record in fill(internal, "texts")]
+    internal.create_topic("internal.texts", 1)
+    jobs = ("wordcount", "storage", "forwarding")
+    changes = {"localhost:9092": internal.bootstrap_servers, "attempts = 5": "attempts = 0"}
+    if kind == "redis":
+        server = request.getfixturevalue("redis_server")
+        changes["redis://localhost:6379/0"] = server.url
+        with closing(redis.Redis(port=server.port)) as then:
+            for name in jobs:
+                then.set(name, "[{'topic': u'texts', 'partition': 0, 'fromOffset': 0L, 'untilOffset': 2L}]")
+    else:
+        hosts = request.getfixturevalue("zookeeper_server").hosts
+        changes["redis://localhost:6379/0?list={name}"] = f"zookeeper://{hosts}/{{name}}"
+        zookeeper = KazooClient(hosts)
+        zookeeper.start()
+        for name in jobs:
+            zookeeper.create(f"/consumers/{name}/offsets/texts/0", b"2", makepath=True)
+    file = example(tmp_path, "direct-stream.toml", **changes)
+    run(file)
+
+    def check(done_now: list[bytes], start: int, end: int) -> None:
+        left = [value.decode() for value in done_now]
+        assert rows(tmp_path / "totals", "word", "count") == words_of(left)
+        assert rows(tmp_path / "stored", "value") == Counter({(value,): 1 for value in done_now})
+        assert [value for _, value, _, _ in content(internal, "internal.texts")] == done_now
+        for name in jobs:
+            if kind == "redis":
+                with closing(redis.Redis(port=server.port, decode_responses=True)) as then:
+                    wanted = {"topic": "texts", "partition": 0, "fromOffset": start, "untilOffset": end}
+                    # As the program of then reads it.
+                    assert ast.literal_eval(str(then.get(name))) == [wanted]
+            else:
+                assert zookeeper.get(f"/consumers/{name}/offsets/texts/0")[0] == b"%d" % end
+
+    check(sent[2:], 2, 5)
+    # The other program has a turn, and what it has done is not done again.
+    more = [b"%d more" % number for number in range(5)]
+    internal.logs["texts", 0].append([odradek.Record(None, value) for value in more])
+    if kind == "redis":
+        with closing(redis.Redis(port=server.port)) as then:
+            for name in jobs:
+                then.set(name, "[{'topic': u'texts', 'partition': 0, 'fromOffset': 5L, 'untilOffset': 8L}]")
+    else:
+        for name in jobs:
+            zookeeper.set(f"/consumers/{name}/offsets/texts/0", b"8")
+    run(file)
+    check([*sent[2:], *more[3:]], 8, 10)
+    if kind == "zookeeper":
+        zookeeper.stop()
+        zookeeper.close()

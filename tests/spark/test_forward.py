@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import time
 from collections import Counter
@@ -16,16 +15,18 @@ from pyspark.sql import SparkSession
 import odradek
 from odradek.errors import SinkError
 from odradek.kafka.client import BrokerClient
-from odradek.kafka.producer import CommittedPosition, Transaction
 from odradek.kafka.settings import BrokerSettings
 from odradek.offsets.store import Position, open_store
+from odradek.places.broker_transaction import CommittedPosition, Transaction
 from odradek.records.compression import Codec
 from odradek.spark.options import SourceOptions
 from odradek.spark.pipeline import Job, JobError, Pipeline
-from odradek.spark.pipeline.job import TopicSinkSpec, Transform
+from odradek.spark.pipeline.functions import Transform
+from odradek.spark.pipeline.sink_specs import TopicSinkSpec
 from odradek.spark.source import SourceReader
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.storage.names import TopicPartition
+from peers.files import create_log
 from peers.fixtures import BrokerFactory
 from peers.kafka import KafkaBroker
 from peers.kafka_fixture import KafkaFixture
@@ -36,8 +37,9 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.fixture
-def broker(any_broker: BrokerFactory, writable_log_dir: Path) -> KafkaBroker:
-    return any_broker(writable_log_dir)
+def broker(fixture_broker: KafkaBroker) -> KafkaBroker:
+    """One for all tests: each has topics of its own."""
+    return fixture_broker
 
 
 def create_topic(tools: KafkaTools, broker: KafkaBroker, topic: str, partitions: int, *configs: str) -> None:
@@ -78,18 +80,8 @@ def committed(broker: KafkaBroker, topic: str) -> dict[int, list[tuple[Any, ...]
 
 
 def expected(fixture: KafkaFixture, partition: int) -> list[tuple[Any, ...]]:
-    def decoded(text: str | None) -> bytes | None:
-        return None if text is None else base64.b64decode(text)
-
-    return [
-        (
-            decoded(record["key"]),
-            decoded(record["value"]),
-            [(key, decoded(value)) for key, value in record["headers"]] or None,
-            record["timestamp"],
-        )
-        for record in fixture.consumed[f"keyed-{partition}"]["records"]
-    ]
+    records = fixture.records(f"keyed-{partition}")
+    return [(record.key, record.value, list(record.headers) or None, record.timestamp) for record in records]
 
 
 def test_forwards_every_record_once(
@@ -116,7 +108,7 @@ def test_forwards_every_record_once(
     client = BrokerClient(BrokerSettings.parse({"bootstrap.servers": broker.bootstrap_servers}))
     zombie = Transaction(client, "forward-copy-keyed-0", "copy", Codec.NONE)
     zombie.begin()
-    zombie.send(TopicPartition("copy", 0), pa.record_batch({"value": pa.array([b"undead"])}))
+    zombie.write(TopicPartition("copy", 0), pa.record_batch({"value": pa.array([b"undead"])}))
     assert Pipeline(job(tmp_path, broker, max_offsets_per_batch=444), spark).run() >= 2
     with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
         zombie.commit(CommittedPosition(9999))
@@ -193,14 +185,15 @@ def write_source(log_dir: Path) -> dict[int, list[tuple[Any, ...]]]:
 def test_forwards_records_of_any_size(
     spark: SparkSession, broker: KafkaBroker, kafka_tools: KafkaTools, tmp_path: Path, compression: str
 ) -> None:
-    create_topic(kafka_tools, broker, "sizes-copy", 2, f"max.message.bytes={LARGEST + (1 << 20)}")
+    topic = f"sizes-{compression}"
+    create_topic(kafka_tools, broker, topic, 2, f"max.message.bytes={LARGEST + (1 << 20)}")
     sent = write_source(tmp_path / "source")
-    sink = TopicSinkSpec("sizes-copy", {"bootstrap.servers": broker.bootstrap_servers}, compression=compression)
+    sink = TopicSinkSpec(topic, {"bootstrap.servers": broker.bootstrap_servers}, compression=compression)
     source = {"path": str(tmp_path / "source"), "subscribe": "sizes", "includeHeaders": "true"}
     assert Pipeline(job(tmp_path, broker, source=source, sinks=(sink,)), spark).run() == 1
     found = {
         partition: [(key, value, headers, round(when.timestamp() * 1000)) for key, value, headers, when in rows]
-        for partition, rows in committed(broker, "sizes-copy").items()
+        for partition, rows in committed(broker, topic).items()
     }
     assert found.keys() == sent.keys()
     for partition, rows in sent.items():
@@ -213,9 +206,7 @@ def test_a_record_of_10_mb_is_forwarded_where_both_sides_allow_it(
     largest, rng, now_ms = 12 << 20, random.Random(10), round(time.time() * 1000)
     sizes = [10, 10 << 20, 900_000, 10 << 20, 0]
     records = [odradek.Record(b"%d" % n, rng.randbytes(size), (), now_ms + n) for n, size in enumerate(sizes)]
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("big", config={"max.message.bytes": str(largest)})
-        logs["big", 0].append(records)
+    create_log(tmp_path / "data", "big", records, config={"max.message.bytes": str(largest)})
     broker = any_broker(tmp_path / "data", {"message.max.bytes": str(largest)})
     source = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "big"}
     sinks = []
@@ -255,9 +246,7 @@ def test_what_is_forwarded_already_is_asked_about(
 ) -> None:
     create_topic(kafka_tools, broker, "again", 1)
     log_dir = tmp_path / "source"
-    with odradek.open(log_dir) as logs:
-        logs.create_topic("t")
-        logs["t", 0].append([odradek.Record(value=b"%d" % number) for number in range(50)])
+    create_log(log_dir, "t", [b"%d" % number for number in range(50)])
 
     def run(on_held: str) -> list[bytes]:
         sink = TopicSinkSpec("again", {"bootstrap.servers": broker.bootstrap_servers}, on_held=on_held)
@@ -366,9 +355,10 @@ def test_what_a_target_does_not_take_is_an_error_or_put_aside(
         f"message.timestamp.before.max.ms={DAY_MS}",
         "min.cleanable.dirty.ratio=1",
     )
-    for topic in ("strict", "strict-skip", "strict-letters"):
+    strict, skips, puts_aside, letters = (f"{name}-{partition_by}" for name in ("strict", "skip", "aside", "letters"))
+    for topic in (strict, skips, puts_aside):
         create_topic(kafka_tools, broker, topic, 2, *settings)
-    create_topic(kafka_tools, broker, "letters", 1, f"max.message.bytes={LARGEST}")
+    create_topic(kafka_tools, broker, letters, 1, f"max.message.bytes={LARGEST}")
     now_ms = round(time.time() * 1000)
     records = [odradek.Record(b"key-%d" % n, b"%04d" % n * 100, (), now_ms + n) for n in range(300)]
     wrong = {
@@ -396,19 +386,20 @@ def test_what_a_target_does_not_take_is_an_error_or_put_aside(
 
     # What was before the record is there, once, however often it is tried again.
     for _ in range(2):
-        with pytest.raises(SinkError, match=r"topic strict .* offset 70 of t-0: .*is forwarded.*on_invalid") as error:
-            run("strict")
+        told = rf"topic {strict} .* offset 70 of t-0: .*is forwarded.*on_invalid"
+        with pytest.raises(SinkError, match=told) as error:
+            run(strict)
     assert "key" in str(error.value)
-    require(values("strict") == [record.value for record in records[:70]], "the records")
+    assert values(strict) == [record.value for record in records[:70]]
     valid = [record.value for number, record in enumerate(records) if number not in wrong]
-    assert [report.refused for report in run("strict-skip", on_invalid="skip")] == [3]
-    require(values("strict-skip") == valid, "the records")
-    letters = {"on_invalid": "dead-letter", "dead_letter_topic": "letters"}
-    assert [report.refused for report in run("strict-letters", **letters)] == [3]
-    require(values("strict-letters") == valid, "the records")
+    assert [report.refused for report in run(skips, on_invalid="skip")] == [3]
+    assert values(skips) == valid
+    aside = {"on_invalid": "dead-letter", "dead_letter_topic": letters}
+    assert [report.refused for report in run(puts_aside, **aside)] == [3]
+    assert values(puts_aside) == valid
     found = {
         int(dict(headers)["__odradek.errors.offset"]): (key, value, round(when.timestamp() * 1000), dict(headers))
-        for key, value, headers, when in committed(broker, "letters")[0]
+        for key, value, headers, when in committed(broker, letters)[0]
     }
     assert {offset: row[:3] for offset, row in found.items()} == {
         offset: (record.key, record.value, record.timestamp) for offset, record in wrong.items()

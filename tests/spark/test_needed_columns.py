@@ -12,19 +12,18 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 import odradek
+from jobs.queries import ACCEPTED
+from jobs.random_queries import RECORDS, RandomQueries
 from odradek.spark.pipeline import Job, JobError, Pipeline
 from odradek.spark.pipeline.batch import Batch
-from odradek.spark.pipeline.functions import FunctionName
-from odradek.spark.pipeline.job import ConsoleSinkSpec, ParquetSinkSpec, SinkSpec, TopicSinkSpec, Transform
+from odradek.spark.pipeline.functions import FunctionName, Transform
 from odradek.spark.pipeline.needed_columns import needed_columns
 from odradek.spark.pipeline.parquet import ParquetSink
 from odradek.spark.pipeline.sink import Sink
-from odradek.spark.pipeline.sink_specs import PythonSinkSpec
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, PythonSinkSpec, SinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.value_format import ValueFormat
 from odradek.spark.ranges import plan_batch
 from odradek.spark.source_topics import open_topics
-from random_queries import RECORDS, RandomQueries
-from spark_queries import ACCEPTED
 
 WORDS = Transform("words", "SELECT topic, partition, offset, explode(split(string(value), ' ')) AS word FROM records")
 COUNTS = Transform("counts", "SELECT word, count(*) AS n FROM words GROUP BY word")

@@ -39,7 +39,6 @@ trigger = {{ max_offsets_per_batch = 30 }}
 
 [spark]
 master = "local[2]"
-conf = {{ "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" }}
 
 [[transform]]
 view = "counts"

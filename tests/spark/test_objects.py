@@ -16,8 +16,9 @@ from rich.console import Console
 from odradek.errors import SinkError
 from odradek.spark.pipeline import Job, JobError, Pipeline
 from odradek.spark.pipeline.folder_uri import FolderUri
-from odradek.spark.pipeline.job import ConsoleSinkSpec, ParquetSinkSpec, Transform
+from odradek.spark.pipeline.functions import Transform
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec
 from peers.kafka_fixture import KafkaFixture
 from peers.s3 import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
 

@@ -22,13 +22,15 @@ from odradek.errors import CommitConflictError, SinkError
 from odradek.offsets.store import Position, open_store
 from odradek.records import scan_batches
 from odradek.spark.pipeline import BatchReport, Job, JobError, Pipeline
-from odradek.spark.pipeline.job import ConsoleSinkSpec, ParquetSinkSpec, Transform
+from odradek.spark.pipeline.functions import Transform
 from odradek.spark.pipeline.merging import compact
 from odradek.spark.pipeline.parquet_folder import ParquetFolder
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec
 from odradek.spark.ranges import DataLossError, LossCause
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
 from peers.process import PATIENCE
+from peers.walks import check_walk, trace_of, walks
 
 
 def job(path: Path, log_dir: Path, **changes: object) -> Job:
@@ -72,6 +74,16 @@ def test_does_nothing_twice(spark: SparkSession, fixture_4_3_1: KafkaFixture, tm
     ]
     assert Pipeline(work, spark).run() == 0
     assert stored(tmp_path / "out") == consumed(fixture_4_3_1, "keyed-0", "keyed-1", "keyed-2")
+
+
+def test_a_batch_goes_down_the_walks_of_the_driver(
+    spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path
+) -> None:
+    trace = trace_of(Pipeline(job(tmp_path, fixture_4_3_1.log_dir), spark).run)
+    names = [name for name in walks() if name.startswith("a batch of a pipeline: ") and "a task" not in name]
+    assert len(names) == 4
+    for name in names:
+        check_walk(name, trace)
 
 
 def test_reads_only_what_was_added(spark: SparkSession, fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
@@ -412,7 +424,7 @@ def test_a_folder_is_not_gone_on_with_for_another_topic_of_that_name(
     )
     assert Pipeline(latest, spark).run() == 0
     (log_dir / "keyed-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAFQ")
-    with pytest.raises(DataLossError, match="made again under the same name"):
+    with pytest.raises(DataLossError, match="created again under the same name"):
         Pipeline(latest, spark).run()
 
 
@@ -475,7 +487,7 @@ def test_a_topic_made_anew_is_not_gone_on_with(
     assert Pipeline(work, spark).run() == 1
     metadata = log_dir / "keyed-0" / "partition.metadata"
     metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAEQ")
-    with pytest.raises(DataLossError, match="made again under the same name") as caught:
+    with pytest.raises(DataLossError, match="created again under the same name") as caught:
         Pipeline(work, spark).run()
     assert caught.value.cause is LossCause.NEW_TOPIC
 

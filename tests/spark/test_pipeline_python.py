@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import odradek
 from odradek.errors import SinkError
 from odradek.spark.pipeline import Job, JobError, Pipeline
+from peers.files import create_log
 
 HEAD = """
 name = "orders"
@@ -33,11 +34,11 @@ store = "file:offsets.json"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     values = [{"id": 1, "amount": 2.5, "tags": ["a", "b"]}, {"id": 2, "amount": 4}, "no JSON", None]
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("orders")
-        logs["orders", 0].append(
-            [odradek.Record(key=b"", value=None if value is None else json.dumps(value).encode()) for value in values]
-        )
+    create_log(
+        tmp_path / "data",
+        "orders",
+        [odradek.Record(key=b"", value=None if value is None else json.dumps(value).encode()) for value in values],
+    )
     return tmp_path
 
 
@@ -320,7 +321,7 @@ def test_a_function_that_keeps_its_positions_gets_each_record_once(spark: SparkS
 
 def test_rows_are_appended_to_a_table_by_jdbc(spark: SparkSession, folder: Path) -> None:
     # Derby would write its log into the current directory.
-    spark._jvm.java.lang.System.setProperty("derby.stream.error.file", str(folder / "derby.log"))  # type: ignore[union-attr]
+    spark._jvm.java.lang.System.setProperty("derby.stream.error.file", str(folder / "derby.log"))  # type: ignore[union-attr, unused-ignore]
     url = f"jdbc:derby:{folder / 'derby'};create=true"
     sink = f"""
 [trigger]

@@ -6,8 +6,8 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from jobs.queries import ACCEPTED, RECORDS_SCHEMA, REFUSED, VIEWS, WORDS_SCHEMA
 from odradek.spark.pipeline.sql_check import Query
-from spark_queries import ACCEPTED, RECORDS_SCHEMA, REFUSED, VIEWS, WORDS_SCHEMA
 
 
 @pytest.fixture(autouse=True)

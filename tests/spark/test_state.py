@@ -31,6 +31,7 @@ from odradek.spark.pipeline.claimed_store import ClaimedStore
 from odradek.spark.pipeline.session import silence_error_log
 from odradek.spark.pipeline.state_folder import StateFolder
 from odradek.storage.names import TopicPartition
+from peers.files import create_log
 from peers.process import PATIENCE
 
 MINUTE_MS = 60_000
@@ -416,21 +417,35 @@ def test_a_topic_that_goes_and_one_that_comes(spark: SparkSession, tmp_path: Pat
     work = job(tmp_path, TOTALS.format(mode="update", merge=LATEST))
     work = replace(work, source={"path": work.source["path"], "subscribePattern": "words.*", "failOnDataLoss": "false"})
     append(tmp_path, range(10))
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("words-2")
-        logs["words-2", 0].append([odradek.Record(value=b"word 0")])
+    create_log(tmp_path / "data", "words-2", [b"word 0"])
     assert Pipeline(work, spark).run() == 1
     with odradek.open(tmp_path / "data") as logs:
         logs.delete_topic("words-2")
     append(tmp_path, range(10, 12))
     assert Pipeline(work, spark).run() == 1
     assert Pipeline(work, spark).run() == 0
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("words-3")
-        logs["words-3", 0].append([odradek.Record(value=b"word 1")])
+    create_log(tmp_path / "data", "words-3", [b"word 1"])
     append(tmp_path, range(12, 14))
     assert Pipeline(work, spark).run() == 1
     assert totals(tmp_path) == counted([*range(14), 0, 1])
+
+
+@pytest.mark.laboratory
+def test_a_log_that_was_cut_goes_on_below_what_the_sink_has_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    work = job(tmp_path, TOTALS.format(mode="update", merge=LATEST))
+    work = replace(work, source={**work.source, "failOnDataLoss": "false"})
+    append(tmp_path, range(4))
+    shutil.copytree(tmp_path / "data", tmp_path / "cut")
+    append(tmp_path, range(4, 10))
+    assert Pipeline(work, spark).run() == 1
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "cut").rename(tmp_path / "data")
+    # Partition 1 has grown beyond the 5 records that were read of it, and partition 0 has 2 left.
+    append(tmp_path, range(11, 22, 2))
+    assert Pipeline(work, spark).run() == 1
+    append(tmp_path, [20, 22])
+    assert Pipeline(work, spark).run() == 1
+    assert totals(tmp_path) == counted([*range(10), 17, 19, 21, 20, 22])
 
 
 @pytest.mark.laboratory
@@ -487,7 +502,7 @@ def test_drivers_that_are_killed_lose_nothing_and_do_nothing_twice(tmp_path: Pat
 max_offsets_per_batch = 15
 [spark]
 master = "local[2]"
-conf = { "spark.sql.shuffle.partitions" = 2, "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1" }
+conf = { "spark.sql.shuffle.partitions" = 2 }
 """
     job(tmp_path, text)
     end, kills = 0, list[str]()

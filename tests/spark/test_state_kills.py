@@ -57,7 +57,6 @@ master = "local[2]"
 [spark.conf]
 "spark.python.daemon.module" = "chaos.warm_daemon"
 "spark.python.authenticate.socketTimeout" = "120s"
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
 JOB = """
 [[job]]

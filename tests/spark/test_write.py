@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 
 import odradek
+import odradek.spark
 import odradek.testing
 from odradek.records.partitioner import partition_for_key
 from peers.fixtures import BrokerFactory
+from peers.kafka_fixture import consumed_record
 from peers.kafka_tools import KafkaTools
 from peers.ledger import require_same
 
@@ -85,26 +88,41 @@ def check_placed(found: list[Row], rows: list[Row]) -> None:
             assert there[3] == partition_for_key(given[0], 3)
 
 
-@pytest.mark.parametrize("transactional", ["false", "true"])
-def test_rows_of_any_kind_to_a_folder(spark: SparkSession, log_dir: Path, transactional: str) -> None:
-    rows = some_rows()
-    frame = spark.createDataFrame(rows, ROW).repartition(4)
-    frame.write.format("odradek").mode("append").options(
-        **{"transactional": transactional, "kafka.compression.type": "zstd"}
-    ).save(str(log_dir))
-    with odradek.open(log_dir, "r") as logs:
-        check_placed(read_logs(logs), rows)
-    assert [path.name for path in log_dir.parent.iterdir()] == ["data"]
+@dataclass
+class Place:
+    """A folder or a broker.
+
+    Attributes:
+        options: Where it is.
+        rows: Reads what is there.
+    """
+
+    options: dict[str, str]
+    rows: Callable[[], list[Row]]
+
+
+@pytest.fixture(params=["folder", "broker"])
+def place(request: pytest.FixtureRequest) -> Place:
+    if request.param == "broker":
+        broker = request.getfixturevalue("broker")
+        return Place({"kafka.bootstrap.servers": broker.bootstrap_servers}, lambda: read_logs(broker.logs))
+    log_dir = request.getfixturevalue("log_dir")
+
+    def rows() -> list[Row]:
+        with odradek.open(log_dir, "r") as logs:
+            return read_logs(logs)
+
+    return Place({"path": str(log_dir)}, rows)
 
 
 @pytest.mark.parametrize("transactional", ["false", "true"])
-def test_rows_of_any_kind_to_a_broker(spark: SparkSession, broker: odradek.testing.Broker, transactional: str) -> None:
+def test_rows_of_any_kind(spark: SparkSession, place: Place, transactional: str, tmp_path: Path) -> None:
     rows = some_rows()
     frame = spark.createDataFrame(rows, ROW).repartition(4)
-    frame.write.format("odradek").mode("append").options(
-        **{"kafka.bootstrap.servers": broker.bootstrap_servers, "transactional": transactional}
-    ).save()
-    check_placed(read_logs(broker.logs), rows)
+    before = sorted(tmp_path.iterdir())
+    save(frame, **place.options, transactional=transactional, **{"kafka.compression.type": "zstd"})
+    check_placed(place.rows(), rows)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.interop
@@ -132,21 +150,13 @@ def test_kafkas_own_consumer_reads_what_spark_wrote(
 
 
 def consumed(partitions: dict[str, Any]) -> list[Row]:
-    def decoded(text: str | None) -> bytes | None:
-        return None if text is None else base64.b64decode(text)
-
-    return [
-        (
-            decoded(record["key"]),
-            decoded(record["value"]),
-            [(key, decoded(value)) for key, value in record["headers"]] or None,
-            int(name.rpartition("-")[2]),
-            name.rpartition("-")[0],
-        )
-        for name, partition in partitions.items()
-        if name.rpartition("-")[0] in TOPICS
-        for record in partition["records"]
-    ]
+    found: list[Row] = []
+    for name, partition in partitions.items():
+        topic, _, number = name.rpartition("-")
+        if topic in TOPICS:
+            records = map(consumed_record, partition["records"])
+            found += [(one.key, one.value, list(one.headers) or None, int(number), topic) for one in records]
+    return found
 
 
 def write_stream_twice(spark: SparkSession, tmp_path: Path, options: dict[str, str]) -> list[bytes]:
@@ -190,18 +200,9 @@ def write_stream_twice(spark: SparkSession, tmp_path: Path, options: dict[str, s
     return values
 
 
-def test_a_stream_to_a_folder_writes_a_repeated_batch_once(spark: SparkSession, log_dir: Path, tmp_path: Path) -> None:
-    values = write_stream_twice(spark, tmp_path, {"path": str(log_dir), "topic": "t"})
-    with odradek.open(log_dir, "r") as logs:
-        assert sorted(row[1] or b"" for row in read_logs(logs)) == values
-
-
-def test_a_stream_to_a_broker_writes_a_repeated_batch_once(
-    spark: SparkSession, broker: odradek.testing.Broker, tmp_path: Path
-) -> None:
-    target = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "t"}
-    values = write_stream_twice(spark, tmp_path, target)
-    assert sorted(row[1] or b"" for row in read_logs(broker.logs)) == values
+def test_a_stream_writes_a_repeated_batch_once(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    values = write_stream_twice(spark, tmp_path, {**place.options, "topic": "t"})
+    assert sorted(row[1] or b"" for row in place.rows()) == values
 
 
 def test_without_transactions_a_repeated_batch_is_there_twice(
@@ -216,16 +217,32 @@ def save(frame: DataFrame, mode: str = "append", **options: str) -> None:
     frame.write.format("odradek").mode(mode).options(**options).save()
 
 
+def test_a_plain_thread_that_asks_for_the_session_writes(spark: SparkSession, log_dir: Path) -> None:
+    frame = spark.newSession().sql("SELECT 'x' AS value")
+
+    def write() -> None:
+        odradek.spark.session()
+        save(frame, path=str(log_dir), topic="t")
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(write).result()
+    with odradek.open(log_dir, "r") as logs:
+        assert len(read_logs(logs)) == 1
+
+
 def test_mistakes_are_told_before_anything_is_written(spark: SparkSession, log_dir: Path) -> None:
     path = str(log_dir)
     no_value = spark.sql("SELECT 'x' AS key")
     with pytest.raises(AnalysisException, match="Required attribute 'value' not found"):
         save(no_value, path=path, topic="t")
-    with pytest.raises(AnalysisException, match="there is no topic nowhere"):
+    with pytest.raises(AnalysisException, match=r"ERROR\].*Error: \S+: there is no topic nowhere"):
         save(no_value.selectExpr("key AS value"), path=path, topic="nowhere")
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
     with pytest.raises(AnalysisException, match="Save mode Overwrite not allowed for Kafka"):
         save(frame, "overwrite", path=path, topic="t")
+    # Spark's default mode is refused by Spark itself, before it asks a source in Python.
+    with pytest.raises(AnalysisException, match=r'in the "ErrorIfExists" mode\. .* either the "Append"'):
+        frame.write.format("odradek").options(path=path, topic="t").save()
     away = {"kafka.bootstrap.servers": "127.0.0.1:9", "kafka.default.api.timeout.ms": "500", "topic": "t"}
     with pytest.raises(AnalysisException, match=r"127\.0\.0\.1:9"):
         save(frame, **away)

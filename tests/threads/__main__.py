@@ -23,11 +23,12 @@ from pathlib import Path
 from click.testing import CliRunner
 
 import odradek
+from crash.checks import require
 from crash.store import new_folder
 from odradek.cli.app import main as command_line
 from odradek.storage.log.log import Log
 from odradek.storage.names import DELETED_SUFFIX, TopicPartition
-from threads.ledger import Ledger, Place, Token, require, token_of
+from threads.ledger import Ledger, Place, Token, token_of
 from threads.workers import TOPICS, WORKERS, Shared, Worker
 
 LONGEST_WAIT_S = 20

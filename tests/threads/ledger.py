@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from crash.checks import require
 from odradek.records import Record
 
 START_MS = 1_700_000_000_000
@@ -36,15 +37,6 @@ class Place(NamedTuple):
     topic: str
     partition: int
     topic_id: str = ""
-
-
-class Violated(AssertionError):
-    """Something that must hold does not."""
-
-
-def require(condition: object, *reason: object) -> None:
-    if not condition:
-        raise Violated(" ".join(map(str, reason)))
 
 
 def record_of(token: Token, key: bytes | None, padding: int) -> Record:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import odradek
+from crash.checks import require
 from odradek.errors import (
     InvalidPartitionsError,
     LogError,
@@ -21,11 +22,11 @@ from odradek.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
-from odradek.records.builder import build_batch
 from odradek.storage.log.log import Log
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import DELETED_SUFFIX
-from threads.ledger import Ledger, Place, Token, record_of, require, timestamp_of, token_of
+from peers.batches import transactional
+from threads.ledger import Ledger, Place, Token, record_of, timestamp_of, token_of
 
 WORKERS = 8
 KEYS = 12
@@ -241,13 +242,8 @@ class Worker(threading.Thread):
             self._end(log, transaction)
             return
         tokens = self._tokens(self._rng.randint(1, 3), transaction.name)
-        batch = build_batch(
-            [record_of(token, None, self._rng.randrange(60)) for token in tokens],
-            producer_id=transaction.producer_id,
-            producer_epoch=0,
-            base_sequence=transaction.sequence,
-            is_transactional=True,
-        )
+        records = [record_of(token, None, self._rng.randrange(60)) for token in tokens]
+        batch = transactional(records, transaction.producer_id, transaction.sequence)
         transaction.is_unknown = True
         self._ledger.unknown.update(tokens)
         result = log.append_batches(batch, durable=self._rng.random() < 0.1)

@@ -114,6 +114,7 @@ def test_all_names_are_there_and_only_those() -> None:
         odradek.absent  # noqa: B018
 
 
+@pytest.mark.slow
 def test_all_names_can_be_imported_where_pyarrow_is_missing() -> None:
     code = """import sys; sys.modules["pyarrow"] = None
 from odradek import *
@@ -170,6 +171,7 @@ def test_every_error_has_a_family_and_a_name_in_odradek() -> None:
         "UnknownCoordinatorRecordError",
         "UnknownKeyError",
         "UnknownPathError",
+        "WorkerLostError",
     }
 
 
@@ -250,6 +252,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert odradek.__version__ == version("odradek")
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_program(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

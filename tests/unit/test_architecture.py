@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
-import tomllib
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -18,65 +16,79 @@ from odradek.records import Record
 from odradek.records.builder import build_batch
 from odradek.storage import locks
 from odradek.storage.locks import Rank
-
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-PACKAGE = Path(odradek.__file__).parent
-
-
-def ways() -> tuple[list[str], list[str]]:
-    """Return the two columns of the table of files."""
-    rows = re.findall(r"^\| (?:`([a-z_/]+\.py)`)? *\| `([a-z_/]+\.py)` \|$", TEXT, re.MULTILINE)
-    return [first for first, _ in rows if first], [second for _, second in rows]
+from peers.broker_thread import connect, start
+from peers.group_requests import find_coordinator, new_member
+from peers.requests import batch, fetch_message, produce_message
+from peers.walks import CONTRACTS, PACKAGE, ROOT, TEXT, Trace, check_walk, layer, trace_of, traced, walks
 
 
-def calls(action: Callable[[], object], files: list[str]) -> list[tuple[str, str]]:
-    """Return the calls from one of some files to another, in their order; those between them do not count."""
-    found: list[tuple[str, str]] = []
-
-    def place(frame: FrameType | None) -> str:
-        while frame is not None:
-            path = Path(frame.f_code.co_filename)
-            if path.is_relative_to(PACKAGE) and str(path.relative_to(PACKAGE)) in files:
-                return str(path.relative_to(PACKAGE))
-            frame = frame.f_back
-        return ""
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            caller, called = place(frame.f_back), place(frame)
-            if caller != called:
-                found.append((caller, called))
-
-    sys.setprofile(note)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return found
+@pytest.mark.parametrize("name", walks())
+def test_no_step_of_a_walk_goes_up_the_layers(name: str) -> None:
+    walk = walks()[name]
+    assert len(walk) > 2
+    for before, step in pairwise(walk):
+        assert layer(before.file) <= layer(step.file), step.file
+    for step in walk:
+        assert all(layer(step.file) <= layer(file) for file in step.asked), step.file
 
 
-def check(action: Callable[[], object], files: list[str]) -> None:
-    found = calls(action, files)
-    for caller, called in found:
-        assert not caller or files.index(caller) < files.index(called), f"{caller} calls {called}"
-    assert {called for _, called in found} == set(files)
-
-
-def test_an_append_and_a_look_up_go_down_a_list_of_files(tmp_path: Path) -> None:
-    to_the_file, by_time = ways()
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[odradek.WritableLogDirectory]:
     with odradek.open(tmp_path) as logs:
         logs.create_topic("t", config={"index.interval.bytes": "50"})
-        log = logs["t", 0]
-        log.append([Record(b"k", b"%0100d" % number, timestamp=1_700_000_000_000 + number) for number in range(9)])
-        log.append([Record(b"k", b"v", timestamp=1_700_000_000_009)])
-        batch = build_batch(
-            [Record(b"k", b"v", timestamp=1_700_000_000_010)], producer_id=7, producer_epoch=0, base_sequence=0
-        )
-        check(lambda: log.append_batches(bytearray(batch)), to_the_file)
+        yield logs
+
+
+def given(count: int) -> list[Record]:
+    return [Record(b"k", b"%0100d" % number, timestamp=1_700_000_000_000 + number) for number in range(count)]
+
+
+def test_an_append_and_a_look_up_go_down_their_walks(logs: odradek.WritableLogDirectory, tmp_path: Path) -> None:
+    log = logs["t", 0]
+    log.append(given(9))
+    batch = build_batch(given(1), producer_id=7, producer_epoch=0, base_sequence=0)
+    appended = trace_of(lambda: log.append(given(1))) | trace_of(lambda: log.append_batches(bytearray(batch)))
+    check_walk("append", appended)
+    logs.close()
     with odradek.open(tmp_path) as logs:
         log = logs["t", 0]
-        check(lambda: log.offset_for_time(1_700_000_000_009), by_time)
+        check_walk("a look-up by time", trace_of(lambda: log.offset_for_time(1_700_000_000_008)))
+
+
+@pytest.mark.slow
+def test_requests_go_down_their_walks(tmp_path: Path) -> None:
+    with start(tmp_path, **{"offsets.topic.num.partitions": 1}) as running, connect(running) as client:
+
+        def trace(action: Callable[[], object]) -> Trace:
+            trace: Trace = set()
+            profile = traced(trace)
+            running.call(profile.__enter__)
+            try:
+                action()
+            finally:
+                running.call(partial(profile.__exit__, None, None, None))
+            return trace
+
+        running.broker.logs.create_topic("events", config={"index.interval.bytes": "50"})
+        produce = partial(client.call, 0, 12, produce_message(batch(b"%0100d" % 1)))
+        produce()
+        find_coordinator(client)
+        new_member(client, "first")
+        check_walk("Produce", trace(produce))
+        fetches = [fetch_message(offset, session_id=0, session_epoch=0, max_wait_ms=5) for offset in (0, 2)]
+        check_walk("Fetch", trace(lambda: [client.call(1, 12, one) for one in fetches]))
+        check_walk("JoinGroup", trace(lambda: new_member(client, "second")))
+
+
+def test_a_task_of_spark_goes_down_its_walk(logs: odradek.WritableLogDirectory, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from odradek.spark.source import OdradekDataSource
+
+    logs["t", 0].append(given(9))
+    source = OdradekDataSource({"path": str(tmp_path), "subscribe": "t"})
+    reader = source.reader(source.schema())
+    [split] = reader.partitions()
+    check_walk("a batch of a pipeline: a task reads its split", trace_of(lambda: [*reader.read(split)]))
 
 
 def holders() -> dict[str, set[str]]:
@@ -122,6 +134,7 @@ def test_at_least_ten_questions_are_answered() -> None:
     assert len(questions()) == TEXT.count("? | `")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("file", "name"), questions())
 def test_the_answer_to_a_question_is_a_class_or_function_there(file: str, name: str) -> None:
     assert name in defined_in(PACKAGE / file)
@@ -133,6 +146,7 @@ def test_a_name_beside_a_file_is_defined_there() -> None:
     assert [name for file, name in pairs if name not in defined_in(PACKAGE / file)] == []
 
 
+@pytest.mark.slow
 def test_the_classes_of_the_storage_are_in_the_folders_that_the_drawing_names() -> None:
     drawing = re.search(r"^## Storage\n+```text\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     assert drawing is not None
@@ -156,10 +170,18 @@ def test_every_file_that_is_named_exists() -> None:
 
 
 def test_the_layers_are_those_of_the_import_contract() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = {contract["name"]: contract for contract in settings["tool"]["importlinter"]["contracts"]}
     drawings = re.findall(r"^```text\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     drawn = [[line.split("  ")[0] for line in drawing.splitlines()] for drawing in drawings[:2]]
-    assert drawn[0] == contracts["arrows point down"]["layers"]
-    inner = [layer for layer in contracts["arrows point down within storage"]["layers"] if "names" not in layer]
+    assert drawn[0] == CONTRACTS["arrows point down"]["layers"]
+    inner = [layer for layer in CONTRACTS["arrows point down within storage"]["layers"] if "names" not in layer]
     assert [layer for layer in drawn[1] if "names" not in layer] == inner
+
+
+@pytest.mark.slow
+def test_drawings_are_indented() -> None:
+    """A docstring that is only a drawing after its first line loses its indentation to the formatter."""
+    docstring = re.compile(r'^( *)r?"""(.*?)"""', re.MULTILINE | re.DOTALL)
+    for path in PACKAGE.rglob("*.py"):
+        for indent, text in docstring.findall(path.read_text(encoding="utf-8")):
+            found = re.search(rf"^{indent}(?:[^ `\n][^`\n]* {{3,}}\S|[|+]).*", text, re.MULTILINE)
+            assert found is None, f"{path}: {found[0]}: indent it, and add a sentence below it"

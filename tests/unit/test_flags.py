@@ -24,6 +24,7 @@ CALLS: Mapping[str, Callable[[Path, Any], object]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("flag", ["false", 0, None])
 def test_a_flag_is_a_bool(tmp_path: Path, name: str, flag: object) -> None:

@@ -170,6 +170,14 @@ def cases(tmp_path: Path) -> Iterator[Case]:
     )
     place = {"path": data, "topics": "events", "group": None, "auto_offset_reset": "earliest", "follow": False}
     times = {"auto_commit_interval_ms": 5, "metadata_max_age_ms": 5, "isolation": "read_committed"}
+    # A group of the folder commits under its lock: nobody has this one open for writing.
+    unlocked = tmp_path / "unlocked"
+    with odradek.open(unlocked) as free:
+        free.create_topic("events")
+        free.create_topic("__consumer_offsets")
+    yield "open_store", lambda group: odradek.open_store(f"folder:{unlocked}?group={group}").load(), {"group": "g"}
+    yield "open_store", lambda group: odradek.open_store(f"kafka://localhost:1/{group}"), {"group": "g"}
+    place |= {"path": unlocked}
     yield "consume", odradek.consume, place | times
     yield "consume_async", odradek.consume_async, place | times
     store = f"file://{tmp_path}/offsets.json"
@@ -203,6 +211,7 @@ def cases(tmp_path: Path) -> Iterator[Case]:
     logs.close()
 
 
+@pytest.mark.slow
 def test_wrong_arguments_are_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What takes a relative path finds an empty folder.
     (tmp_path / "here").mkdir()
@@ -223,6 +232,7 @@ FRONT: Any = odradek
 """As a caller sees it whom no type checker warns."""
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("call", "kind", "reason"),
     [

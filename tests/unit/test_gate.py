@@ -335,7 +335,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def test_the_script_says_last_which_stage_failed(clone: Path) -> None:
-    (clone / "Makefile").write_text("lint:\n\t@echo lint; exit 3\n")
+    (clone / "Makefile").write_text("spark:\n\t@true\nlint:\n\t@echo lint; exit 3\n")
     ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, check=False)
     lines = ended.stdout.splitlines()
     assert (ended.returncode, lines[0], lines[-1]) == (2, "lint", "red: 0 passed, 1 failed, 0 skipped")
@@ -351,7 +351,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_the_script_is_never_green_if_it_is_ended(clone: Path) -> None:
-    (clone / "Makefile").write_text("lint:\n\t@echo $$$$ > told; mv told begun; sleep 600\n")
+    (clone / "Makefile").write_text("spark:\n\t@true\nlint:\n\t@echo $$$$ > told; mv told begun; sleep 600\n")
     with (clone / "printed").open("w") as printed:
         process = subprocess.Popen(["bash", ".ci/run"], cwd=clone, stdout=printed, start_new_session=True)
     try:
@@ -368,7 +368,9 @@ def test_the_script_is_never_green_if_it_is_ended(clone: Path) -> None:
 
 
 TOLD = '{"collected": 1}\\n{"id": "%s", "when": "call", "outcome": "passed"}\\n{"exit": 0}\\n'
-GREEN = f"lint docs:\n\t@true\ntest test-interop:\n\t@mkdir -p $(TOLD); printf '{TOLD}' $@ > $(TOLD)/events.jsonl\n"
+GREEN = (
+    f"spark lint docs:\n\t@true\ntest test-interop:\n\t@mkdir -p $(TOLD); printf '{TOLD}' $@ > $(TOLD)/events.jsonl\n"
+)
 
 
 def test_the_script_is_green_if_every_stage_is(clone: Path) -> None:
@@ -424,7 +426,7 @@ def test_the_script_judges_the_clone_that_it_is_in(clone: Path, tmp_path: Path) 
         (other / name).symlink_to(ROOT / name)
     shutil.copytree(clone / ".ci", other / ".ci")
     (other / "Makefile").write_text(GREEN)
-    (clone / "Makefile").write_text("lint:\n\t@false\n")
+    (clone / "Makefile").write_text("spark:\n\t@false\n")
     environment = os.environ | {"CDPATH": str(other)}
     ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, env=environment, check=False)
     assert ended.stdout.splitlines()[-1] == "red: 0 passed, 1 failed, 0 skipped"
@@ -472,7 +474,7 @@ def environ_of(pid: str) -> list[bytes]:
 
 @pytest.mark.parametrize("variables", [{}, {"GNUMAKEFLAGS": "-n"}, {"GNUMAKEFLAGS": "-i"}])
 def test_the_script_is_red_if_no_test_was_run(clone: Path, variables: dict[str, str]) -> None:
-    (clone / "Makefile").write_text(f"lint docs test test-interop:\n\t@{'false' if variables else 'true'}\n")
+    (clone / "Makefile").write_text(f"spark lint docs test test-interop:\n\t@{'false' if variables else 'true'}\n")
     environment = os.environ | variables
     ended = subprocess.run(["bash", ".ci/run"], cwd=clone, capture_output=True, text=True, env=environment, check=False)
     assert ended.returncode != 0

@@ -37,19 +37,21 @@ def test_the_package_alone_imports_no_part_of_itself() -> None:
     assert {name for name in found if name.startswith("odradek.")} == set()
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["odradek.open", "odradek.Record", "odradek.LogError", "odradek.consume"])
 def test_the_core_imports_nothing_slow_or_optional(statement: str) -> None:
     found = imported(f"import odradek; {statement}")
     assert found & (OPTIONAL | SLOW) == set()
 
 
+@pytest.mark.slow
 def test_opening_a_folder_takes_no_consumer_and_no_offset_store() -> None:
     found = imported("import odradek; odradek.open")
     assert "odradek.storage.directory.writable_log_directory" in found
     assert not found & {"odradek.consumer", "odradek.offsets", "odradek.columnar", "odradek.inspection", "odradek.cli"}
 
 
+@pytest.mark.slow
 def test_opening_a_folder_imports_nothing_of_its_logs() -> None:
     found = imported("import odradek; odradek.open")
     assert not found & {
@@ -72,6 +74,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+@pytest.mark.slow
 def test_a_broker_imports_what_it_works_with_when_it_is_needed() -> None:
     found = imported(f"exec({SERVE!r})")
     assert {"odradek.broker.api.k18_api_versions", "odradek.broker.api.k03_metadata"} <= found
@@ -94,7 +97,7 @@ def test_the_program_of_a_broker_imports_no_hypothesis() -> None:
     assert "hypothesis" not in found
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["dump", "serve", "stat", "tail", "topics", "verify"])
 def test_a_command_imports_nothing_slow_before_it_runs(command: str) -> None:
     found = imported(f"import odradek.cli.app; import odradek.cli.{command}")
@@ -106,6 +109,7 @@ def test_a_pipeline_of_folders_needs_no_client_of_brokers() -> None:
     assert "kafka" not in imported("import odradek.spark.pipeline.driver, odradek.spark.pipeline.folder_topic")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", odradek.__all__)
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(odradek, name)
@@ -121,6 +125,7 @@ def test_a_name_that_is_not_there() -> None:
         odradek.opne  # noqa: B018
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_not_compiled_is_told_in_one_line(tmp_path: Path) -> None:
     def without_one_kernel(_folder: str, names: list[str]) -> list[str]:
         return [name for name in names if name == "__pycache__" or (name.startswith("resync.") and name != "resync.py")]

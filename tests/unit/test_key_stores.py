@@ -86,7 +86,7 @@ def test_a_client_and_a_broker_with_stores_of_keytool(tmp_path: Path) -> None:
         options = {"security.protocol": "SSL", "default.api.timeout.ms": "10000", **own}
         servers = f"127.0.0.1:{running.endpoint('SSL').port}"
         client = BrokerClient(BrokerSettings.parse({"bootstrap.servers": servers, **options}))
-        assert client.attempt("looking", client.topics)["events"].leaders.keys() == {0, 1}
+        assert client.attempt("looking", client.topics)["events"].partitions.keys() == {0, 1}
         client.close()
         address = f"kafka://{servers}/group?{urlencode({'security.protocol': 'SSL', **own})}"
         with open_store(address) as store:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from types import TracebackType
-from typing import NamedTuple, Self
 
-from odradek.errors import BrokerError, LogError
-from odradek.inspection.groups import GroupDescription
-from odradek.sources.source import Bounds, is_broker
-from odradek.storage.names import TopicPartition
+from odradek.closing import Closing
+from odradek.errors import BrokerError
+from odradek.inspection.group_description import GroupDescription
+from odradek.kafka.topics import Bounds
+from odradek.places.place import Place
+from odradek.storage.names import CLUSTER_METADATA_TOPIC, TopicPartition
 
 
 class GroupIdNotFoundError(BrokerError):
@@ -29,40 +28,7 @@ class GroupIdNotFoundError(BrokerError):
     error_name = "GROUP_ID_NOT_FOUND"
 
 
-class NonEmptyGroupError(BrokerError):
-    """A group that has members, and that is to be changed."""
-
-    error_code = 68
-    error_name = "NON_EMPTY_GROUP"
-
-
-class PartitionDescription(NamedTuple):
-    """Who has a partition; -1 stands for an unknown leader."""
-
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
-    """A topic.
-
-    Attributes:
-        name: Its name.
-        topic_id: Its id as Kafka prints it; None if it has none.
-        partitions: Its partitions by number.
-        config: The settings of its own.
-    """
-
-    name: str
-    topic_id: str | None
-    partitions: Mapping[int, PartitionDescription]
-    config: Mapping[str, str]
-
-
-class Admin(ABC):
+class Admin(Closing, ABC):
     """Topics and groups of a folder or a broker; a context manager. Belongs to one thread at a time.
 
     Attributes:
@@ -71,17 +37,14 @@ class Admin(ABC):
 
     address: str
 
+    @property
     @abstractmethod
+    def place(self) -> Place:
+        """What is there."""
+
     def topic_names(self) -> list[str]:
-        """Return the names of the topics, sorted."""
-
-    @abstractmethod
-    def describe_topics(self, names: Collection[str] | None = None) -> list[TopicDescription]:
-        """Return topics by name, all if None.
-
-        Raises:
-            UnknownTopicOrPartitionError: There is no such topic.
-        """
+        """Return the names of the topics, sorted, without that of a metadata log."""
+        return [name for name in self.place.topics() if name != CLUSTER_METADATA_TOPIC]
 
     @abstractmethod
     def create_topic(
@@ -122,8 +85,17 @@ class Admin(ABC):
         """
 
     @abstractmethod
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete the records before an offset of each partition: the log start offset moves there, and never back.
+
+        Raises:
+            BrokerError: The partition does not exist or does not reach that far, or the topic keeps its records: it is
+                Kafka's own, or compacted only.
+        """
+
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Return where partitions begin and end; those that do not exist are left out."""
+        return self.place.all_bounds(partitions)
 
     @abstractmethod
     def describe_groups(self, groups: Collection[str] | None = None) -> list[GroupDescription]:
@@ -134,10 +106,6 @@ class Admin(ABC):
         """
 
     @abstractmethod
-    def committed(self, groups: Collection[str]) -> dict[str, dict[TopicPartition, int]]:
-        """Return the offsets that groups have committed, by group."""
-
-    @abstractmethod
     def delete_groups(self, groups: Sequence[str], *, force: bool = False) -> None:
         """Delete groups and their offsets.
 
@@ -146,42 +114,24 @@ class Admin(ABC):
             force: Whether a group of a folder may have members: those that it had when its broker stopped.
 
         Raises:
-            GroupIdNotFoundError: There is no such group.
-            NonEmptyGroupError: It has members.
+            BrokerError: There is no such group, or it has members.
             OptionError: `force` is set for a broker.
+        """
+
+    @abstractmethod
+    def reset_offsets(self, group: GroupDescription, offsets: Mapping[TopicPartition, int], *, force: bool) -> None:
+        """Set the offsets of a group; of a share group its start offsets, from which records are delivered again.
+
+        Args:
+            group: The group, as `describe_groups` describes it.
+            offsets: The next offset to read, by partition.
+            force: As for `delete_groups`.
+
+        Raises:
+            BrokerError: It has members, or a partition does not exist.
+            OptionError: `force` is set for a broker, or a share group is one of a folder.
         """
 
     @abstractmethod
     def close(self) -> None:
         """Close what is open. May be called twice."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def open_admin(address: str, config: Mapping[str, str] | None = None) -> Admin:
-    """Open a folder or a broker.
-
-    Args:
-        address: The path of a log directory, or `kafka://[user:password@]host:port[,host:port]`.
-        config: Settings of the connection to a broker, by Kafka's names (`security.protocol`, ...).
-
-    Raises:
-        OSError: The folder does not exist, or is none.
-        BrokerUnavailableError: The broker does not answer.
-        OptionError: The address or a setting is wrong.
-    """
-    if is_broker(address):
-        from odradek.admin.broker import BrokerAdmin
-
-        return BrokerAdmin(address, config)
-    if config:
-        raise LogError(f"{address} is a folder: settings of a connection are for a broker")
-    from odradek.admin.folder import FolderAdmin
-
-    return FolderAdmin(address)

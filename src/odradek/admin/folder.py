@@ -11,28 +11,22 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from odradek.admin.admin import (
-    Admin,
-    GroupIdNotFoundError,
-    PartitionDescription,
-    TopicDescription,
+from odradek.admin.admin import Admin, GroupIdNotFoundError
+from odradek.errors import InvalidTopicError, OptionError, PolicyViolationError, UnknownTopicOrPartitionError
+from odradek.inspection.group_description import GroupDescription
+from odradek.inspection.groups import GroupStates, load_groups
+from odradek.inspection.log_files import is_log_directory, locate_log_directory
+from odradek.messages.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, encode_offset_commit
+from odradek.places.group_log import (
+    append_group_records,
+    begin_share_group,
+    check_has_no_members,
+    commit_offsets,
+    remove_share_states,
 )
-from odradek.admin.group_log import append_group_records, check_has_no_members
-from odradek.errors import OptionError, UnknownTopicOrPartitionError
-from odradek.inspection.groups import GroupDescription, GroupStates, load_groups
-from odradek.inspection.log_files import locate_log_directory
-from odradek.messages.coordinators.group_records import OffsetCommitKey, encode_offset_commit
-from odradek.messages.uuids import format_uuid
-from odradek.sources.source import Bounds
-from odradek.storage.directory.log_directory import LogDirectory
+from odradek.places.path import PathPlace
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.metadata.metadata_log import load_metadata
-from odradek.storage.names import (
-    CLUSTER_METADATA_TOPIC,
-    DELETE_DIRECTORY_SUFFIX,
-    TopicPartition,
-    parse_partition_directory,
-)
+from odradek.storage.names import DELETE_DIRECTORY_SUFFIX, TopicPartition, is_internal, parse_partition_directory
 from odradek.storage.regular_files import subfolders
 
 
@@ -41,54 +35,33 @@ class FolderAdmin(Admin):
 
     Args:
         path: The folder.
+        adopt: Whether a change makes a log directory of a folder of partitions without metadata.
 
     Raises:
         OSError: It does not exist, or is no folder.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, adopt: bool = False) -> None:
         self._path = Path(path)
+        self._adopt = adopt
         self.address = str(path)
         if self._path.stat() and not self._path.is_dir():
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.address)
-        self._read: LogDirectory | None = None
-        self._groups: GroupStates | None = None
+        self._place: PathPlace | None = None
 
-    def _logs(self) -> LogDirectory:
-        if self._read is None:
-            locate_log_directory(self._path)
-            self._read = LogDirectory(self._path)
-        return self._read
+    @property
+    def place(self) -> PathPlace:
+        """The log directory, open for reading."""
+        if self._place is None:
+            if not is_log_directory(self._path):
+                # Raises, and says what it is.
+                locate_log_directory(self._path)
+            self._place = PathPlace(self._path, is_directory=True)
+        return self._place
 
     def _changing(self) -> WritableLogDirectory:
         self.close()
-        return WritableLogDirectory(self._path)
-
-    def _states(self) -> GroupStates:
-        if self._groups is None:
-            self._groups = load_groups(self._logs())
-        return self._groups
-
-    def topic_names(self) -> list[str]:
-        """Return the names of the topics, sorted, without that of the metadata log."""
-        return [name for name in self._logs().topics() if name != CLUSTER_METADATA_TOPIC]
-
-    def describe_topics(self, names: Collection[str] | None = None) -> list[TopicDescription]:
-        """Return topics as the metadata have them."""
-        self._logs()
-        image = load_metadata(self._path).image
-        described = []
-        for name in sorted(image.topics if names is None else names):
-            topic = image.topics.get(name)
-            if topic is None:
-                raise UnknownTopicOrPartitionError(name, path=self._path)
-            partitions = {
-                number: PartitionDescription(found.leader, found.leader_epoch, found.replicas, found.isr)
-                for number, found in sorted(topic.partitions.items())
-            }
-            topic_id = None if topic.topic_id is None else format_uuid(topic.topic_id)
-            described.append(TopicDescription(name, topic_id, partitions, image.topic_config(name)))
-        return described
+        return WritableLogDirectory(self._path, adopt=self._adopt)
 
     def create_topic(
         self,
@@ -105,25 +78,25 @@ class FolderAdmin(Admin):
 
     def create_partitions(self, name: str, total: int) -> None:
         """Add partitions to a topic."""
-        self._logs()
+        locate_log_directory(self._path)
         with self._changing() as logs:
             logs.create_partitions(name, total)
 
     def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Change settings of a topic."""
-        self._logs()
+        locate_log_directory(self._path)
         with self._changing() as logs:
             logs.alter_topic_config(name, changes)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics with their folders, and the groups' offsets of them as Kafka's coordinator does."""
-        self._logs()
+        locate_log_directory(self._path)
         with self._changing() as logs:
             unknown = sorted(set(names) - set(logs.topics()))
             if unknown:
                 raise UnknownTopicOrPartitionError(unknown[0], path=self._path)
             forgotten: dict[str, list[tuple[bytes, bytes | None]]] = {}
-            for group_id, partition in load_groups(logs).offsets.of_topics(names):
+            for group_id, partition in load_groups(logs).offsets_of_topics(names):
                 key = OffsetCommitKey(group_id, *partition)
                 forgotten.setdefault(group_id, []).append(encode_offset_commit(key, None))
             for name in dict.fromkeys(names):
@@ -135,15 +108,26 @@ class FolderAdmin(Admin):
                 if parsed is not None and parsed.suffix == DELETE_DIRECTORY_SUFFIX:
                     logs.remove_deleted_folder(self._path / folder)
 
-    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Return where partitions begin and end."""
-        logs = self._logs()
-        found = ((partition, logs[partition]) for partition in partitions if partition in logs)
-        return {partition: Bounds(log.log_start_offset, log.log_end_offset) for partition, log in found}
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Move log start offsets; the segments before them are deleted by the next broker on the folder.
+
+        Raises:
+            InvalidTopicError: A topic is Kafka's own; nothing is deleted.
+            PolicyViolationError: A topic is compacted only; nothing is deleted.
+        """
+        locate_log_directory(self._path)
+        with self._changing() as logs:
+            for topic in {name.topic for name in before}:
+                if is_internal(topic):
+                    raise InvalidTopicError(f"{topic} is Kafka's own topic, and keeps its records")
+                if logs.topic_config(topic).keeps_records:
+                    raise PolicyViolationError(f"{topic} is compacted only, and keeps its records")
+            for name, offset in before.items():
+                logs[name].delete_records(offset)
 
     def describe_groups(self, groups: Collection[str] | None = None) -> list[GroupDescription]:
         """Return groups as `__consumer_offsets` has them."""
-        states = self._states()
+        states = self.place.groups()
         return [self._group(states, group_id) for group_id in sorted(states.group_ids() if groups is None else groups)]
 
     def _group(self, states: GroupStates, group_id: str) -> GroupDescription:
@@ -152,30 +136,44 @@ class FolderAdmin(Admin):
             raise GroupIdNotFoundError(f"{self.address} has no group {group_id}")
         return described
 
-    def committed(self, groups: Collection[str]) -> dict[str, dict[TopicPartition, int]]:
-        """Return the offsets of groups."""
-        states = self._states()
-        return {
-            group_id: {partition: value.offset for partition, value in states.committed(group_id).items()}
-            for group_id in groups
-        }
-
     def delete_groups(self, groups: Sequence[str], *, force: bool = False) -> None:
-        """Append the records that remove groups and their offsets."""
-        self._logs()
+        """Append the records that remove groups and their offsets.
+
+        Raises:
+            FormatError: What the folder has of groups is damaged. To open it for writing would cut off the rest.
+        """
+        shared = [group.group_id for group in self.describe_groups(groups) if group.type == "share"]
+        self.place.shared_offsets(shared)
         with self._changing() as logs:
             states = load_groups(logs, groups)
             for group_id in groups:
                 described = self._group(states, group_id)
                 if not force:
                     check_has_no_members(described)
+            remove_share_states(logs, [group_id for group_id in groups if states.is_shared(group_id)])
             for group_id in dict.fromkeys(groups):
-                keys = [OffsetCommitKey(group_id, *partition) for partition in states.offsets.removable(group_id)]
+                keys = [OffsetCommitKey(group_id, *partition) for partition in states.partitions_with_offsets(group_id)]
                 records = [encode_offset_commit(key, None) for key in keys]
                 append_group_records(logs, group_id, [*records, *states.tombstones(group_id)])
 
+    def reset_offsets(self, group: GroupDescription, offsets: Mapping[TopicPartition, int], *, force: bool) -> None:
+        """Append the records that commit offsets, or those that begin the states of a share group anew.
+
+        Raises:
+            FormatError: What the folder has of groups is damaged. To open it for writing would cut off the rest.
+        """
+        locate_log_directory(self._path)
+        if group.type == "share":
+            self.place.shared_offsets([group.group_id])
+            with self._changing() as logs:
+                begin_share_group(logs, group.group_id, offsets, force=force)
+            return
+        with self._changing() as logs:
+            values = {name: OffsetCommitValue(offset, "", 0) for name, offset in offsets.items()}
+            commit_offsets(logs, group.group_id, values, force=force)
+
     def close(self) -> None:
         """Close the files."""
-        if self._read is not None:
-            self._read.close()
-        self._read = self._groups = None
+        if self._place is not None:
+            self._place.close()
+        self._place = None

@@ -4,7 +4,8 @@
         producer.send([GivenRecord(None, Record(b"key", b"value"))])
 
 The partition follows from the key as in Kafka's own producer; records without a key that are sent together go to one
-partition. In a folder they are appended under its lock, and on the disk when the producer is closed.
+partition. In a folder they are appended under its lock, and on the disk when the producer is closed. With
+`acks=all` the producer of a broker is idempotent.
 
 Source in Kafka: `KafkaProducer`.
 """
@@ -12,33 +13,23 @@ Source in Kafka: `KafkaProducer`.
 from __future__ import annotations
 
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from odradek.admin.record_input import GivenRecord
-from odradek.errors import (
-    RecordListTooLargeError,
-    RecordRefusedError,
-    RecordTooLargeError,
-    UnknownTopicOrPartitionError,
-)
+from odradek.arguments import is_broker
+from odradek.closing import Closing
+from odradek.errors import RecordRefusedError, UnknownTopicOrPartitionError
 from odradek.inspection.log_files import locate_log_directory
-from odradek.records import Record
-from odradek.records.builder import build_batch
-from odradek.records.compression import CODECS
+from odradek.places.writing import RowWriter, WritableFolder
+from odradek.records.compression import CODECS, Codec
 from odradek.records.partitioner import partition_for_key
-from odradek.records.timestamps import now_ms
-from odradek.sources.source import is_broker
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.log.appender import append_rules
+from odradek.storage.names import TopicPartition
 
 _TIMEOUT = "default.api.timeout.ms"
-_BATCH_BYTES = 500_000
-"""Below the default `max.message.bytes` of a topic."""
-_OVERHEAD_BYTES = 30
 
 
 def timely(address: str, config: Mapping[str, str] | None) -> dict[str, str]:
@@ -47,20 +38,29 @@ def timely(address: str, config: Mapping[str, str] | None) -> dict[str, str]:
     return {**own, **(config or {})}
 
 
-class TopicProducer(ABC):
+class TopicProducer(Closing):
     """Appends records to a topic; a context manager. Belongs to one thread at a time.
 
-    Attributes:
+    Args:
         topic: The topic.
         partitions: How many partitions it has.
-        sent: How many records are in the log.
+        address: Where it is, for errors.
+        writer: Writes to it.
+        opened: What is closed with the producer: the log directory, or the client of the broker.
     """
 
-    topic: str
-    partitions: int
-    sent: int = 0
+    def __init__(self, topic: str, partitions: int, address: str, writer: RowWriter, opened: ExitStack) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self._address = address
+        self._opened = opened
+        self._writer = writer
 
-    @abstractmethod
+    @property
+    def sent(self) -> int:
+        """How many records are in the log."""
+        return self._writer.written
+
     def send(self, records: Sequence[GivenRecord]) -> None:
         """Append records; those for one partition stay in order.
 
@@ -69,178 +69,27 @@ class TopicProducer(ABC):
             BrokerError: An answer did not come in time; some may be appended.
             LogError: The disk failed; some may be appended.
         """
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the folder, whose records are then on the disk, or the connections."""
-
-    def _send(
-        self, records: Sequence[GivenRecord], where: str, append: Callable[[int, Sequence[Record]], None]
-    ) -> None:
-        """Append records to their partitions, all that are taken.
-
-        Args:
-            records: The records.
-            where: Where the topic is, for errors.
-            append: Appends records to a partition, all of them or none.
-        """
         refused: list[tuple[int, str]] = []
-        chosen: dict[int, list[tuple[int, Record]]] = {}
+        chosen: dict[int, list[int]] = {}
         # Records without a key that come together go to one partition.
         sticky = random.randrange(self.partitions)
         for index, (partition, record) in enumerate(records):
             if partition is None:
-                key = record.key
-                partition = sticky if key is None else partition_for_key(key, self.partitions)
+                partition = sticky if record.key is None else partition_for_key(record.key, self.partitions)
             if partition < self.partitions:
-                chosen.setdefault(partition, []).append((index, record))
+                chosen.setdefault(partition, []).append(index)
             else:
-                refused.append((index, str(UnknownTopicOrPartitionError(self.topic, partition, path=where))))
-        for partition, some in sorted(chosen.items()):
-            for part in _batches(some):
-                refused += self._send_part(part, partial(append, partition))
+                refused.append((index, str(UnknownTopicOrPartitionError(self.topic, partition, path=self._address))))
+        for partition, numbers in sorted(chosen.items()):
+            rows = [records[index].record for index in numbers]
+            wrong = self._writer.write(TopicPartition(self.topic, partition), rows)
+            refused += [(numbers[row], reason) for row, reason in wrong]
         if refused:
             raise RecordRefusedError(f"{self.topic} does not take {len(refused)} of the records", sorted(refused))
 
-    def _send_part(
-        self, records: Sequence[tuple[int, Record]], append: Callable[[Sequence[Record]], None]
-    ) -> list[tuple[int, str]]:
-        """Append records, given with their numbers, in their order; return the numbers of those refused, and why."""
-        refused: list[tuple[int, str]] = []
-        while records:
-            try:
-                append([record for _, record in records])
-            except (RecordTooLargeError, RecordListTooLargeError, RecordRefusedError) as error:
-                wrong = dict(error.record_errors) if isinstance(error, RecordRefusedError) else {}
-                if wrong:
-                    code = f"{error.error_name} ({error.error_code})"
-                    refused += [(records[at][0], f"{code}: {reason}") for at, reason in wrong.items()]
-                    records = [one for at, one in enumerate(records) if at not in wrong]
-                    continue
-                if len(records) == 1:
-                    return [*refused, (records[0][0], str(error))]
-                half = len(records) // 2
-                return [*refused, *self._send_part(records[:half], append), *self._send_part(records[half:], append)]
-            self.sent += len(records)
-            break
-        return refused
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class FolderProducer(TopicProducer):
-    """Appends to a topic of a log directory.
-
-    Args:
-        path: The log directory.
-        topic: The topic.
-        codec: How batches are compressed, unless the topic's `compression.type` says so; None leaves it to that.
-
-    Raises:
-        LogError: The folder is no log directory, or is locked.
-        UnknownTopicOrPartitionError: There is no such topic.
-    """
-
-    def __init__(self, path: str, topic: str, codec: str | None = None) -> None:
-        self.topic = topic
-        locate_log_directory(Path(path))
-        self._codec = None if codec is None else CODECS[codec]
-        self._logs = WritableLogDirectory(path)
-        try:
-            self.partitions = len(self._logs.topic_partitions(topic))
-        except BaseException:
-            self._logs.close()
-            raise
-
-    def send(self, records: Sequence[GivenRecord]) -> None:
-        """Append records, partition by partition."""
-        self._send(records, str(self._logs.path), self._append)
-
-    def _append(self, partition: int, records: Sequence[Record]) -> None:
-        log = self._logs[self.topic, partition]
-        if self._codec is None:
-            log.append(records)
-        else:
-            log.append_batches(bytearray(build_batch(records, codec=self._codec)))
-
     def close(self) -> None:
-        """Close the folder; the records are then on the disk."""
-        self._logs.close()
-
-
-class BrokerProducer(TopicProducer):
-    """Sends to a topic of a broker, batch by batch; with `acks=all` as an idempotent producer.
-
-    Args:
-        address: `kafka://[user:password@]host:port[,host:port]`.
-        topic: The topic; it is not created.
-        config: Settings of the connection, by Kafka's names.
-        codec: How batches are compressed.
-        acks: `all` or `1`.
-
-    Raises:
-        BrokerUnavailableError: The broker does not answer.
-        UnknownTopicOrPartitionError: There is no such topic.
-        OptionError: The address or a setting is wrong.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        topic: str,
-        config: Mapping[str, str] | None = None,
-        codec: str | None = None,
-        acks: str = "all",
-    ) -> None:
-        from odradek.kafka.batch_sender import BatchSender
-        from odradek.kafka.client import BrokerClient
-        from odradek.sources.address import BrokerAddress
-
-        self.topic = topic
-        parsed = BrokerAddress.parse(address, timely(address, config))
-        self._address = parsed.text
-        self._codec = CODECS[codec or "none"]
-        self._client = BrokerClient(parsed.settings)
-        try:
-            found = self._client.attempt(f"looking for {topic}", lambda: self._client.topics([topic])).get(topic)
-            if found is None:
-                raise UnknownTopicOrPartitionError(topic, path=self._address)
-            self.partitions = len(found.leaders)
-            self._sender = BatchSender(self._client, topic, acks=-1 if acks == "all" else 1)
-        except BaseException:
-            self._client.close()
-            raise
-
-    def send(self, records: Sequence[GivenRecord]) -> None:
-        """Send records, and wait for the answers."""
-        self._send(records, self._address, lambda number, some: self._sender.send(number, some, self._codec))
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
-
-def _batches(records: Sequence[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
-    """Cut records, given with their numbers, into parts for a batch each; give those a timestamp that have none."""
-    now = now_ms()
-    part: list[tuple[int, Record]] = []
-    size = 0
-    for index, record in records:
-        key, value, headers, timestamp = record.key, record.value, record.headers, record.timestamp
-        own = len(key or b"") + len(value or b"") + sum(len(name) + len(text or b"") + 10 for name, text in headers)
-        size += own + _OVERHEAD_BYTES
-        if part and size > _BATCH_BYTES:
-            yield part
-            part, size = [], own + _OVERHEAD_BYTES
-        part.append((index, record if timestamp is not None else Record(key, value, headers, now)))
-    if part:
-        yield part
+        """Close the folder, whose records are then on the disk, or the connections."""
+        self._opened.close()
 
 
 def open_producer(
@@ -261,6 +110,33 @@ def open_producer(
         LogError: The folder is no log directory, or is locked.
         OptionError: The address or a setting is wrong.
     """
-    if is_broker(target):
-        return BrokerProducer(target, topic, config, codec, acks)
-    return FolderProducer(target, topic, codec)
+    with ExitStack() as opened:
+        if is_broker(target):
+            return _of_broker(target, topic, config, codec, acks, opened)
+        locate_log_directory(Path(target))
+        logs = opened.enter_context(WritableLogDirectory(target))
+        partitions = len(logs.topic_partitions(topic))
+        rules = append_rules(logs.topic_config(topic))
+        # A record that is compressed as the topic says may fit where it would not uncompressed.
+        chosen, level = (rules.codec or Codec.NONE, rules.level) if codec is None else (CODECS[codec], None)
+        writer = RowWriter(WritableFolder(logs), chosen, level=level)
+        return TopicProducer(topic, partitions, str(logs.path), writer, opened.pop_all())
+
+
+def _of_broker(
+    address: str, topic: str, config: Mapping[str, str] | None, codec: str | None, acks: str, opened: ExitStack
+) -> TopicProducer:
+    from odradek.kafka.batch_sender import ALL_IN_SYNC, BatchSender
+    from odradek.kafka.client import BrokerClient
+    from odradek.kafka.producer_identity import take_producer_id
+    from odradek.places.address import BrokerAddress
+
+    parsed = BrokerAddress.parse(address, timely(address, config))
+    client = opened.enter_context(BrokerClient(parsed.settings))
+    partitions = client.partition_count(topic, patience_s=0)
+    if partitions is None:
+        raise UnknownTopicOrPartitionError(topic, path=parsed.text)
+    is_idempotent = acks == "all"
+    sender = BatchSender(client, acks=ALL_IN_SYNC if is_idempotent else 1)
+    writer = RowWriter(sender, CODECS[codec or "none"], take_producer_id(client) if is_idempotent else None)
+    return TopicProducer(topic, partitions, parsed.text, writer, opened.pop_all())

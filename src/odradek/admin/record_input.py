@@ -1,7 +1,9 @@
 """Records from text: lines, or JSON lines in the form that `odradek dump` prints.
 
-key<TAB>value                                                   a line; the separator is the caller's
-{"key":"k","value":{"base64":"AP8="},"headers":[["h","v"]]}     a JSON line; every field may be missing
+    key<TAB>value                                                   a line; the separator is the caller's
+    {"key":"k","value":{"base64":"AP8="},"headers":[["h","v"]]}     a JSON line; every field may be missing
+
+A line is one record. Which of the two forms it has, the caller says.
 """
 
 from __future__ import annotations
@@ -102,4 +104,5 @@ def _bytes(what: str, given: Any) -> bytes | None:
             return base64.b64decode(given["base64"], validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:
         raise RecordInputError(f"{what} is no byte string: {error}") from error
-    raise RecordInputError(f'{what} must be a string, null or {{"base64": "..."}}, not {given!r:.100}')
+    # As `dump --values` embeds it, and as `import` takes it.
+    return json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")

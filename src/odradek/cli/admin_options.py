@@ -1,22 +1,21 @@
-"""The options of the commands on topics and groups, and how they reach a log directory or a broker."""
+"""What the commands on topics and groups have in common: `list` by default, and completion."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
-from odradek.cli.options import COMMAND_CONFIG, SourceType, read_config
-from odradek.sources.source import is_broker
+from odradek.arguments import is_broker
+from odradek.cli.progress import progress
 
 if TYPE_CHECKING:
     from odradek.admin.admin import Admin
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _COMPLETION_TIMEOUT_MS = "500"
 
@@ -30,6 +29,9 @@ class ListByDefault(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `list` before arguments that do not begin with a command."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            near = get_close_matches(args[0], self.commands, n=1)
+            if near and not Path(args[0]).exists():
+                ctx.fail(f"No such command or folder {args[0]!r}. Did you mean {near[0]!r}?")
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
@@ -38,22 +40,6 @@ class ListByDefault(click.Group):
         listing = self.commands["list"]
         given = next(parameter for parameter in listing.params if isinstance(parameter, click.Argument))
         return [*super().shell_complete(ctx, incomplete), *given.type.shell_complete(ctx, given, incomplete)]
-
-
-class Setting(click.ParamType[Any]):
-    """`NAME=VALUE`."""
-
-    name = "NAME=VALUE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return both."""
-        if not isinstance(value, str):
-            pair: tuple[str, str] = value
-            return pair
-        name, separator, text = value.partition("=")
-        if not separator or not name.strip():
-            self.fail(f"{value!r} must have the form NAME=VALUE", param, ctx)
-        return name.strip(), text
 
 
 def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -67,30 +53,24 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def _complete(ctx: click.Context, incomplete: str, names: Callable[[Admin], list[str]]) -> list[str]:
-    from odradek.admin.admin import open_admin
+    from odradek.admin.opening import open_admin
 
-    source = ctx.params.get("source")
+    source = ctx.params.get("source") or ctx.params.get("target")
     if not source:
         return []
     # A completion cannot show an error.
     with suppress(Exception):
-        config = None
-        if is_broker(source):
-            path = ctx.params.get("command_config")
-            settings = read_config(None if path is None else Path(path)) or {}
-            config = {**settings, "default.api.timeout.ms": _COMPLETION_TIMEOUT_MS}
+        settings = ctx.params.get("config") or {}
+        config = {**settings, "default.api.timeout.ms": _COMPLETION_TIMEOUT_MS} if is_broker(source) else None
         with open_admin(source, config) as admin:
             return [name for name in names(admin) if name.startswith(incomplete)]
     return []
 
 
-def source_and_config(function: F) -> F:
-    """Add the argument SOURCE and the option `--command-config`."""
-    return click.argument("source", metavar="SOURCE", type=SourceType(folder=True))(COMMAND_CONFIG(function))
+@contextmanager
+def connected(source: str, config: dict[str, str] | None, *, adopt: bool = False) -> Iterator[Admin]:
+    """Open a log directory or a broker."""
+    from odradek.admin.opening import open_admin
 
-
-def connect(source: str, command_config: Path | None) -> Admin:
-    """Open a source; a context manager."""
-    from odradek.admin.admin import open_admin
-
-    return open_admin(source, read_config(command_config))
+    with progress("connecting"), open_admin(source, config, adopt=adopt) as admin:
+        yield admin

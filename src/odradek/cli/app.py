@@ -13,10 +13,10 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -24,6 +24,9 @@ from odradek.cli.streams import OutputError, ReaderGoneError, drop_output, flush
 from odradek.errors import FormatError, OdradekError, OptionError, TimestampWarning
 from odradek.extras import missing_package
 from odradek.printable import printable
+
+if TYPE_CHECKING:
+    from odradek.inspection.finding import Finding
 
 COMMANDS = {
     "backup": "Copy a log directory while a broker goes on writing it.",
@@ -53,8 +56,15 @@ COMMANDS = {
 _MODULES = {"import": "import_"}
 """The modules of commands whose names are keywords of Python."""
 
+
 TOKEN_VARIABLE = "ODRADEK_CONTROL_TOKEN"  # noqa: S105 - the variable's name
 """Names what the control of a broker asks for."""
+
+MCP_TOKEN_VARIABLE = "ODRADEK_MCP_TOKEN"  # noqa: S105 - the variable's name
+"""Names what tools over HTTP ask their callers for."""
+
+UI_PASSWORD_VARIABLE = "ODRADEK_UI_PASSWORD"  # noqa: S105 - the variable's name
+"""Names what the console asks its readers for."""
 
 
 class ExitCode(IntEnum):
@@ -111,6 +121,14 @@ def exit_code(error: Exception) -> ExitCode:
     if isinstance(error, FormatError):
         return ExitCode.FINDINGS
     return ExitCode.USAGE if isinstance(error, OptionError) else ExitCode.INPUT_OUTPUT
+
+
+def code_of(findings: Iterable[Finding]) -> ExitCode:
+    """Return the exit code that findings make."""
+    from odradek.inspection.finding import FindingKind
+
+    codes = (ExitCode.INPUT_OUTPUT if found.kind is FindingKind.UNREADABLE else ExitCode.FINDINGS for found in findings)
+    return max(codes, default=ExitCode.CLEAN)
 
 
 class Application(click.Group):
@@ -194,7 +212,7 @@ class Application(click.Group):
             drop_output()
             fail("interrupted", ExitCode.INTERRUPTED)
         except ReaderGoneError:
-            # The reader of our output has gone.
+            # The reader of our output has disconnected.
             drop_output()
             code = ExitCode.INPUT_OUTPUT
         except OutputError as error:

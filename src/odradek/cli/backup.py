@@ -1,4 +1,4 @@
-"""`odradek backup`: copies a log directory while a broker goes on writing it."""
+"""`odradek backup`: copies a log directory while a broker continues to write it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from odradek.cli.app import ExitCode, report
-from odradek.cli.options import Existing, NonEmptyPath
+from odradek.cli.listing import counted
+from odradek.cli.options import FOLDER, PATH_OR_STREAM
 from odradek.cli.progress import progress
 from odradek.cli.streams import writing_to
 from odradek.inspection.backups.run import backup
@@ -17,8 +18,8 @@ from odradek.printable import printable
 
 
 @click.command("backup")
-@click.argument("source", metavar="DIR", type=Existing(folder=True))
-@click.argument("target", metavar="TARGET", type=NonEmptyPath(allow_dash=True, path_type=Path))
+@click.argument("source", metavar="DIR", type=FOLDER)
+@click.argument("target", type=PATH_OR_STREAM)
 @click.option("--copy", is_flag=True, help="Copy every segment; no hard links to those of DIR.")
 def command(source: Path, target: Path, *, copy: bool) -> int:
     """Copy the log directory DIR into the folder TARGET, or as a tar archive to stdout (-).
@@ -49,6 +50,7 @@ def command(source: Path, target: Path, *, copy: bool) -> int:
     with writing_to(target), progress("backup", lambda: size, done):
         result = backup(source, sys.stdout.buffer if is_archive else target, links=not copy, watch=watch)
     name = "stdout" if is_archive else printable(str(target))
-    linked = f", {result.linked_bytes} of them by links" if result.linked_bytes else ""
-    report(f"{result.partitions} partitions, {result.size_bytes} bytes of segments written to {name}{linked}")
+    linked = f", {result.linked_bytes:,} of them by links" if result.linked_bytes else ""
+    partitions = counted(result.partitions, "partition")
+    report(f"{partitions}, {result.size_bytes:,} bytes of segments written to {name}{linked}")
     return ExitCode.CLEAN

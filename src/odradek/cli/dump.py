@@ -5,19 +5,28 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from fnmatch import fnmatchcase
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 from typing_extensions import Buffer
 
-from odradek.cli.app import ExitCode, describe, report
-from odradek.cli.options import PATHS, Existing
+from odradek.arguments import is_broker
+from odradek.cli.app import ExitCode, describe, exit_code, report
+from odradek.cli.options import COMMAND_CONFIG, COUNT, PATHS, Number, bundled
 from odradek.cli.progress import is_file, progress, total_size
-from odradek.cli.record_options import partition_options, range_options
+from odradek.cli.record_options import (
+    BASE64,
+    KEY,
+    REDACT,
+    WHOLE_PARTS,
+    PartitionFilter,
+    partition_options,
+    range_options,
+    record_format,
+    value_options,
+)
 from odradek.errors import FormatError, OdradekError
 from odradek.inspection.ahead import ahead, gathered
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError, expand
@@ -26,19 +35,20 @@ from odradek.inspection.record_json import CSV_HEADING, Decode, batch_fields, qu
 from odradek.inspection.record_lines import NO_LIMIT, RecordLines
 from odradek.inspection.selection import DumpSelection, start_position
 from odradek.records import BatchHeader, Record
-from odradek.sources.source import is_broker
+from odradek.storage.config_def import MAX_INT32
 from odradek.storage.names import TopicPartition, is_internal
 from odradek.storage.segment.batch_reader import BatchReader, Damage, damage_of, mapped
 
 if TYPE_CHECKING:
     # Imported where only some dumps need it: the time of a small dump is that of its imports.
+    from odradek.cli.kafka_dump import KafkaDumpOptions
     from odradek.inspection.decoding import ValueDecoder
-    from odradek.sources.source import Source
+    from odradek.places.place import Place
 
 Shown = TypeVar("Shown")
-_WHOLE_PARTS = ("key", "value", "headers")
 
 
+@dataclass(eq=False)
 class Dump:
     """One run over files, one after the other.
 
@@ -46,34 +56,22 @@ class Dump:
         code: The exit code so far.
     """
 
-    def __init__(
-        self,
-        selection: DumpSelection,
-        *,
-        form: str = "text",
-        base64: bool = False,
-        control: bool = False,
-        batches: bool = False,
-        key: str | None = None,
-        limit: int = NO_LIMIT,
-        redact: Sequence[str] = (),
-        raw: bool = False,
-        values: ValueDecoder | None = None,
-    ) -> None:
-        self._selection = selection
-        self._form = form
-        self._base64 = base64
-        self._control = control
-        self._batches = batches
-        self._key = key
-        self._limit = limit
-        self._redact = [part for part in redact if part in _WHOLE_PARTS]
-        self._redacted_paths = [part for part in redact if part not in _WHOLE_PARTS]
-        self._raw = raw
-        self._values = values
-        self.code = ExitCode.CLEAN
-        self._done_bytes = 0
-        self._position = 0
+    selection: DumpSelection
+    _: KW_ONLY
+    form: str = "text"
+    base64: bool = False
+    control: bool = False
+    batches: bool = False
+    key: str | None = None
+    limit: int = NO_LIMIT
+    redact: Sequence[str] = ()
+    raw: bool = False
+    values: ValueDecoder | None = None
+    code: ExitCode = field(default=ExitCode.CLEAN, init=False)
+
+    def __post_init__(self) -> None:
+        self._redacted_paths = [part for part in self.redact if part not in WHOLE_PARTS]
+        self._done_bytes = self._position = 0
         self._moved = MovedRecords()
 
     def done(self) -> int:
@@ -89,45 +87,51 @@ class Dump:
         report(what)
         self.code = max(self.code, ExitCode.FINDINGS)
 
+    def failed(self, error: OSError | OdradekError) -> None:
+        """Note what cannot be read, or is not there."""
+        report(describe(error))
+        self.code = max(self.code, exit_code(error))
+
     def files(
-        self, files: Iterable[LogFile | UnknownPathError], show: Callable[[LogFile], Iterator[Buffer]]
+        self, files: Iterable[LogFile | OdradekError], show: Callable[[LogFile], Iterator[Buffer]]
     ) -> Iterator[Buffer]:
         """Yield what is shown of files. An error is reported, and the dump continues with the next file."""
         for file in files:
-            if self._limit <= 0:
+            if self.limit <= 0:
                 return
             yield from self._attempted(show, file)
             if isinstance(file, LogFile):
                 self._position = 0
                 self._done_bytes += total_size([file.path])
 
-    def _attempted(self, show: Callable[[Shown], Iterator[Buffer]], what: Shown | UnknownPathError) -> Iterator[Buffer]:
+    def _attempted(self, show: Callable[[Shown], Iterator[Buffer]], what: Shown | OdradekError) -> Iterator[Buffer]:
         try:
-            if isinstance(what, UnknownPathError):
+            if isinstance(what, OdradekError):
                 raise what
             yield from show(what)
-        except FormatError as error:
-            self.found(describe(error))
         except (OSError, OdradekError) as error:
-            report(describe(error))
-            self.code = ExitCode.INPUT_OUTPUT
+            self.failed(error)
 
-    def broker(self, address: str, topics: Collection[str], partitions: Collection[int]) -> Iterator[Buffer]:
+    def broker(
+        self, address: str, wanted: PartitionFilter, config: Mapping[str, str] | None = None
+    ) -> Iterator[Buffer]:
         """Yield the lines of what a broker holds. An error ends the partition that it is of."""
-        from odradek.sources.source import open_source
+        from odradek.places.opening import open_place
 
         def show(address: str) -> Iterator[Buffer]:
-            with open_source(address) as source:
-                for topic, description in source.topics().items():
-                    for number in description.partitions:
-                        owner = TopicPartition(topic, number)
-                        if self._limit > 0 and _is_wanted(owner, topics, partitions):
-                            yield from self._attempted(functools.partial(self._partition, source), owner)
+            with open_place(address, config) as source:
+                with progress("connecting"):
+                    there = source.partitions()
+                for error in wanted.missing(there, source.address):
+                    self.failed(error)
+                for owner in filter(wanted.takes, there):
+                    if self.limit > 0:
+                        yield from self._attempted(functools.partial(self._partition, source), owner)
 
         yield from self._attempted(show, address)
 
-    def _partition(self, source: Source, owner: TopicPartition) -> Iterator[Buffer]:
-        selection, bounds = self._selection, source.bounds(owner)
+    def _partition(self, source: Place, owner: TopicPartition) -> Iterator[Buffer]:
+        selection, bounds = self.selection, source.bounds(owner)
         start = max(selection.start_offset or 0, bounds.start_offset)
         end = min(NO_LIMIT if selection.end_offset is None else selection.end_offset, bounds.end_offset)
         if selection.since is not None:
@@ -143,23 +147,24 @@ class Dump:
         lines = self._lines(place, owner, selection, refused)
         # Without a start (None), it is no error if retention deletes the first records meanwhile.
         for part in source.slices(owner, None if start == bounds.start_offset else start, end):
-            yield from lines.slice(part.data, part.position, part.end_position, part.origin)
+            for table, data in part.tables(self.damaged):
+                yield from lines.table(table, data)
             if lines.limit <= 0:
                 break
-        self._limit = lines.limit
+        self.limit = lines.limit
         yield lines.rest()
 
     def file(self, file: LogFile) -> Iterator[Buffer]:
         """Yield the lines of one file."""
         if file.kind is not FileKind.RECORDS:
             yield from self._entries(file)
-        elif not self._selection.skips_segment(file):
-            yield from self._moved.read(file, self._selection, self._records)
+        elif not self.selection.skips_segment(file):
+            yield from self._moved.read(file, self.selection, self._records)
 
     def _records(self, file: LogFile, selection: DumpSelection) -> Iterator[Buffer]:
         with mapped(file.path) as data:
             reader = BatchReader(file.path, data, self.damaged, start_position(file, data, selection))
-            if self._batches:
+            if self.batches:
                 yield from self._batch_lines(file, reader, selection)
             else:
                 yield from self._record_lines(file, reader, data, selection)
@@ -169,17 +174,17 @@ class Dump:
         head = {"topic": owner.topic, "partition": owner.partition} if owner else {"topic": None, "partition": None}
         for header in reader:
             self._position = header.end_position
-            if selection.skips_batch(header) or (header.is_control and not self._control):
+            if selection.skips_batch(header) or (header.is_control and not self.control):
                 continue
             fields = batch_fields(header)
-            if self._form == "jsonl":
+            if self.form == "jsonl":
                 line = to_json(head | fields)
             else:
                 shown = (f"{name}={_text_value(value)}" for name, value in fields.items())
                 line = " ".join([str(owner), *shown] if owner else shown)
             yield line.encode() + b"\n"
-            self._limit -= 1
-            if self._limit <= 0:
+            self.limit -= 1
+            if self.limit <= 0:
                 return
 
     def _record_lines(
@@ -194,7 +199,7 @@ class Dump:
             self._position = table.stop_position
             if lines.limit <= 0:
                 break
-        self._limit = lines.limit
+        self.limit = lines.limit
         yield lines.rest()
 
     def _lines(
@@ -205,14 +210,14 @@ class Dump:
         refused: Callable[[BatchHeader, FormatError], None],
     ) -> RecordLines:
         return RecordLines(
-            self._form,
+            self.form,
             owner,
             selection=selection,
-            base64=self._base64,
-            control=self._control,
-            key=self._key,
-            limit=self._limit,
-            redact=self._redact,
+            base64=self.base64,
+            control=self.control,
+            key=self.key,
+            limit=self.limit,
+            redact=[part for part in self.redact if part in WHOLE_PARTS],
             decode=self._decode(place, owner),
             json_values=self._embeds_json(owner),
             report=refused,
@@ -220,37 +225,33 @@ class Dump:
 
     def _embeds_json(self, owner: TopicPartition | None) -> bool:
         """Whether values are JSON that is written as it stands."""
-        if self._values is None or self._redacted_paths or self._decodes_internal(owner):
+        if self.values is None or self._redacted_paths or self._decodes_internal(owner):
             return False
         from odradek.inspection.decoding import decode_json
 
-        return self._values is decode_json
+        return self.values is decode_json
 
     def _decodes_internal(self, owner: TopicPartition | None) -> bool:
-        return owner is not None and is_internal(owner.topic) and not self._raw
+        return owner is not None and is_internal(owner.topic) and not self.raw
 
     def _decode(self, place: str, owner: TopicPartition | None) -> Decode | None:
         """Return what decodes keys and values of a partition; None if they are shown as they are."""
         decodes = self._decodes_internal(owner)
-        if not decodes and self._values is None and not self._redacted_paths:
+        if not decodes and self.values is None and not self._redacted_paths:
             return None
-        from odradek.inspection.decoding import internal_decode, redacted_decode, values_decode
+        from odradek.inspection.decoding import decode_of
 
         def cannot_decode(record: Record, error: ValueError) -> None:
             self.found(f"{place}: offset {record.offset}: the value cannot be decoded: {error}")
 
-        decode: Decode | None = None
-        if owner is not None and decodes:
-            decode = internal_decode(owner.topic)
-        if decode is None and self._values is not None:
-            decode = values_decode(self._values, cannot_decode)
-        return redacted_decode(self._redacted_paths, decode) if self._redacted_paths else decode
+        topic = owner.topic if owner is not None and decodes else None
+        return decode_of(topic, self.values, self._redacted_paths, cannot_decode)
 
     def _entries(self, file: LogFile) -> Iterator[bytes]:
         from odradek.inspection.entry_listing import entries_of
 
         for entry in entries_of(file):
-            if self._form == "jsonl":
+            if self.form == "jsonl":
                 line = to_json({"file": str(file.path)} | entry)
             else:
                 line = f"{quote(str(file.path))} " + " ".join(f"{name}={_text_value(entry[name])}" for name in entry)
@@ -261,118 +262,97 @@ def _text_value(value: object) -> str:
     return quote(value) if isinstance(value, str) and not value.isidentifier() else json.dumps(value).strip('"')
 
 
-def _value_decoder(kind: str, schema: Path | None, message: str | None) -> ValueDecoder:
-    from odradek.cli.value_schemas import value_decoder
-
-    return value_decoder(kind, schema, message)
-
-
-def _checked_parts(parts: tuple[str, ...]) -> tuple[str, ...]:
-    for part in parts:
-        root, *names = part.split(".")
-        if root not in _WHOLE_PARTS or (names and root == "headers") or not all(names):
-            raise click.BadParameter(
-                f"{part!r} is neither key, value nor headers, nor a path such as value.card.number"
-            )
-    return parts
-
-
-def _is_wanted(owner: TopicPartition, topics: Collection[str], partitions: Collection[int]) -> bool:
-    if partitions and owner.partition not in partitions:
-        return False
-    return not topics or any(fnmatchcase(owner.topic, pattern) for pattern in topics)
-
-
 def _chosen(
-    files: Iterable[LogFile | UnknownPathError], topics: Collection[str], partitions: Collection[int]
-) -> Iterator[LogFile | UnknownPathError]:
-    """Yield the files of partitions that are wanted, and the errors."""
+    files: Iterable[LogFile | UnknownPathError], wanted: PartitionFilter, paths: Sequence[str]
+) -> Iterator[LogFile | OdradekError]:
+    """Yield the files of partitions that are wanted, and the errors; at last those for what is not there."""
+    owners = set()
     for file in files:
-        if isinstance(file, LogFile) and (topics or partitions):
-            owner = file.topic_partition
-            if owner is None or not _is_wanted(owner, topics, partitions):
+        if isinstance(file, LogFile) and wanted != PartitionFilter():
+            if file.topic_partition is None:
+                continue
+            owners.add(file.topic_partition)
+            if not wanted.takes(file.topic_partition):
                 continue
         yield file
+    yield from wanted.missing(owners, ", ".join(paths))
+
+
+def _kafka_options(kafka_compat: bool, max_bytes: int | None, **flags: bool) -> KafkaDumpOptions | None:
+    """Return the options of Kafka's tool; None for a dump of our own."""
+    if not kafka_compat:
+        if max_bytes is not None or any(flags.values()):
+            raise click.UsageError("--print-data-log and the options of Kafka's tool need --kafka-compat")
+        return None
+    from odradek.cli.kafka_dump import ALL_BYTES, Decoder, IndexView, KafkaDumpOptions
+
+    # Of several, the first in the order of Kafka's tool.
+    decoder = next((one for one in Decoder if flags[one.value]), None)
+    prints_data = flags["print_data_log"] or decoder is not None
+    checks = IndexView.SANITY if flags["index_sanity_check"] else IndexView.FINDINGS
+    return KafkaDumpOptions(
+        print_data=prints_data,
+        deep=flags["deep_iteration"] or prints_data,
+        skip_metadata=flags["skip_record_metadata"],
+        decoder=decoder,
+        max_bytes=ALL_BYTES if max_bytes is None else max_bytes,
+        indexes=checks if flags["verify_index_only"] or flags["index_sanity_check"] else IndexView.ENTRIES,
+    )
+
+
+_KAFKA_COMPAT = bundled(
+    "kafka",
+    _kafka_options,
+    click.option("--kafka-compat", is_flag=True, help="Print the output of Kafka 4.3.1's kafka-dump-log."),
+    click.option("--print-data-log", is_flag=True, help="With --kafka-compat: keys and values too."),
+    click.option("--deep-iteration", is_flag=True, help="With --kafka-compat: also a line for each record."),
+    click.option("--skip-record-metadata", is_flag=True, help="With --kafka-compat: keys and values only."),
+    click.option("--offsets-decoder", is_flag=True, help="With --kafka-compat: decode __consumer_offsets."),
+    click.option("--transaction-log-decoder", is_flag=True, help="With --kafka-compat: decode __transaction_state."),
+    click.option("--cluster-metadata-decoder", is_flag=True, help="With --kafka-compat: decode __cluster_metadata."),
+    click.option("--share-group-state-decoder", is_flag=True, help="With --kafka-compat: decode __share_group_state."),
+    click.option(
+        "--max-bytes",
+        type=Number(0, MAX_INT32),
+        help="With --kafka-compat: the batches in the first N bytes of a file.",
+    ),
+    click.option("--verify-index-only", is_flag=True, help="With --kafka-compat: compare indexes with their segments."),
+    click.option(
+        "--index-sanity-check", is_flag=True, help="With --kafka-compat: check indexes as Kafka does at start."
+    ),
+)
 
 
 @click.command("dump")
 @PATHS
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "jsonl", "csv"]),
-    default="text",
-    help="One line for each record, for people or for programs; or a table.",
-)
-@click.option(
-    "--bytes",
-    "byte_strings",
-    type=click.Choice(["auto", "base64"]),
-    default="auto",
-    help="Keys, values and header values as text if they are UTF-8, or always as base64.",
-)
+@record_format("text", "jsonl", "csv", what="One line for each record, for people or for programs, or a table")
+@BASE64
 @click.option("--control", is_flag=True, help="Also the broker's own control records, such as transaction markers.")
 @click.option("--batches", is_flag=True, help="One line for each batch: its header.")
 @range_options
-@click.option("--key", metavar="PATTERN", help="Only records with this key: * is any text, ? one character.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Only the first N records.")
+@KEY
+@click.option("--limit", type=COUNT, help="Only the first N records.")
 @partition_options
-@click.option(
-    "--redact",
-    multiple=True,
-    metavar="PART",
-    callback=lambda _context, _option, parts: _checked_parts(parts),
-    help="Leave out key, value, headers, or a part of a JSON value: value.card.number.",
-)
+@REDACT
 @click.option("--raw", is_flag=True, help="The records of Kafka's own topics as bytes, not decoded.")
-@click.option("--values", type=click.Choice(["json", "avro", "protobuf"]), help="Decode the values.")
-@click.option("--schema", type=Existing(folder=False), help="With --values: an Avro schema, or a FileDescriptorSet.")
-@click.option("--message", metavar="NAME", help="With --values protobuf: the full name of the message.")
-@click.option("--kafka-compat", is_flag=True, help="Print the output of Kafka 4.3.1's kafka-dump-log.")
-@click.option("--print-data-log", is_flag=True, help="With --kafka-compat: keys and values too.")
-@click.option("--deep-iteration", is_flag=True, help="With --kafka-compat: also a line for each record.")
-@click.option("--skip-record-metadata", is_flag=True, help="With --kafka-compat: keys and values only.")
-@click.option("--offsets-decoder", is_flag=True, help="With --kafka-compat: decode __consumer_offsets.")
-@click.option("--transaction-log-decoder", is_flag=True, help="With --kafka-compat: decode __transaction_state.")
-@click.option("--cluster-metadata-decoder", is_flag=True, help="With --kafka-compat: decode __cluster_metadata.")
-@click.option("--share-group-state-decoder", is_flag=True, help="With --kafka-compat: decode __share_group_state.")
-@click.option(
-    "--max-bytes",
-    type=click.IntRange(0, (1 << 31) - 1),
-    metavar="N",
-    help="With --kafka-compat: the batches in the first N bytes of a file.",
-)
-@click.option("--verify-index-only", is_flag=True, help="With --kafka-compat: compare indexes with their segments.")
-@click.option("--index-sanity-check", is_flag=True, help="With --kafka-compat: check indexes as Kafka does at start.")
+@value_options
+@_KAFKA_COMPAT
+@COMMAND_CONFIG
 def command(
     paths: tuple[str, ...],
     form: str,
-    byte_strings: str,
+    base64: bool,
     control: bool,
     batches: bool,
-    offsets: tuple[int | None, int | None] | None,
-    since: int | None,
-    until: int | None,
+    selection: DumpSelection,
     key: str | None,
     limit: int | None,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
+    wanted: PartitionFilter,
     redact: tuple[str, ...],
     raw: bool,
-    values: str | None,
-    schema: Path | None,
-    message: str | None,
-    kafka_compat: bool,
-    print_data_log: bool,
-    deep_iteration: bool,
-    skip_record_metadata: bool,
-    offsets_decoder: bool,
-    transaction_log_decoder: bool,
-    cluster_metadata_decoder: bool,
-    share_group_state_decoder: bool,
-    max_bytes: int | None,
-    verify_index_only: bool,
-    index_sanity_check: bool,
+    values: ValueDecoder | None,
+    kafka: KafkaDumpOptions | None,
+    config: dict[str, str] | None,
 ) -> int:
     """Show what the files of a log hold.
 
@@ -383,65 +363,42 @@ def command(
 
     Example: odradek dump /var/lib/kafka/data/events-0 --since 2026-11-01 --format jsonl
     """
-    decoders = (offsets_decoder, transaction_log_decoder, cluster_metadata_decoder, share_group_state_decoder)
-    is_decoded = any(decoders)
-    limited = (max_bytes is not None, verify_index_only, index_sanity_check)
-    if not kafka_compat and any((print_data_log, deep_iteration, skip_record_metadata, is_decoded, *limited)):
-        raise click.UsageError("--print-data-log and the options of Kafka's tool need --kafka-compat")
-    start_offset, end_offset = offsets or (None, None)
-    selection = DumpSelection(start_offset, end_offset, since, until)
-    others = (batches, control, form != "text", byte_strings != "auto", key, limit is not None, redact, raw, values)
-    if kafka_compat and (selection != DumpSelection() or any(others)):
+    others = (batches, control, form != "text", base64, key, limit is not None, redact, raw, values)
+    if kafka is not None and (selection != DumpSelection() or any(others)):
         raise click.UsageError("--kafka-compat takes only the options of Kafka's tool")
-    if batches and (form == "csv" or key is not None or redact or values):
+    if batches and (form not in ("text", "jsonl") or key is not None or redact or values):
         raise click.UsageError("--batches shows headers of batches, as text or jsonl, and no keys or values")
-    if values is None and (schema is not None or message is not None):
-        raise click.UsageError("--schema and --message need --values")
     dump = Dump(
         selection,
         form=form,
-        base64=byte_strings == "base64",
+        base64=base64,
         control=control,
         batches=batches,
         key=key,
         limit=NO_LIMIT if limit is None else limit,
         redact=redact,
         raw=raw,
-        values=None if values is None else _value_decoder(values, schema, message),
+        values=values,
     )
     show = dump.file
-    if kafka_compat:
-        from odradek.cli.kafka_dump import Decoder, IndexView, KafkaDump, KafkaDumpOptions
+    if kafka is not None:
+        from odradek.cli.kafka_dump import KafkaDump
 
-        detail = KafkaDumpOptions(
-            print_data=print_data_log or is_decoded,
-            deep=deep_iteration or print_data_log or is_decoded,
-            skip_metadata=skip_record_metadata,
-            decoder=Decoder.of(
-                offsets=offsets_decoder,
-                transactions=transaction_log_decoder,
-                cluster_metadata=cluster_metadata_decoder,
-                share_state=share_group_state_decoder,
-            ),
-        )
-        if max_bytes is not None:
-            detail = replace(detail, max_bytes=max_bytes)
-        if verify_index_only or index_sanity_check:
-            detail = replace(detail, indexes=IndexView.SANITY if index_sanity_check else IndexView.FINDINGS)
-        show = functools.partial(unless_deleted, KafkaDump(detail, dump.damaged, dump.found).file)
+        show = functools.partial(unless_deleted, KafkaDump(kafka, dump.damaged, dump.found).file)
     if form == "csv":
         sys.stdout.buffer.write(CSV_HEADING)
     brokers = [path for path in paths if is_broker(path)]
-    if brokers and (batches or kafka_compat):
+    names = [path for path in paths if path not in brokers]
+    if brokers and (batches or kafka is not None):
         raise click.UsageError("--batches and --kafka-compat are for files")
     for address in brokers:
         # In this thread, so that a signal ends the wait for a broker.
-        _write(gathered(dump.broker(address, topics, partitions)))
+        _write(gathered(dump.broker(address, wanted, config)))
     # A dump of a folder shows its records; for Kafka's tool a folder stands for each of its files.
-    files: Iterable[LogFile | UnknownPathError] = (
+    files: Iterable[LogFile | OdradekError] = (
         file
-        for file in _chosen(expand(path for path in paths if path not in brokers), topics, partitions)
-        if isinstance(file, UnknownPathError) or kafka_compat or file.is_named or file.is_segment
+        for file in (_chosen(expand(names), wanted, names) if names else ())
+        if isinstance(file, OdradekError) or kafka is not None or file.is_named or file.is_segment
     )
     if not is_file(sys.stdout):
         # On a terminal the dump itself shows how far it is.

@@ -3,53 +3,49 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import astuple
 from pathlib import Path
 
 import click
 
 from odradek.cli.app import ExitCode, describe, report
-from odradek.cli.options import COMMAND_CONFIG, NonEmptyPath, read_config
+from odradek.cli.listing import counted
+from odradek.cli.options import COMMAND_CONFIG, FORMATS, PATH_OR_STREAM, SOURCE, Number, form
 from odradek.cli.progress import progress
-from odradek.cli.record_options import partition_options, range_options
+from odradek.cli.record_options import READ_COMMITTED, PartitionFilter, opened, partition_options, range_options
 from odradek.cli.streams import writing_to
+from odradek.inspection.selection import DumpSelection
 from odradek.printable import printable
+from odradek.records.isolation import Isolation
 
 
 @click.command("export")
-@click.argument("source", metavar="SOURCE", type=NonEmptyPath(readable=False))
-@click.option("--to", "target", required=True, type=NonEmptyPath(path_type=Path, allow_dash=True), help="DIR or FILE.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["parquet", "arrow", "jsonl", "csv"]),
-    help="By FILE's name if left out; of a DIR, parquet; of stdout, jsonl.",
-)
+@SOURCE
+@click.option("--to", "target", required=True, type=PATH_OR_STREAM, help="A folder or a file; - is stdout.")
+@form(*FORMATS, default=None, help="By FILE's name if left out; of a DIR, parquet; of stdout, jsonl.")
 @partition_options
 @range_options
-@click.option("--read-committed", is_flag=True, help="Leave out aborted and undecided transactions.")
+@READ_COMMITTED
 @click.option(
     "--partition-by",
     type=click.Choice(["partition", "topic", "date"]),
     default="partition",
     help="A folder for each partition, or only for each topic, or for each day (UTC).",
 )
-@click.option("--file-bytes", type=click.IntRange(1), default=128 << 20, help="About how large a file in DIR becomes.")
-@click.option("--threads", type=click.IntRange(1), help="How many partitions at a time; as many as cores if left out.")
+@click.option("--file-bytes", type=Number(1), default=128 << 20, help="About how large a file in DIR becomes.")
+@click.option("--threads", type=Number(1), help="How many partitions at a time; as many as cores if left out.")
 @COMMAND_CONFIG
 def command(
     source: str,
     target: Path,
     form: str | None,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
-    offsets: tuple[int | None, int | None] | None,
-    since: int | None,
-    until: int | None,
-    read_committed: bool,
+    wanted: PartitionFilter,
+    selection: DumpSelection,
+    isolation: Isolation,
     partition_by: str,
     file_bytes: int,
     threads: int | None,
-    command_config: Path | None,
+    config: dict[str, str] | None,
 ) -> int:
     """Write the records of SOURCE into files: Parquet, Arrow, JSON lines or CSV.
 
@@ -61,7 +57,6 @@ def command(
 
     Example: odradek export /var/lib/kafka/data --to exported --topic events
     """
-    from odradek.sources.source import open_source
     from odradek.transfer.export import Export, Selection
     from odradek.transfer.record_files import STREAMS, format_of
 
@@ -74,12 +69,9 @@ def command(
         raise click.UsageError(f"{form} cannot be written to a pipe: use --format {' or '.join(STREAMS)}")
     if one_file and partition_by != "partition":
         raise click.UsageError("--partition-by is for a DIR")
-    start_offset, end_offset = offsets or (None, None)
-    selection = Selection(
-        start_offset, end_offset, since, until, "read_committed" if read_committed else "read_uncommitted"
-    )
-    with open_source(source, read_config(command_config)) as opened:
-        export = Export(opened, opened.choose(topics or None, partitions or None), selection)
+    with opened(source, config, wanted) as (records, chosen):
+        start, end, since, until = astuple(selection)
+        export = Export(records, chosen, Selection(start, end, since, until, isolation))
         try:
             with writing_to(target), progress("export", export.total_offsets, lambda: export.report.offsets, "records"):
                 if is_stdout:
@@ -92,12 +84,12 @@ def command(
                     )
         except KeyboardInterrupt:
             if not one_file:
-                report(f"{export.report.records} records are exported: the same command goes on after them")
+                report(f"{counted(export.report.records, 'record')} exported: the same command goes on after them")
             raise
     for name, start, end in done.lost:
         report(f"{name}: offsets {start} to {end - 1} were deleted before they were exported")
     for error in done.damaged:
-        report(describe(error))
+        report(f"{describe(error)}: exported up to there")
     if not is_stdout:
-        report(f"{done.records} records, {done.files} files written to {printable(str(target))}")
+        report(f"{counted(done.records, 'record')}, {counted(done.files, 'file')} written to {printable(str(target))}")
     return ExitCode.FINDINGS if done.lost or done.damaged else ExitCode.CLEAN

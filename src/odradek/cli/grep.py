@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from odradek.cli.app import ExitCode, describe, report
-from odradek.cli.options import SourceType
+from odradek.arguments import is_broker
+from odradek.cli.app import ExitCode, describe, exit_code, report
+from odradek.cli.colour import Highlights, has_colour
+from odradek.cli.options import COMMAND_CONFIG, COUNT, Name, NonEmptyPath, SourceType
 from odradek.cli.progress import is_file, progress, total_size
-from odradek.cli.record_options import PartitionFilter, output_options, partition_options, range_options
-from odradek.errors import FormatError, OdradekError, OptionError, UnknownTopicOrPartitionError
+from odradek.cli.record_options import (
+    BASE64,
+    KEY,
+    READ_COMMITTED,
+    PartitionFilter,
+    decode_values,
+    opened,
+    partition_options,
+    range_options,
+    record_format,
+    value_options,
+)
+from odradek.errors import OdradekError
 from odradek.inspection.log_files import LogFile, UnknownPathError, expand
-from odradek.inspection.record_json import LineWriter, to_json
+from odradek.inspection.record_json import to_json
 from odradek.inspection.record_lines import NO_LIMIT, RecordLines
+from odradek.inspection.record_template import is_template, writer_of
 from odradek.inspection.searching.context_window import ContextWindow
 from odradek.inspection.searching.file_search import FileSearch
 from odradek.inspection.searching.part_search import Context, PartSearch, Row, SearchOptions
@@ -27,12 +42,16 @@ from odradek.inspection.searching.pattern import FIELDS, Field, Judge, RecordPat
 from odradek.inspection.selection import DumpSelection
 from odradek.records import Record
 from odradek.records.isolation import Isolation
-from odradek.sources.source import is_broker, open_source
 from odradek.storage.names import TopicPartition
 from odradek.storage.segment.batch_reader import Damage
 
+if TYPE_CHECKING:
+    from odradek.inspection.decoding import ValueDecoder
+    from odradek.inspection.record_json import RecordWriter
+
 Parts = Iterator[tuple[TopicPartition | None, PartSearch]]
 Rows = Iterator[tuple[TopicPartition | None, list[Row | None]]]
+Output = BinaryIO | Highlights
 LineOf = Callable[[TopicPartition | None], Callable[[Record], bytes]]
 
 
@@ -46,12 +65,13 @@ class FieldsType(click.ParamType[Any]):
         if not isinstance(value, str):
             return value
         fields = tuple(value.split(","))
-        for field in fields:
-            if field not in FIELDS:
-                self.fail(f"{field!r} is none of {', '.join(FIELDS)}", param, ctx)
+        for one in fields:
+            if one not in FIELDS:
+                self.fail(f"{one!r} is none of {', '.join(FIELDS)}", param, ctx)
         return fields
 
 
+@dataclass(eq=False)
 class Grep:
     """One search over sources, one after the other.
 
@@ -59,12 +79,12 @@ class Grep:
         code: The exit code so far.
     """
 
-    def __init__(self, options: SearchOptions, wanted: PartitionFilter, isolation: Isolation) -> None:
-        self._options = options
-        self._wanted = wanted
-        self._isolation = isolation
-        self._search: FileSearch | None = None
-        self.code = ExitCode.CLEAN
+    options: SearchOptions
+    wanted: PartitionFilter
+    isolation: Isolation
+    config: Mapping[str, str] | None = None
+    code: ExitCode = field(default=ExitCode.CLEAN, init=False)
+    _search: FileSearch | None = field(default=None, init=False)
 
     def done(self) -> int:
         """Return how many bytes of the files were searched."""
@@ -72,13 +92,17 @@ class Grep:
 
     def damaged(self, damage: Damage) -> None:
         """Note bytes that cannot be read."""
-        report(str(damage))
+        self.noted(str(damage))
+
+    def noted(self, what: str) -> None:
+        """Note what is wrong with a record."""
+        report(what)
         self.code = max(self.code, ExitCode.FINDINGS)
 
     def failed(self, error: Exception) -> None:
         """Note a source that cannot be read."""
         report(describe(error))
-        self.code = max(self.code, ExitCode.FINDINGS if isinstance(error, FormatError) else ExitCode.INPUT_OUTPUT)
+        self.code = max(self.code, exit_code(error))
 
     def parts(self, sources: Iterable[str]) -> Parts:
         """Yield what is found, source by source."""
@@ -94,19 +118,19 @@ class Grep:
     def _files(self, paths: list[str]) -> list[LogFile | UnknownPathError]:
         """Return the files that paths stand for: of a folder, its segments."""
         found = [file for file in expand(paths) if isinstance(file, UnknownPathError) or _has_records(file)]
-        owners = {file.topic_partition for file in found if isinstance(file, LogFile)}
-        for topic in self._wanted.missing({owner for owner in owners if owner is not None}):
-            self.failed(UnknownTopicOrPartitionError(topic, path=", ".join(paths)))
+        owners = (file.topic_partition for file in found if isinstance(file, LogFile))
+        for error in self.wanted.missing((owner for owner in owners if owner is not None), ", ".join(paths)):
+            self.failed(error)
         return [file for file in found if isinstance(file, UnknownPathError) or self._takes(file.topic_partition)]
 
     def _takes(self, owner: TopicPartition | None) -> bool:
-        return self._wanted == PartitionFilter() if owner is None else self._wanted.takes(owner)
+        return self.wanted == PartitionFilter() if owner is None else self.wanted.takes(owner)
 
     def _parts_of_files(self, files: list[LogFile | UnknownPathError]) -> Parts:
         """Yield what is found in files."""
         self._search = FileSearch(
-            self._options,
-            read_committed=self._isolation == "read_committed",
+            self.options,
+            read_committed=self.isolation == "read_committed",
             threads=len(os.sched_getaffinity(0)),
             damaged=self.damaged,
             failed=self.failed,
@@ -119,14 +143,10 @@ class Grep:
         from odradek.sources.record_search import search_partition
 
         try:
-            with open_source(address) as source:
-                for topic_partition in self._wanted.choose(source):
-                    for found in search_partition(
-                        source, topic_partition, self._options, self._isolation, self.damaged
-                    ):
+            with opened(address, self.config, self.wanted) as (source, chosen):
+                for topic_partition in chosen:
+                    for found in search_partition(source, topic_partition, self.options, self.isolation, self.damaged):
                         yield topic_partition, found
-        except OptionError as error:
-            raise click.UsageError(str(error)) from error
         except OdradekError as error:
             self.failed(error)
 
@@ -134,11 +154,11 @@ class Grep:
         """Yield what a condition in SQL finds in log directories."""
         from odradek.cli.grep_sql import records_where
 
-        selection, topics = self._options.selection, self._wanted.topics
+        selection, topics = self.options.selection, self.wanted.topics
         for directory in directories:
             try:
-                for owner, records in records_where(directory, condition, selection, topics, self._isolation):
-                    if self._wanted.takes(owner):
+                for owner, records in records_where(directory, condition, selection, topics, self.isolation):
+                    if self.wanted.takes(owner):
                         yield owner, [Row(record, True) for record in records]
             except OdradekError as error:
                 self.failed(error)
@@ -161,7 +181,7 @@ def _has_records(file: LogFile) -> bool:
     return file.is_named or file.is_segment
 
 
-def _write_found(out: BinaryIO, parts: Parts, limit: int, lines_of: Callable[..., RecordLines]) -> None:
+def _write_found(out: Output, parts: Parts, limit: int, lines_of: Callable[..., RecordLines]) -> None:
     """Write what is found, until there is as much as is wanted."""
     owner: TopicPartition | None = None
     lines = lines_of(None, limit=limit)
@@ -175,7 +195,7 @@ def _write_found(out: BinaryIO, parts: Parts, limit: int, lines_of: Callable[...
                 return
 
 
-def _write_rows(out: BinaryIO, rows: Rows, context: Context, limit: int | None, line_of: LineOf, apart: bytes) -> None:
+def _write_rows(out: Output, rows: Rows, context: Context, limit: int | None, line_of: LineOf, apart: bytes) -> None:
     """Write what is found, with its context, until there is as much as is wanted."""
     owner: TopicPartition | None = None
     line = line_of(None)
@@ -199,7 +219,20 @@ def _write_rows(out: BinaryIO, rows: Rows, context: Context, limit: int | None, 
             return
 
 
-def _write_counts(out: BinaryIO, found: Iterator[tuple[TopicPartition | None, int]], limit: int, form: str) -> None:
+def _of_key(rows: Rows, key: str) -> Rows:
+    """Yield the same rows; those with other keys were not found."""
+    takes = RecordLines("text", None, key=key).takes
+    for owner, found in rows:
+        yield (
+            owner,
+            [
+                row._replace(is_found=False) if row is not None and row.is_found and not takes(row.record) else row
+                for row in found
+            ],
+        )
+
+
+def _write_counts(out: Output, found: Iterator[tuple[TopicPartition | None, int]], limit: int, form: str) -> None:
     """Write how many records were found in each partition that was searched."""
     counts: dict[TopicPartition | None, int] = {}
     for owner, count in found:
@@ -228,16 +261,20 @@ def _write_counts(out: BinaryIO, found: Iterator[tuple[TopicPartition | None, in
 @click.option("-F", "--fixed-strings", is_flag=True, help="PATTERN is no regular expression, but a text.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore the case of letters.")
 @click.option("-v", "--invert", is_flag=True, help="The records that do not match.")
-@click.option("--sql", "condition", metavar="CONDITION", help="A condition of SQL in the place of PATTERN.")
-@click.option("-A", "--after", type=click.IntRange(0), metavar="N", help="Also N records of the partition after each.")
-@click.option("-B", "--before", type=click.IntRange(0), metavar="N", help="Also N records before each.")
-@click.option("-C", "--context", "around", type=click.IntRange(0), metavar="N", help="Both.")
+@click.option("--sql", "condition", type=Name("CONDITION"), help="A condition of SQL in the place of PATTERN.")
+@click.option("-A", "--after", type=COUNT, help="Also N records of the partition after each.")
+@click.option("-B", "--before", type=COUNT, help="Also N records before each.")
+@click.option("-C", "--context", "around", type=COUNT, help="Both.")
 @click.option("-c", "--count", is_flag=True, help="Only how many there are in each partition.")
-@click.option("-m", "--limit", type=click.IntRange(0), metavar="N", help="No more than N records.")
+@click.option("-m", "--limit", type=COUNT, help="No more than N records.")
 @partition_options
 @range_options
-@click.option("--read-committed", is_flag=True, help="Neither aborted nor undecided transactions.")
-@output_options
+@KEY
+@READ_COMMITTED
+@record_format("text", "jsonl")
+@BASE64
+@value_options
+@COMMAND_CONFIG
 def command(
     arguments: tuple[str, ...],
     fields: tuple[Field, ...],
@@ -250,14 +287,14 @@ def command(
     around: int | None,
     count: bool,
     limit: int | None,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
-    offsets: tuple[int | None, int | None] | None,
-    since: int | None,
-    until: int | None,
-    read_committed: bool,
+    wanted: PartitionFilter,
+    selection: DumpSelection,
+    key: str | None,
+    isolation: Isolation,
     form: str,
-    byte_strings: str,
+    base64: bool,
+    values: ValueDecoder | None,
+    config: dict[str, str] | None,
 ) -> int:
     """Find the records that match a regular expression of Python.
 
@@ -278,32 +315,41 @@ def command(
         raise click.UsageError("--sql has its own ways of saying -F, -i, --invert and --in")
     if context != Context() and (condition is not None or count):
         raise click.UsageError("-A, -B and -C do not go with --sql or --count")
-    try:
-        wanted = RecordPattern(
-            pattern, fixed=fixed_strings, ignore_case=ignore_case, fields=fields, invert=invert, load_re2=_load_re2
-        )
-    except OptionError as error:
-        raise click.UsageError(str(error)) from error
-    selection = DumpSelection(*(offsets or (None, None)), since, until)
-    isolation: Isolation = "read_committed" if read_committed else "read_uncommitted"
-    grep = Grep(SearchOptions(wanted, selection, context), PartitionFilter(topics, partitions), isolation)
+    for source in sources if condition is not None else ():
+        NonEmptyPath(file_okay=False).check_no_broker(source, None, click.get_current_context())
+    sought = RecordPattern(
+        pattern, fixed=fixed_strings, ignore_case=ignore_case, fields=fields, invert=invert, load_re2=_load_re2
+    )
+    is_written = values is not None or is_template(form) or context != Context()
+    by_rows = condition is not None or key is not None or (is_written and not count)
+    # Only with a context are the records themselves handed out, and not only as lines.
+    searched = Context(0, 1) if by_rows and context == Context() else context
+    grep = Grep(SearchOptions(sought, selection, searched), wanted, isolation, config)
     if limit == 0:
         return ExitCode.CLEAN
-    out = sys.stdout.buffer
+    out: Output = sys.stdout.buffer
+    if form == "text" and not invert and has_colour():
+        out = Highlights(sys.stdout.buffer, sought)
 
-    most, base64 = NO_LIMIT if limit is None else limit, byte_strings == "base64"
-    if condition is None and count:
+    def line_of(owner: TopicPartition | None) -> RecordWriter:
+        return writer_of(form)(form, owner, base64=base64, decode=decode_values(values, owner, grep.noted))
+
+    most = NO_LIMIT if limit is None else limit
+    if not by_rows and count:
         _write_counts(out, ((owner, found.count) for owner, found in grep.parts(sources)), most, form)
-    elif condition is None and context == Context():
+    elif not by_rows:
         _write_found(out, grep.parts(sources), most, partial(RecordLines, form, base64=base64))
-    elif count:
-        found_rows = grep.rows_where(sources, condition or "")
-        _write_counts(out, ((owner, len(rows)) for owner, rows in found_rows), most, form)
     else:
         if condition is None:
             rows: Rows = ((owner, found.rows()) for owner, found in grep.parts(sources))
         else:
             rows = grep.rows_where(sources, condition)
-        apart = b"--\n" if form == "text" and context != Context() else b""
-        _write_rows(out, rows, context, limit, partial(LineWriter, form, base64=base64), apart)
+        if key is not None:
+            rows = _of_key(rows, key)
+        if count:
+            found = ((owner, sum(row is not None and row.is_found for row in some)) for owner, some in rows)
+            _write_counts(out, found, most, form)
+        else:
+            apart = b"--\n" if form == "text" and context != Context() else b""
+            _write_rows(out, rows, context, limit, line_of, apart)
     return grep.code

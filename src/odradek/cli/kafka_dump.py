@@ -54,23 +54,12 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 class Decoder(Enum):
-    """How keys and values are decoded, unless they are text."""
+    """How keys and values are decoded, unless they are text, by the option that asks for it."""
 
-    OFFSETS = "offsets"
-    TRANSACTIONS = "transactions"
-    CLUSTER_METADATA = "cluster metadata"
-    SHARE_STATE = "share group state"
-
-    @classmethod
-    def of(cls, *, offsets: bool, transactions: bool, cluster_metadata: bool, share_state: bool) -> Decoder | None:
-        """Return the decoder that the command line asks for; of several, the first in the order of Kafka's tool."""
-        if offsets:
-            return cls.OFFSETS
-        if transactions:
-            return cls.TRANSACTIONS
-        if cluster_metadata:
-            return cls.CLUSTER_METADATA
-        return cls.SHARE_STATE if share_state else None
+    OFFSETS = "offsets_decoder"
+    TRANSACTIONS = "transaction_log_decoder"
+    CLUSTER_METADATA = "cluster_metadata_decoder"
+    SHARE_STATE = "share_group_state_decoder"
 
 
 _COORDINATORS = {
@@ -88,7 +77,7 @@ class IndexView(Enum):
     SANITY = "whether Kafka would make it again when it starts"
 
 
-_ALL_BYTES = (1 << 31) - 1
+ALL_BYTES = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +88,7 @@ class KafkaDumpOptions:
     deep: bool = False
     skip_metadata: bool = False
     decoder: Decoder | None = None
-    max_bytes: int = _ALL_BYTES
+    max_bytes: int = ALL_BYTES
     indexes: IndexView = IndexView.ENTRIES
 
     def formatter(self) -> LineFormatter | None:
@@ -147,9 +136,7 @@ class KafkaDump:
     def __init__(
         self, options: KafkaDumpOptions, report: Callable[[Damage], None], found: Callable[[str], None]
     ) -> None:
-        self._options = options
-        self._report = report
-        self._found = found
+        self._options, self._report, self._found = options, report, found
         self._printers: dict[FileKind, Callable[[LogFile], Iterator[Buffer]]] = {
             FileKind.RECORDS: self._records,
             FileKind.OFFSET_INDEX: self._offset_index,
@@ -253,7 +240,7 @@ class KafkaDump:
                     if is_cut:
                         # The batch goes on after what was asked for.
                         return
-                    trailing = damage.size_bytes if most == _ALL_BYTES else 0
+                    trailing = damage.size_bytes if most == ALL_BYTES else 0
                 self._report(damage)
 
             formatter = self._options.formatter()

@@ -2,57 +2,39 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from odradek.cli.app import report
-from odradek.cli.listing import show_table
-from odradek.cli.options import FORMAT, Existing, NonEmptyPath, SourceType, Timestamp
+from odradek.arguments import is_broker
+from odradek.cli.listing import show_rows
+from odradek.cli.options import (
+    COMMAND_CONFIG,
+    FOLDER,
+    FORMAT,
+    PATH_OR_STREAM,
+    Name,
+    SourceType,
+)
+from odradek.cli.partition_places import PartitionName
 from odradek.cli.progress import progress
+from odradek.cli.record_options import PartitionFilter, partition_options
+from odradek.cli.reset_options import TARGETS, print_resets, report_edges
+from odradek.cli.streams import stdin
+from odradek.errors import OffsetStoreError, OptionError
 from odradek.inspection.record_json import to_json
-from odradek.storage.names import TopicPartition, invalid_topic_name_reason
+from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.offsets.resets import Reset, ResetTarget
-    from odradek.offsets.store import OffsetStore, Position
+    from odradek.offsets.store import OffsetStore, Position, Positions
+    from odradek.places.place import Place
+    from odradek.places.resets import Reset, ResetTarget
 
-_PLAN = NonEmptyPath(path_type=Path, allow_dash=True)
+_ADDRESS = click.argument("address", type=Name())
 _COLUMNS = ("topic", "partition", "offset", "leader_epoch", "topic_id", "batch")
-
-
-class _Partition(click.ParamType[Any]):
-    """`TOPIC-PARTITION`."""
-
-    name = "TOPIC-PARTITION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a partition."""
-        match = re.fullmatch(r"(.+)-([0-9]{1,10})", value, re.ASCII)
-        if match is None:
-            self.fail(f"{value!r} must have the form events-0", param, ctx)
-        return TopicPartition(match[1], int(match[2]))
-
-
-class _Place(click.ParamType[Any]):
-    """`TOPIC-PARTITION=OFFSET`."""
-
-    name = "TOPIC-PARTITION=OFFSET"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a partition and an offset."""
-        match = re.fullmatch(r"(.+)-([0-9]{1,10})=([0-9]{1,18})", value, re.ASCII)
-        if match is None:
-            self.fail(f"{value!r} must have the form events-0=1200", param, ctx)
-        wrong = invalid_topic_name_reason(match[1])
-        if wrong is not None:
-            self.fail(wrong, param, ctx)
-        return TopicPartition(match[1], int(match[2])), int(match[3])
 
 
 @click.group()
@@ -67,49 +49,40 @@ def command() -> None:
 
 
 @command.command(short_help="List positions.")
-@click.argument("address")
+@_ADDRESS
+@COMMAND_CONFIG
 @FORMAT
-def show(address: str, form: str) -> None:
+def show(address: str, config: dict[str, str] | None, form: str) -> None:
     """List the positions at ADDRESS, a store or the checkpoint of a Spark stream.
 
     Example: odradek offsets show redis://localhost:6379/0?group=words
     """
-    _print(_read(address), form)
+    _print(_read(address, config), form)
 
 
 @command.command("set", short_help="Set positions, forwards or back.")
-@click.argument("address")
-@click.argument("places", metavar="[TOPIC-PARTITION=OFFSET...]", nargs=-1, type=_Place())
-@click.option("--to-earliest", is_flag=True, help="To the log start offset.")
-@click.option("--to-latest", is_flag=True, help="To the log end offset.")
-@click.option("--to-offset", metavar="N", type=click.IntRange(0), help="To this offset.")
-@click.option("--to-time", type=Timestamp(), help="To the first record at or after a time, or to the end.")
-@click.option("--shift", metavar="N", type=int, help="By so many offsets: on, or back if it is negative.")
-@click.option("--from-file", "plan", type=_PLAN, metavar="FILE", help="To the offsets that --export printed.")
+@_ADDRESS
+@click.argument("places", metavar="[TOPIC-PARTITION=OFFSET...]", nargs=-1, type=PartitionName(has_offset=True))
+@TARGETS
+@click.option("--from-file", "plan", type=PATH_OR_STREAM, help="To the offsets that --export printed.")
 @click.option("--export", is_flag=True, help="Print CSV, as kafka-consumer-groups does: topic,partition,offset.")
-@click.option("--topic", "topics", multiple=True, help="Only this topic; without it, all that have a position.")
-@click.option("--partition", "partitions", metavar="N", multiple=True, type=click.IntRange(0), help="Only this one.")
-@click.option(
-    "--source", metavar="SOURCE", type=SourceType(folder=True), help="Where the topics are, if ADDRESS does not say so."
-)
+@partition_options
+@click.option("--source", type=SourceType(folder=True), help="Where the topics are, if ADDRESS does not say so.")
 @click.option("--dry-run", is_flag=True, help="Show how positions would change, and change none.")
 @click.option("--force", is_flag=True, help="In a folder, remove the members that the group had at its broker's end.")
+@COMMAND_CONFIG
 @FORMAT
 def set_positions(
     address: str,
     places: tuple[tuple[TopicPartition, int], ...],
-    to_earliest: bool,
-    to_latest: bool,
-    to_offset: int | None,
-    to_time: int | None,
-    shift: int | None,
+    targets: list[ResetTarget],
     plan: Path | None,
     export: bool,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
+    wanted: PartitionFilter,
     source: str | None,
     dry_run: bool,
     force: bool,
+    config: dict[str, str] | None,
     form: str,
 ) -> None:
     """Set positions at ADDRESS, forwards or back, and list what has become of them.
@@ -121,71 +94,80 @@ def set_positions(
 
     Example: odradek offsets set kafka://localhost:9092/words --shift -100 --topic events --dry-run
     """
-    from odradek.offsets import resets
-    from odradek.offsets.reset_plan import write_plan
     from odradek.offsets.store import source_of
+    from odradek.places.opening import open_place
+    from odradek.places.resets import ToPlaces, plan_resets, write_plan
 
     if export and form != "text":
         raise click.UsageError("--export prints CSV: leave out --format")
-    if len(dict(places)) < len(places):
+    given = dict(places)
+    if len(given) < len(places):
         raise click.UsageError("a partition is named twice")
-    wanted = dict(places)
-    given: list[resets.ResetTarget] = []
-    if places:
-        given.append(resets.ToPlaces(wanted))
-    if plan is not None:
-        if places or topics or partitions:
-            raise click.UsageError("--from-file itself names the partitions")
-        wanted = _read_plan(plan, address)
-        # As Kafka's tool, which sets none outside of the log.
-        source = source or source_of(address)
-        given.append(resets.ToPlaces(wanted))
-    if to_earliest:
-        given.append(resets.ToEarliest())
-    if to_latest:
-        given.append(resets.ToLatest())
-    if to_offset is not None:
-        given.append(resets.ToOffset(to_offset))
-    if to_time is not None:
-        given.append(resets.ToTime(to_time))
-    if shift is not None:
-        given.append(resets.Shift(shift))
-    if len(given) != 1:
+    if bool(places) + (plan is not None) + len(targets) != 1:
         raise click.UsageError("give either TOPIC-PARTITION=OFFSET, or one of the options that say where to")
-    if places and (topics or partitions):
+    if (places or plan is not None) and wanted != PartitionFilter():
         raise click.UsageError("--topic and --partition are for the options that say where to")
-    if wanted and source is None and not dry_run:
-        with progress("offsets"), _open(address, force) as store:
-            stored = store.load()
-            changed = {name: _moved(stored.get(name), offset) for name, offset in wanted.items()}
-            committed = store.commit(changed, expected=stored)
-        if export:
-            click.echo(write_plan(wanted), nl=False)
-        else:
-            _print(committed, form)
-        return
-    _reset(address, given[0], wanted, topics, partitions, source, dry_run, force, "csv" if export else form)
+    at = source or source_of(address)
+    if plan is not None:
+        given = _read_plan(plan, address)
+        # As Kafka's tool, which sets none outside of the log.
+        source = at
+    sets_as_given = bool(given) and source is None and not dry_run
+    if at is None and not sets_as_given:
+        raise click.UsageError(f"{address} does not say where the topics are: name it with --source")
+    planned: Mapping[TopicPartition, Reset] = {}
+    with progress("offsets"), _open(address, config, force=force) as store:
+        stored = store.load()
+        if at is not None and not sets_as_given:
+            with open_place(at, config) as records:
+                names = list(given) or _chosen(records, stored, wanted)
+                if not names:
+                    raise OffsetStoreError(f"{store.address} has no such position: name topics with --topic")
+                positions = {name: position.offset for name, position in stored.items()}
+                planned = plan_resets(records, positions, names, ToPlaces(given) if given else targets[0])
+            given = {name: reset.after for name, reset in planned.items()}
+        if not dry_run:
+            changed = {name: _moved(stored.get(name), offset) for name, offset in given.items()}
+            stored = store.commit(changed, expected=stored)
+    report_edges(planned)
+    if export:
+        click.echo(write_plan(given), nl=False)
+    elif sets_as_given:
+        _print(stored, form)
+    else:
+        print_resets(planned, form)
+
+
+def _chosen(records: Place, stored: Positions, wanted: PartitionFilter) -> list[TopicPartition]:
+    if wanted.topics:
+        return records.choose(wanted.topics, wanted.partitions or None)
+    return [name for name in stored if wanted.takes(name)]
 
 
 def _read_plan(path: Path, address: str) -> dict[TopicPartition, int]:
-    from odradek.errors import OffsetStoreError
-    from odradek.offsets.reset_plan import read_plan
     from odradek.offsets.store import group_of
+    from odradek.places.resets import read_plan
 
     name = "stdin" if str(path) == "-" else str(path)
     try:
-        with sys.stdin if str(path) == "-" else path.open(encoding="utf-8", newline="") as lines:
+        with stdin() if str(path) == "-" else path.open(encoding="utf-8", newline="") as lines:
             return read_plan(lines, name, group_of(address))
     except UnicodeDecodeError as error:
         raise OffsetStoreError(f"{name}: it is not UTF-8") from error
 
 
-def _open(address: str, force: bool) -> OffsetStore:
-    """Open a store; with `force` that of a log directory, which then takes positions of a group with members."""
+def _open(address: str, config: Mapping[str, str] | None, *, force: bool = False) -> OffsetStore:
+    """Open a store, that of a broker with settings; with `force` that of a folder, whose group may have had members."""
     from odradek.offsets.folder import FolderOffsetStore
     from odradek.offsets.store import open_store
 
-    store = open_store(address)
+    try:
+        store = open_store(address, config if is_broker(address) else None)
+    except OffsetStoreError as error:
+        # It connects later: what is wrong is the address or a setting, or, without a colon, a checkpoint is missing.
+        if ":" not in address or isinstance(error.__cause__, ImportError):
+            raise
+        raise OptionError(str(error)) from error
     if force:
         if not isinstance(store, FolderOffsetStore):
             store.close()
@@ -201,72 +183,20 @@ def _moved(position: Position | None, offset: int) -> Position:
     return Position(offset) if position is None else replace(position, offset=offset, leader_epoch=None, batch=None)
 
 
-def _reset(
-    address: str,
-    to: ResetTarget,
-    places: Mapping[TopicPartition, int],
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
-    source: str | None,
-    dry_run: bool,
-    force: bool,
-    form: str,
-) -> None:
-    from odradek.errors import OffsetStoreError
-    from odradek.offsets.resets import plan_resets
-    from odradek.offsets.store import source_of
-    from odradek.sources.source import open_source
-
-    at = source or source_of(address)
-    if at is None:
-        raise click.UsageError(f"{address} does not say where the topics are: name it with --source")
-    with progress("offsets"), _open(address, force) as store, open_source(at) as records:
-        stored = store.load()
-        if places:
-            names = list(places)
-        elif topics:
-            names = records.choose(topics, partitions or None)
-        else:
-            names = [name for name in stored if not partitions or name.partition in partitions]
-        if not names:
-            raise OffsetStoreError(f"{store.address} has no such position: name topics with --topic")
-        planned = plan_resets(records, stored, names, to)
-        if not dry_run:
-            changed = {name: _moved(stored.get(name), reset.after) for name, reset in planned.items()}
-            store.commit(changed, expected=stored)
-    for name, reset in planned.items():
-        if reset.wanted != reset.after:
-            edge = "before the log start" if reset.wanted < reset.after else "beyond the log end"
-            report(f"{name}: {reset.wanted} is {edge} offset, {reset.after}")
-    _print_resets(planned, form)
-
-
-def _print_resets(planned: Mapping[TopicPartition, Reset], form: str) -> None:
-    from odradek.offsets.reset_plan import write_plan
-
-    if form == "csv":
-        click.echo(write_plan({name: reset.after for name, reset in planned.items()}), nl=False)
-        return
-    if form == "jsonl":
-        for name, reset in planned.items():
-            fields = {"topic": name.topic, "partition": name.partition, "before": reset.before, "after": reset.after}
-            click.echo(to_json(fields))
-        return
-    lines: list[tuple[str, ...]] = [("TOPIC", "PARTITION", "BEFORE", "AFTER", "LOG_START", "LOG_END")]
-    for name, reset in planned.items():
-        before = "-" if reset.before is None else str(reset.before)
-        lines.append((name.topic, str(name.partition), before, str(reset.after), *map(str, reset.bounds)))
-    show_table(lines)
-
-
 @command.command(short_help="Remove positions.")
-@click.argument("address")
-@click.argument("partitions", metavar="[TOPIC-PARTITION...]", nargs=-1, type=_Partition())
-@click.option("--topic", "topics", multiple=True, help="All positions of this topic.")
+@_ADDRESS
+@click.argument("partitions", metavar="[TOPIC-PARTITION...]", nargs=-1, type=PartitionName())
+@click.option("--topic", "topics", type=Name(), multiple=True, help="All positions of this topic.")
 @click.option("--all", "everything", is_flag=True, help="All positions.")
+@COMMAND_CONFIG
 @FORMAT
 def delete(
-    address: str, partitions: tuple[TopicPartition, ...], topics: tuple[str, ...], everything: bool, form: str
+    address: str,
+    partitions: tuple[TopicPartition, ...],
+    topics: tuple[str, ...],
+    everything: bool,
+    config: dict[str, str] | None,
+    form: str,
 ) -> None:
     """Remove positions at ADDRESS, and list those that are left.
 
@@ -275,13 +205,10 @@ def delete(
 
     Example: odradek offsets delete redis://localhost:6379/0?group=words --topic events
     """
-    from odradek.errors import OffsetStoreError
-    from odradek.offsets.store import open_store
-
     if everything == bool(partitions or topics):
         raise click.UsageError("say which positions: TOPIC-PARTITION or --topic, or --all")
-    with progress("offsets"), open_store(address) as store:
-        stored = store.load()
+    with progress("offsets"), _open(address, config) as store:
+        stored = _loaded(store)
         gone = [name for name in stored if everything or name in partitions or name.topic in topics]
         missing = {str(name) for name in partitions if name not in stored}
         missing.update(topic for topic in topics if not any(name.topic == topic for name in stored))
@@ -291,26 +218,28 @@ def delete(
 
 
 @command.command(short_help="Copy positions from one store to another.")
-@click.argument("source", metavar="FROM")
-@click.argument("target", metavar="TO")
+@click.argument("source", metavar="FROM", type=Name())
+@click.argument("target", metavar="TO", type=Name())
 @click.option("--overwrite", is_flag=True, help="Also replace positions that TO has already.")
+@COMMAND_CONFIG
 @FORMAT
-def copy(source: str, target: str, overwrite: bool, form: str) -> None:
+def copy(source: str, target: str, overwrite: bool, config: dict[str, str] | None, form: str) -> None:
     """Copy the positions at FROM to the store at TO, and list the positions it then has.
 
-    FROM may also be a key of Redis that holds ranges of offsets: redis://host:port/db?list=KEY.
+    FROM may also be a key of Redis that is only read, such as a list of ranges: redis://host:port/db?list=KEY.
 
     Example: odradek offsets copy file:offsets.json kafka://localhost:9092/words
     """
-    _store(_read(source), target, overwrite, form)
+    _store(_read(source, config), target, config, overwrite, form)
 
 
 @command.command("from-checkpoint", short_help="Copy the positions of a Spark stream to a store.")
-@click.argument("checkpoint", type=Existing(folder=True))
-@click.argument("address")
+@click.argument("checkpoint", type=FOLDER)
+@_ADDRESS
 @click.option("--overwrite", is_flag=True, help="Also replace positions that ADDRESS has already.")
+@COMMAND_CONFIG
 @FORMAT
-def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) -> None:
+def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, config: dict[str, str] | None, form: str) -> None:
     """Copy the positions in the CHECKPOINT of a Spark stream to the store at ADDRESS.
 
     The positions are those after the last batch that is done.
@@ -319,42 +248,47 @@ def from_checkpoint(checkpoint: Path, address: str, overwrite: bool, form: str) 
     """
     from odradek.offsets.spark_checkpoint import read_checkpoint
 
-    _store(read_checkpoint(checkpoint), address, overwrite, form)
+    _store(read_checkpoint(checkpoint), address, config, overwrite, form)
 
 
 @command.command("to-starting-offsets", short_help="Print positions as Spark's option startingOffsets.")
-@click.argument("address")
-def to_starting_offsets(address: str) -> None:
+@_ADDRESS
+@COMMAND_CONFIG
+def to_starting_offsets(address: str, config: dict[str, str] | None) -> None:
     """Print the positions at ADDRESS, a store or a checkpoint, for Spark's option startingOffsets.
 
     Example: odradek offsets to-starting-offsets file:offsets.json
     """
     topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), position in sorted(_read(address).items()):
+    for (topic, partition), position in sorted(_read(address, config).items()):
         topics.setdefault(topic, {})[str(partition)] = position.offset
     click.echo(to_json(topics))
 
 
-def _read(address: str) -> Mapping[TopicPartition, Position]:
+def _read(address: str, config: Mapping[str, str] | None) -> Mapping[TopicPartition, Position]:
     from odradek.offsets.spark_checkpoint import read_checkpoint
-    from odradek.offsets.store import open_store
 
     if Path(address).is_dir():
         return read_checkpoint(Path(address))
-    if "list=" in address:
-        from odradek.offsets.redis_ranges import is_list_of_ranges, read_ranges
-
-        if is_list_of_ranges(address):
-            return read_ranges(address)
-    with progress("offsets"), open_store(address) as store:
-        return store.load()
+    with progress("offsets"), _open(address, config) as store:
+        return _loaded(store)
 
 
-def _store(positions: Mapping[TopicPartition, Position], address: str, overwrite: bool, form: str) -> None:
-    from odradek.errors import OffsetStoreError
-    from odradek.offsets.store import open_store
+def _loaded(store: OffsetStore) -> Positions:
+    stored = store.load()
+    if stored.version is None:
+        raise OffsetStoreError(f"{store.address} has no positions: nothing is stored there")
+    return stored
 
-    with progress("offsets"), open_store(address) as store:
+
+def _store(
+    positions: Mapping[TopicPartition, Position],
+    address: str,
+    config: Mapping[str, str] | None,
+    overwrite: bool,
+    form: str,
+) -> None:
+    with progress("offsets"), _open(address, config) as store:
         stored = store.load()
         held = sorted(stored.keys() & positions.keys())
         if held and not overwrite:
@@ -368,18 +302,7 @@ def _print(positions: Mapping[TopicPartition, Position], form: str) -> None:
         dict(zip(_COLUMNS, (*name, held.offset, held.leader_epoch, held.topic_id, held.batch), strict=True))
         for name, held in sorted(positions.items())
     ]
-    if form == "jsonl":
-        for row in rows:
-            click.echo(to_json(row))
-        return
     # Columns without any value are left out.
     shown = [name for name in _COLUMNS if name in _COLUMNS[:3] or any(row[name] is not None for row in rows)]
-    lines = [[name.upper() for name in shown]]
-    lines.extend(["" if row[name] is None else str(row[name]) for name in shown] for row in rows)
-    widths = [max(len(line[column]) for line in lines) for column in range(len(shown))]
-    for line in lines:
-        cells = [
-            cell.rjust(width) if name in ("partition", "offset", "leader_epoch") else cell.ljust(width)
-            for name, cell, width in zip(shown, line, widths, strict=True)
-        ]
-        click.echo("  ".join(cells).rstrip())
+    left = frozenset(column for column, name in enumerate(shown) if name in ("topic", "topic_id", "batch"))
+    show_rows(form, rows, [name.upper() for name in shown], lambda row: [row[name] for name in shown], left=left)

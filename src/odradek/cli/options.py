@@ -1,25 +1,59 @@
-"""Values that several commands take on their command line."""
+"""The arguments and options of the commands: an idea has one name, one type and one piece of code.
+
+The name of a type is what the help calls the value: `--partition N`. Options that belong together reach a command as
+one value: `--topic` and `--partition` as a `PartitionFilter`, `--command-config FILE` as the settings in the file.
+"""
 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from odradek.arguments import split_host_port
-from odradek.records.timestamps import bound_ms, iso_text
+from odradek.errors import OptionError
+from odradek.records.timestamps import typed_bound_ms
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FORMAT = click.option(
-    "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="A table, or JSON lines."
-)
+MAX_OFFSET = (1 << 63) - 1
+
+
+def bundled(name: str, make: Callable[..., Any], *options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds options, and gives a command what is made of them.
+
+    Args:
+        name: The command's parameter.
+        make: Makes its value of what the options are given, by their names.
+        options: The options, in the order of the help.
+    """
+    bare: Any = functools.partial(make)
+    for option in options:
+        option(bare)
+    names = [parameter.name for parameter in bare.__click_params__]
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def command(**given: Any) -> Any:
+            made = make(**{part: given.pop(part) for part in names})
+            return function(**given, **{name: made})
+
+        decorated: Any = command
+        for option in reversed(options):
+            decorated = option(decorated)
+        found: F = decorated
+        return found
+
+    return decorate
+
+
+# -- types
 
 
 class _Whole(click.ParamType[int]):
@@ -39,6 +73,14 @@ class Number(_Whole, click.IntRange):
 
     def __init__(self, low: int = 0, high: int | None = None) -> None:
         super().__init__(low, high)
+
+
+class Integer(_Whole, click.types.IntParamType):
+    """A whole number; what it is for says which are taken."""
+
+
+COUNT = Number(0, MAX_OFFSET)
+"""A number of records."""
 
 
 class Name(click.ParamType[str]):
@@ -109,24 +151,43 @@ def pairs(*flags: str, help: str, type: Pair | None = None) -> Callable[[F], F]:
 
 
 class NonEmptyPath(click.Path):
-    """A path. An empty one (from a variable that is not set) is refused, and not taken for the working directory."""
+    """A path. An empty one (from a variable that is not set) is refused, and not taken for the working directory.
+
+    With a `path_type` it is no address of a broker either.
+    """
+
+    def __init__(self, **of_click: Any) -> None:
+        super().__init__(**of_click)
+        self.name = "FILE" if not self.dir_okay else "DIR" if not self.file_okay else "PATH"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         if not os.fspath(value):
             self.fail("the path is empty", param, ctx)
+        _check_scheme(str(value))
+        if self.type is not None:
+            self.check_no_broker(value, param, ctx)
         return super().convert(value, param, ctx)
 
+    def check_no_broker(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> None:
+        """Refuse the address of a broker; as a path it would be made, or printed with the password in it."""
+        from odradek.arguments import is_broker
 
-PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=NonEmptyPath(readable=False))
+        if is_broker(value) and not Path(value).exists():
+            wanted = "folder" if not self.file_okay else "file" if not self.dir_okay else "file or a folder"
+            self.fail(f"a {wanted} is wanted here, not a broker", param, ctx)
 
 
-COMPRESSION = click.option(
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    help="How batches are compressed.",
-)
+def _check_scheme(value: str) -> None:
+    """Refuse an address of an unknown kind; as a path, it would be one that is missing, or that is made."""
+    scheme, separator, _ = value.partition("://")
+    if separator and scheme.isalnum() and scheme.lower() != "kafka" and not Path(value).exists():
+        raise click.UsageError(f"{scheme}:// is no address here: give a path, or kafka://HOST:PORT for a broker")
+
+
+NEW_PATH = NonEmptyPath(path_type=Path)
+NEW_FILE = NonEmptyPath(path_type=Path, dir_okay=False)
+PATH_OR_STREAM = NonEmptyPath(path_type=Path, allow_dash=True)
 
 
 class Existing(NonEmptyPath):
@@ -147,6 +208,7 @@ class Existing(NonEmptyPath):
         Raises:
             OSError: The path does not exist, or is of the other kind; the error names it.
         """
+        self.check_no_broker(value, param, ctx)
         is_folder = Path(value).stat() and Path(value).is_dir()
         if value and is_folder != self._folder:
             number = errno.EISDIR if is_folder else errno.ENOTDIR
@@ -156,46 +218,39 @@ class Existing(NonEmptyPath):
 
 FILE = Existing(folder=False)
 FOLDER = Existing(folder=True)
-PATH_OR_STREAM = NonEmptyPath(path_type=Path, allow_dash=True)
-ADOPT = click.option(
-    "--adopt", is_flag=True, help="Make a log directory of a folder of partitions without meta.properties."
-)
+
+
+class SettingsFile(Existing):
+    """A file of settings, as Kafka's own tools take it."""
+
+    def __init__(self) -> None:
+        super().__init__(folder=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the settings, a dict."""
+        from odradek.storage.formats.meta_properties import read_properties
+
+        return read_properties(super().convert(value, param, ctx))
 
 
 class SourceType(NonEmptyPath):
     """A path, or the address of a broker; whether there is such a thing shows when it is opened.
 
     Args:
+        name: What the help calls it.
         folder: Whether a path is that of a folder; for completion.
     """
 
-    name = "SOURCE"
-
-    def __init__(self, *, folder: bool = False) -> None:
+    def __init__(self, name: str = "SOURCE", *, folder: bool = False) -> None:
         super().__init__(file_okay=not folder, readable=False)
+        self.name = name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return it as text."""
         if not value:
             self.fail("the path is empty", param, ctx)
+        _check_scheme(str(value))
         return str(value)
-
-
-COMMAND_CONFIG = click.option(
-    "--command-config",
-    metavar="FILE",
-    type=Existing(folder=False),
-    help="Settings for kafka://, as Kafka's own tools take them (security.protocol, sasl.jaas.config, ...).",
-)
-
-
-def read_config(command_config: Path | None) -> dict[str, str] | None:
-    """Return the settings in the file of `--command-config`; None if it was not given."""
-    if command_config is None:
-        return None
-    from odradek.sources.address import read_command_config
-
-    return read_command_config(command_config)
 
 
 class OffsetRangeType(click.ParamType[Any]):
@@ -208,17 +263,17 @@ class OffsetRangeType(click.ParamType[Any]):
         if not isinstance(value, str):
             return value
         first, separator, last = value.partition(":")
-        try:
-            start = int(first) if first else None
-            end = int(last) if last else None
-        except ValueError:
+        if not re.fullmatch("-?[0-9]*:?-?[0-9]*", value):
             self.fail(f"{value!r} must have the form A:B, two offsets", param, ctx)
+        start, end = (int(part) if part else None for part in (first, last))
         if not separator:
             if start is None:
                 self.fail("an empty range", param, ctx)
             end = start + 1
         if min(start or 0, end or 0) < 0:
             self.fail(f"{value!r} has a negative offset", param, ctx)
+        if max(start or 0, end or 0) > MAX_OFFSET:
+            self.fail(f"{value!r} is beyond {MAX_OFFSET}, where offsets end", param, ctx)
         if start is not None and end is not None and end < start:
             self.fail(f"{value!r} ends before it begins", param, ctx)
         return start, end
@@ -236,23 +291,46 @@ class Timestamp(click.ParamType[Any]):
         """Return milliseconds."""
         if not isinstance(value, str):
             return value
-        # Python takes it for a date, Kafka's tools take it for milliseconds.
-        if re.fullmatch("[0-9]{8}", value) and (day := _date(value)) is not None:
-            self.fail(f"{value!r} may be {day} or {iso_text(int(value))}: write the one that is meant", param, ctx)
         try:
-            return bound_ms(int(value))
-        except ValueError:
-            pass
-        try:
-            # As in Kafka's tools, a time without a zone is UTC.
-            time = datetime.fromisoformat(value)
-            return bound_ms(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
-        except ValueError:
-            self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-01T12:00:00", param, ctx)
+            return typed_bound_ms(value)
+        except OptionError as error:
+            self.fail(str(error), param, ctx)
 
 
-def _date(digits: str) -> date | None:
-    try:
-        return date.fromisoformat(digits)
-    except ValueError:
-        return None
+# -- arguments and options
+
+
+SOURCE = click.argument("source", type=SourceType())
+FOLDER_SOURCE = click.argument("source", type=SourceType(folder=True))
+PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=SourceType())
+LOCAL_PATHS = click.argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, type=NonEmptyPath(readable=False, path_type=str)
+)
+"""Paths of files and folders only, and no broker."""
+
+TO = click.option(
+    "--to", "target", required=True, type=SourceType("TARGET"), help="A log directory, or kafka://HOST:PORT."
+)
+COMMAND_CONFIG = click.option(
+    "--command-config",
+    "config",
+    type=SettingsFile(),
+    help="Settings for kafka://, as Kafka's own tools take them (security.protocol, sasl.jaas.config, ...).",
+)
+ADOPT = click.option(
+    "--adopt", is_flag=True, help="Make a log directory of a folder of partitions without meta.properties."
+)
+COMPRESSION = click.option(
+    "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="How batches are compressed."
+)
+
+
+def form(*forms: str, help: str, default: str | None = "text") -> Callable[[F], F]:  # noqa: A002 - as click calls it
+    """Return the option `--format`, which a command gets as `form`."""
+    return click.option("--format", "form", type=click.Choice(forms), default=default, help=help)
+
+
+FORMATS = ("parquet", "arrow", "jsonl", "csv")
+"""The formats of files with records."""
+
+FORMAT = form("text", "jsonl", help="Text, or JSON lines.")

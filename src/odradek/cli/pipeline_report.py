@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -22,12 +23,15 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from odradek.cli.app import describe, report
 from odradek.cli.listing import show_table
 from odradek.cli.progress import is_shown
 from odradek.inspection.record_json import to_json
+from odradek.minutes import MINUTE_MS, Minute, this_minute
 from odradek.printable import printable
 from odradek.records.timestamps import iso_text
-from odradek.spark.pipeline.job import Job, ParquetSinkSpec
+from odradek.spark.pipeline.job import Job
+from odradek.spark.pipeline.sink_specs import ParquetSinkSpec
 from odradek.storage.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,7 +40,13 @@ if TYPE_CHECKING:
     from odradek.spark.pipeline.status import JobStatus
 
 _LAGS_SHOWN = 4
-
+_PLOT_MINUTES = 360
+_HOUR_MINUTES = 60
+_PLOT_COLUMNS = 60
+_LEAST_PLOT_COLUMNS = 8
+_BESIDE_PLOT_COLUMNS = 51
+"""What stands before and after the bars, for a lag below ten billion."""
+_BARS = "▁▂▃▄▅▆▇█"
 
 _LIBRARY = logging.getLogger("odradek")
 
@@ -133,8 +143,6 @@ class JobReport:
                 for name, start, end in batch.ranges
             ]
             fields = {
-                "job": self._name,
-                "time_ms": time.time_ns() // 1_000_000,
                 "batch": batch.number,
                 "offsets": batch.offsets,
                 "seconds": round(batch.seconds, 3),
@@ -144,10 +152,10 @@ class JobReport:
                 "sinks": [{"sink": sink, "seconds": round(seconds, 3)} for sink, seconds in batch.sink_seconds],
                 "ranges": ranges,
             }
-            click.echo(to_json(fields))
+            self._event("batch", fields)
         else:
             self._console.print(
-                f"{self._prefix}batch {batch.number}: {batch.offsets:,} offsets of {_ranges(batch)} "
+                f"{self._prefix}batch {batch.number}: {batch.offsets:,} offsets of {printable(_ranges(batch))} "
                 f"in {batch.seconds:.1f} s, {batch.offsets / batch.seconds:,.0f}/s, {batch.lag:,} left"
                 + (f", {batch.refused:,} records refused" if batch.refused else ""),
                 soft_wrap=True,
@@ -156,25 +164,42 @@ class JobReport:
         self._last = batch
         self.step("waiting for records ...")
 
+    def restart(self, error: Exception, wait_s: float) -> None:
+        """Report a failure after which the job starts again."""
+        text = describe(error)
+        report(f"job {self._name}: {text}; it starts again in {wait_s:g} s")
+        self._event("restart", {"error": text, "wait_s": wait_s})
+
+    def failed(self, text: str) -> None:
+        """Report a failure that ends the job."""
+        self._event("failed", {"error": text})
+        self.step("failed")
+
+    def _event(self, event: str, fields: Mapping[str, object]) -> None:
+        if self._jsonl:
+            at = {"job": self._name, "time_ms": time.time_ns() // 1_000_000, "event": event}
+            click.echo(to_json({**at, **fields}))
+
     def trace(self, error: Exception) -> None:
         """Print where an error comes from, and the errors that caused it."""
         click.echo("".join(traceback.format_exception(error)), err=True)
 
     def end(self, job: Job, positions: Mapping[TopicPartition, Position]) -> None:
-        """Print a summary of the run; JSON lines have none, because the batches tell it."""
+        """Print a summary of the run; as JSON only that it has ended, because the batches tell the rest."""
         if self._jsonl:
+            self._event("ended", {"batches": self._batches})
             return
         if not self._batches:
             what = "nothing new: every partition is read up to its end"
             self._console.print(f"{self._prefix}{what}", soft_wrap=True, markup=False)
         for sink in job.sinks:
             if isinstance(sink, ParquetSinkSpec):
-                self._console.print(f"{self._prefix}Parquet: {sink.path}", soft_wrap=True, markup=False)
+                self._console.print(f"{self._prefix}Parquet: {printable(str(sink.path))}", soft_wrap=True, markup=False)
         table = Table(title=Text(f"{self._prefix}Offsets reached"))
         for name in ("topic", "partition", "next offset"):
             table.add_column(name)
         for (topic, partition), position in sorted(positions.items()):
-            table.add_row(topic, str(partition), str(position.offset))
+            table.add_row(Text(printable(topic)), str(partition), str(position.offset))
         self._console.print(table)
 
     def moving(self) -> RenderableType:
@@ -198,6 +223,36 @@ class JobReport:
         return " | ".join(map(printable, parts))
 
 
+def status_fields(status: JobStatus) -> dict[str, Any]:
+    """Return how far a job is as plain values, for programs and the console."""
+    note = status.note
+    partitions = [
+        {
+            "topic": part.topic_partition.topic,
+            "partition": part.topic_partition.partition,
+            "offset": part.offset,
+            "end_offset": part.end_offset,
+            "lag": part.lag,
+            "problem": part.problem,
+            "open_transaction": part.transaction and part.transaction.fields(),
+        }
+        for part in status.partitions
+    ]
+    return {
+        "name": status.name,
+        "store": status.store,
+        "lag": status.lag,
+        "held_back": status.held_back,
+        "batch": None if note.batch is None else asdict(note.batch),
+        "error": None if note.error is None else asdict(note.error),
+        "source_error": status.source_error,
+        "history": [
+            {"time_ms": number * MINUTE_MS, "lag": lag, "offsets": offsets} for number, lag, offsets in status.history
+        ],
+        "partitions": partitions,
+    }
+
+
 def show_status(status: JobStatus, *, jsonl: bool) -> None:
     """Print how far a job is.
 
@@ -207,29 +262,10 @@ def show_status(status: JobStatus, *, jsonl: bool) -> None:
     """
     note = status.note
     if jsonl:
-        partitions = [
-            {
-                "topic": part.topic_partition.topic,
-                "partition": part.topic_partition.partition,
-                "offset": part.offset,
-                "end_offset": part.end_offset,
-                "lag": part.lag,
-                "problem": part.problem,
-            }
-            for part in status.partitions
-        ]
-        fields = {
-            "name": status.name,
-            "store": status.store,
-            "lag": status.lag,
-            "batch": None if note.batch is None else asdict(note.batch),
-            "error": None if note.error is None else asdict(note.error),
-            "source_error": status.source_error,
-            "partitions": partitions,
-        }
-        click.echo(to_json(fields))
+        click.echo(to_json(status_fields(status)))
         return
-    told = [f"{status.name}: {_count(status.lag)} left, position in {status.store}"]
+    held = f", {status.held_back:,} held back by open transactions" if status.held_back else ""
+    told = [f"{status.name}: {_count(status.lag)} left{held}, position in {status.store}"]
     if note.batch is not None:
         last = note.batch
         refused = f", {last.refused:,} records refused" if last.refused else ""
@@ -242,14 +278,59 @@ def show_status(status: JobStatus, *, jsonl: bool) -> None:
     if status.source_error is not None:
         told.append(f"the source does not answer: {status.source_error}")
     told += [part.problem for part in status.partitions if part.problem is not None]
-    for line in told:
+    waits = [str(part.transaction) for part in status.partitions if part.transaction is not None]
+    told += waits
+    for line in (*told, *plot(status.history, this_minute(), plot_columns())):
         click.echo(printable(line))
     rows = []
     for part in status.partitions:
-        numbers = map(_count, (part.offset, part.end_offset, part.lag))
+        ends = [part.end_offset if part.transaction is None else part.transaction.end_offset, part.end_offset]
+        numbers = map(_count, (part.offset, *(ends if waits else ends[:1]), part.lag))
         rows.append((part.topic_partition.topic, str(part.topic_partition.partition), *numbers))
     if rows:
-        show_table([("TOPIC", "PARTITION", "OFFSET", "LOG_END", "LAG"), *rows])
+        stable = ["LAST_STABLE"] if waits else []
+        show_table([("TOPIC", "PARTITION", "OFFSET", "LOG_END", *stable, "LAG"), *rows])
+
+
+def plot(history: Sequence[Minute], now: int, columns: int = _PLOT_COLUMNS) -> list[str]:
+    """Return the lag and the rate of the last hours in block characters, a column for each minute or for some.
+
+    Args:
+        history: The minutes, in order.
+        now: The number of this minute.
+        columns: How many columns there are at most.
+    """
+    shown = [minute for minute in history if minute.number > now - _PLOT_MINUTES]
+    if not shown:
+        return []
+    minutes = now - shown[0].number + 1
+    width = -(-minutes // columns)
+    lags: dict[int, float] = {}
+    rates: dict[int, float] = {}
+    for number, lag, offsets in shown:
+        age = (now - number) // width
+        lags[age] = max(lag, lags.get(age, 0))
+        rates[age] = rates.get(age, 0) + offsets / (60 * width)
+    span = f"the last {minutes} min" if minutes < 2 * _HOUR_MINUTES else f"the last {minutes / _HOUR_MINUTES:.1f} h"
+    return [
+        f"lag       |{_bars(lags)}| at most {max(lags.values()):,.0f} in {span}",
+        f"offsets/s |{_bars(rates)}| at most {max(rates.values()):,.1f}",
+    ]
+
+
+def plot_columns() -> int:
+    """Return how many columns a plot may have, so that a terminal does not wrap the bars."""
+    if not sys.stdout.isatty():
+        return _PLOT_COLUMNS
+    room = shutil.get_terminal_size().columns - _BESIDE_PLOT_COLUMNS
+    return min(max(room, _LEAST_PLOT_COLUMNS), _PLOT_COLUMNS)
+
+
+def _bars(values: Mapping[int, float]) -> str:
+    """Return a bar for each value, by its age; a blank for a missing value."""
+    highest = max(values.values()) or 1
+    ages = range(max(values), -1, -1)
+    return "".join(_BARS[round(values[age] / highest * 7)] if age in values else " " for age in ages)
 
 
 def _count(number: int | None) -> str:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from odradek.admin.record_input import GivenRecord, RecordInputError, json_reader, line_reader
-from odradek.cli.admin_options import Setting, complete_topics
+from odradek.admin.record_input import GivenRecord, Headers, RecordInputError, json_reader, line_reader
+from odradek.cli.admin_options import complete_topics
 from odradek.cli.app import ExitCode, report
-from odradek.cli.listing import counted
-from odradek.cli.options import COMMAND_CONFIG, SourceType, read_config
+from odradek.cli.listing import counted, show_line
+from odradek.cli.options import COMMAND_CONFIG, COMPRESSION, FILE, Name, Number, Pair, SourceType, form
 from odradek.cli.progress import is_file, progress
+from odradek.cli.streams import stdin
 from odradek.errors import OdradekError, RecordRefusedError, UnknownTopicOrPartitionError
 from odradek.kafka.stopping import StoppedError, stopped_by
+from odradek.records import Record
+from odradek.storage.config_def import MAX_INT32
 
 if TYPE_CHECKING:
     from odradek.admin.producer import TopicProducer
@@ -32,22 +34,16 @@ _MOST_TOLD = 10
 
 
 @click.command("produce")
-@click.argument("source", metavar="TARGET", type=SourceType(folder=True))
-@click.argument("topic", shell_complete=complete_topics)
+@click.argument("target", type=SourceType("TARGET", folder=True))
+@click.argument("topic", type=Name(), shell_complete=complete_topics)
 @COMMAND_CONFIG
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "jsonl"]),
-    default="text",
-    help="What stdin holds: a value in each line, or a record as `odradek dump --format jsonl` prints it.",
-)
+@form("text", "jsonl", help="What stdin holds: a value in each line, or a record as `dump --format jsonl` prints it.")
 @click.option("--key-separator", metavar="TEXT", help="With text: what is between the key and the value; \\t is a tab.")
-@click.option("--header", "headers", multiple=True, type=Setting(), help="A header of every record.")
-@click.option("--partition", metavar="N", type=click.IntRange(0), help="The partition; otherwise the key decides.")
-@click.option(
-    "--codec", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="How batches are compressed."
-)
+@click.option("--file", "files", type=FILE, multiple=True, help="Not stdin: this file is one record; may be repeated.")
+@click.option("--key", metavar="TEXT", help="With --file: the key of the record.")
+@click.option("--header", "headers", multiple=True, type=Pair(), help="A header of every record.")
+@click.option("--partition", type=Number(), help="The partition; otherwise the key decides.")
+@COMPRESSION
 @click.option(
     "--acks",
     type=click.Choice(["all", "1"]),
@@ -55,17 +51,19 @@ _MOST_TOLD = 10
     help="Whether all replicas in sync must have a batch, or their leader.",
 )
 def command(
-    source: str,
+    target: str,
     topic: str,
-    command_config: Path | None,
+    config: dict[str, str] | None,
     form: str,
     key_separator: str | None,
+    files: tuple[Path, ...],
+    key: str | None,
     headers: tuple[tuple[str, str], ...],
     partition: int | None,
-    codec: str | None,
+    compression: str | None,
     acks: str,
 ) -> int:
-    """Append records from stdin to TOPIC, which exists.
+    """Append records from stdin, or whole files, to TOPIC, which exists.
 
     TARGET is a log directory, or a broker: kafka://HOST:PORT. Records are appended as they come, so a pipe may stay
     open. After Ctrl-C, or a line that is no record or that is refused, stderr says which line, and where to go on.
@@ -74,6 +72,10 @@ def command(
     """
     from odradek.admin.producer import open_producer
 
+    if files and (form != "text" or key_separator is not None):
+        raise click.UsageError("--file takes a whole file as a value; --format and --key-separator are for stdin")
+    if key is not None and not files:
+        raise click.UsageError("--key is for --file; lines have keys by --key-separator")
     if key_separator is not None and form != "text":
         raise click.UsageError("--key-separator is for text; JSON lines have keys of their own")
     if key_separator == "":
@@ -83,11 +85,13 @@ def command(
     read = json_reader(given) if form == "jsonl" else line_reader(separator, given)
     lines = _Lines()
     with (
-        open_producer(source, topic, read_config(command_config), codec=codec, acks=acks) as producer,
+        open_producer(target, topic, config, codec=compression, acks=acks) as producer,
         _progress(lines),
     ):
         if partition is not None and partition >= producer.partitions:
-            raise UnknownTopicOrPartitionError(topic, partition, path=source)
+            raise UnknownTopicOrPartitionError(topic, partition, path=target)
+        if files:
+            return _send_files(producer, files, None if key is None else os.fsencode(key), given, partition)
         refused: list[tuple[int, str]] = []
         try:
             for chunk in lines:
@@ -96,18 +100,37 @@ def command(
                 if refused:
                     break
         except (KeyboardInterrupt, OdradekError):
-            _tell(producer, lines)
+            _report_progress(producer, lines)
             raise
         if refused:
             for line, reason in refused[:_MOST_TOLD]:
                 report(f"stdin, line {line}: {reason}")
-            _tell(producer, lines, len(refused))
+            _report_progress(producer, lines, len(refused))
             return ExitCode.INPUT_OUTPUT
-    click.echo(f"{counted(producer.sent, 'record')} appended to {topic}")
+    show_line(f"{counted(producer.sent, 'record')} appended to {topic}")
     return ExitCode.CLEAN
 
 
-def _tell(producer: TopicProducer, lines: _Lines, refused: int = 0) -> None:
+def _send_files(
+    producer: TopicProducer, files: Sequence[Path], key: bytes | None, headers: Headers, partition: int | None
+) -> ExitCode:
+    """Append each file as one record, until the topic refuses one."""
+    for path in files:
+        with path.open("rb") as file:
+            value = file.read(MAX_INT32 + 1)
+        if len(value) > MAX_INT32:
+            raise RecordInputError(f"{path} has more than the {MAX_INT32} bytes that a record holds at most")
+        try:
+            producer.send([GivenRecord(partition, Record(key, value, headers))])
+        except RecordRefusedError as error:
+            report(f"{path}: {error.record_errors[0][1]}")
+            report(f"{counted(producer.sent, 'record')} appended")
+            return ExitCode.INPUT_OUTPUT
+    show_line(f"{counted(producer.sent, 'record')} appended to {producer.topic}")
+    return ExitCode.CLEAN
+
+
+def _report_progress(producer: TopicProducer, lines: _Lines, refused: int = 0) -> None:
     """Say how much of the input is appended, and where to go on."""
     said = f"{counted(producer.sent, 'record')} appended"
     if lines.settled < lines.done:
@@ -134,11 +157,9 @@ class _Lines:
         self.size_bytes = 0
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        if sys.stdin is None:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdin")
         parts: list[bytes] = []
-        stdin: Any = sys.stdin.buffer
-        while data := stdin.read1(_CHUNK_BYTES):
+        given: Any = stdin().buffer
+        while data := given.read1(_CHUNK_BYTES):
             self.size_bytes += len(data)
             end = data.rfind(b"\n")
             if end < 0:
@@ -188,7 +209,7 @@ def _send(
 
 @contextmanager
 def _finishing() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the block is done, for some seconds, so that it is known which lines are sent.
+    """Let a signal that ends the program wait until the block is done, for some seconds: what is sent is known then.
 
     A second one does not wait.
     """
@@ -203,7 +224,7 @@ def _finishing() -> Iterator[None]:
             raise KeyboardInterrupt
         patience.start()
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
         if callable(handler):
             signal.signal(number, note)
@@ -221,7 +242,7 @@ def _finishing() -> Iterator[None]:
 @contextmanager
 def _progress(lines: _Lines) -> Iterator[None]:
     """Show how much is done of a file."""
-    if sys.stdin is None or not is_file(sys.stdin):
+    if not is_file(sys.stdin):
         yield
         return
     size = os.fstat(sys.stdin.fileno()).st_size

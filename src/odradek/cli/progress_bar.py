@@ -20,8 +20,6 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from odradek.cli.progress import Unit
-
 
 class _RecordSpeedColumn(ProgressColumn):
     """How many records a second."""
@@ -37,7 +35,7 @@ class ProgressBar(Progress):
     Without a total it shows how much is done and how long that has taken, or only how long.
     """
 
-    def __init__(self, what: str, total: int | None, done: Callable[[], int] | None, unit: Unit) -> None:
+    def __init__(self, what: str, total: int | None, done: Callable[[], int] | None, unit: str) -> None:
         self._done = done
         columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
         if done is not None and unit == "bytes":

@@ -7,20 +7,22 @@ from pathlib import Path
 
 import click
 
-from odradek.cli.app import ExitCode, report
-from odradek.cli.options import Existing, NonEmptyPath
+from odradek.cli.app import ExitCode, code_of, report
+from odradek.cli.listing import counted, show
+from odradek.cli.options import FOLDER, FORMAT, NEW_PATH
 from odradek.cli.progress import progress, total_size
-from odradek.inspection import Loss, SalvagedLog, SalvageReport, salvage
+from odradek.inspection import Finding, Loss, SalvagedLog, SalvageReport, salvage
 from odradek.inspection.log_files import LogFile, expand
-from odradek.inspection.record_json import to_json
 from odradek.inspection.salvaging.run import incomplete_path
 from odradek.printable import printable
+from odradek.storage.formats.meta_properties import META_PROPERTIES
+from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
 
 
 @click.command("salvage")
-@click.argument("source", metavar="SRC", type=Existing(folder=True))
-@click.argument("target", metavar="DST", type=NonEmptyPath(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="How losses are printed.")
+@click.argument("source", metavar="SRC", type=FOLDER)
+@click.argument("target", metavar="DST", type=NEW_PATH)
+@FORMAT
 def command(source: Path, target: Path, form: str) -> int:
     """Write what is sound in SRC into a new log directory DST.
 
@@ -42,31 +44,34 @@ def command(source: Path, target: Path, form: str) -> int:
         if not was_there and os.path.lexists(work):
             report(f"{work} is not whole: the salvage has not ended")
         raise
-    _show(salvaged, jsonl=form == "jsonl")
+    left_out = _show(salvaged, form)
+    if not any((target / name).exists() for name in (META_PROPERTIES, METADATA_DIRECTORY)):
+        report(f"{target} has no {META_PROPERTIES}: to go on with it, run odradek serve --adopt {target}")
     if form == "text":
-        count = f"{len(salvaged.logs)} partitions, {salvaged.batches} batches"
+        count = f"{counted(len(salvaged.logs), 'partition')}, {counted(salvaged.batches, 'batch')}"
         click.echo(f"{count} written to {printable(str(target))}", err=True)
-    return ExitCode.CLEAN if salvaged.is_clean else ExitCode.FINDINGS
+    return ExitCode.CLEAN if salvaged.is_clean else max(code_of(left_out), ExitCode.FINDINGS)
 
 
 def _source_size(source: Path) -> int:
     return total_size(file.path for file in expand([str(source)]) if isinstance(file, LogFile) and file.is_segment)
 
 
-def _show(salvaged: SalvageReport, *, jsonl: bool) -> None:
+def _show(salvaged: SalvageReport, form: str) -> list[Finding]:
+    """Print the losses; return what could not be read."""
     for log in salvaged.logs:
         for loss in log.losses:
-            click.echo(_json(loss) if jsonl else printable(str(loss)))
+            show(form, _fields(loss), str(loss))
         for finding in log.mended:
             report(f"{finding.path}: position {finding.position}: {finding.reason}: put right")
         for producer_id, offset in log.open_transactions.items():
             report(f"{log.path}: the transaction of producer {producer_id} from offset {offset} on has no marker")
-    for finding in [*(finding for log in salvaged.logs for finding in log.left_out), *salvaged.left_out]:
+    left_out = [*(finding for log in salvaged.logs for finding in log.left_out), *salvaged.left_out]
+    for finding in left_out:
         report(f"{finding.path}: {finding.reason}: left out")
+    return left_out
 
 
-def _json(loss: Loss) -> str:
-    fields: dict[str, object] = {"file": str(loss.path), "position": loss.position}
-    fields |= {"size_bytes": loss.size_bytes, "start_offset": loss.start_offset}
-    fields |= {"end_offset": loss.end_offset, "reason": loss.reason}
-    return to_json(fields)
+def _fields(loss: Loss) -> dict[str, object]:
+    names = ("position", "size_bytes", "start_offset", "end_offset", "reason")
+    return {"file": str(loss.path), **{name: getattr(loss, name) for name in names}}

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from odradek.cli.app import ExitCode, describe, report
-from odradek.cli.options import Existing
+from odradek.cli.options import FOLDER, NEW_FILE, form
 from odradek.cli.progress import progress
-from odradek.cli.record_options import range_options
+from odradek.cli.record_options import READ_COMMITTED, range_options
 from odradek.cli.result_output import WRITERS, Row
-from odradek.cli.streams import whole_file
+from odradek.cli.streams import stdin, whole_file
 from odradek.errors import FormatError, OdradekError
 from odradek.inspection.log_files import locate_log_directory
 from odradek.inspection.selection import DumpSelection
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _ROWS_AT_ONCE = 2048
+_BARE_OFFSET = re.compile(r'(?<!")\boffset\b(?!")', re.IGNORECASE)
 _TEXT = "coalesce(try(decode({name})), {name}::VARCHAR) AS {name}"
 
 
@@ -149,30 +151,17 @@ def one_line(error: Exception) -> str:
 @click.command("sql")
 @click.argument("query", metavar="[QUERY] DIR", nargs=-1, required=True)
 @click.option("-i", "--interactive", is_flag=True, help="A prompt, in the place of QUERY; a statement ends with ';'.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "jsonl", "csv", "parquet"]),
-    default="text",
-    help="A table, JSON lines, CSV, or a Parquet file (with --output).",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write into this file.")
-@click.option(
-    "--isolation",
-    type=click.Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
-    help="With read_committed, neither aborted nor undecided transactions.",
-)
+@form("text", "jsonl", "csv", "parquet", help="A table, JSON lines, CSV, or a Parquet file (with --output).")
+@click.option("-o", "--output", type=NEW_FILE, help="Write into this file.")
+@READ_COMMITTED
 @range_options
 def command(
     query: tuple[str, ...],
     interactive: bool,
     form: str,
     output: Path | None,
-    isolation: Any,
-    offsets: tuple[int | None, int | None] | None,
-    since: int | None,
-    until: int | None,
+    isolation: Isolation,
+    selection: DumpSelection,
 ) -> int:
     """Query the topics of a log directory in SQL, by DuckDB.
 
@@ -188,20 +177,22 @@ def command(
         )
     if form == "parquet" and (output is None or interactive):
         raise click.UsageError("--format parquet writes into a file: name it with --output")
-    directory = Existing(folder=True).convert(query[-1], None, None)
+    directory = FOLDER.convert(query[-1], None, None)
     locate_log_directory(directory)
-    queries = Queries(log_tables(directory, isolation, DumpSelection(*(offsets or (None, None)), since, until)))
+    queries = Queries(log_tables(directory, isolation, selection))
     if interactive:
         return _prompt(queries, form)
     try:
         return _run(queries, query[0], form, output)
     except queries.refusal as error:
-        return _told(queries, error)
+        return _told(queries, error, query[0])
 
 
-def _told(queries: Queries, error: Exception) -> ExitCode:
+def _told(queries: Queries, error: Exception, sql: str) -> ExitCode:
     """Say why a statement failed, and return the exit code."""
-    report(one_line(error) if queries.failure is None else describe(queries.failure))
+    advice = ': offset is a word of SQL; the column is "offset"' if _BARE_OFFSET.search(sql) else ""
+    is_syntax = queries.failure is None and "syntax error" in str(error)
+    report(describe(queries.failure) if queries.failure else one_line(error) + (advice if is_syntax else ""))
     return ExitCode.FINDINGS if isinstance(queries.failure, FormatError) else ExitCode.INPUT_OUTPUT
 
 
@@ -219,6 +210,7 @@ def log_tables(
     Raises:
         UnknownTopicOrPartitionError: A topic that was named does not exist.
     """
+    import duckdb  # noqa: F401 - if it is missing, its extra brings pyarrow too
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -244,20 +236,21 @@ def log_tables(
 
 def _run(queries: Queries, sql: str, form: str, output: Path | None) -> int:
     statements = queries.statements(sql)
+    if not statements:
+        raise click.UsageError("QUERY is empty")
     for statement in statements[:-1]:
         for _ in queries.run(statement)[1]:
             pass
-    for statement in statements[-1:]:
-        if form == "parquet" and output is not None:
-            with whole_file(output) as path, progress("sql"):
-                queries.copy(statement, path)
-        elif output is not None:
-            with whole_file(output) as path, progress("sql"):
-                names, chunks = queries.run(statement)
-                with path.open("w", encoding="utf-8", newline="") as file:
-                    WRITERS[form](file, names, chunks)
+    if output is None:
+        _write(queries, statements[-1], form)
+        return ExitCode.CLEAN
+    with whole_file(output) as path, progress("sql"):
+        if form == "parquet":
+            queries.copy(statements[-1], path)
         else:
-            _write(queries, statement, form)
+            names, chunks = queries.run(statements[-1])
+            with path.open("w", encoding="utf-8", newline="") as file:
+                WRITERS[form](file, names, chunks)
     return ExitCode.CLEAN
 
 
@@ -270,7 +263,7 @@ def _write(queries: Queries, statement: str, form: str) -> None:
 
 def _prompt(queries: Queries, form: str) -> int:
     """Answer statement after statement, until the end of the input."""
-    is_terminal = sys.stdin.isatty()
+    is_terminal = stdin().isatty()
     if is_terminal:
         with suppress(ImportError):
             import readline  # noqa: F401 - input() has a history and can be edited then
@@ -300,7 +293,7 @@ def _answer(queries: Queries, sql: str, form: str) -> ExitCode:
         for statement in queries.statements(sql):
             _write(queries, statement, form)
     except queries.refusal as error:
-        return _told(queries, error)
+        return _told(queries, error, sql)
     except KeyboardInterrupt:
         report("interrupted")
         return ExitCode.INTERRUPTED

@@ -3,55 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import click
 from rich.filesize import decimal
 
-from odradek.cli.app import ExitCode, report
-from odradek.cli.listing import counted
-from odradek.cli.options import NonEmptyPath
+from odradek.cli.app import code_of, report
+from odradek.cli.listing import counted, show_table
+from odradek.cli.options import COMMAND_CONFIG, FORMAT, SOURCE
 from odradek.cli.progress import progress
+from odradek.cli.record_options import PartitionFilter, partition_options
 from odradek.inspection.record_json import to_json
 from odradek.inspection.statistics.log_statistics import LargeRecord, LogStatistics
 from odradek.printable import printable
 from odradek.records.timestamps import iso_text
-from odradek.sources.source import is_broker
 from odradek.sources.statistics import StatisticsRun
 
 _COLUMNS = ("PARTITION", "START", "END", "RECORDS", "BATCHES", "SIZE", "RECORDS/S", "LATE", "GAPS", "KEYS")
 
 
 @click.command("stat")
-@click.argument("source", metavar="SOURCE")
-@click.option(
-    "--topic", "topics", multiple=True, help="Only this topic, or those that match a pattern; may be repeated."
-)
-@click.option("--partition", "partitions", type=int, multiple=True, help="Only this partition; may be repeated.")
+@SOURCE
+@partition_options
 @click.option("--records", is_flag=True, help="Read the records too: compression, largest records, different keys.")
-@click.option("--format", "form", type=click.Choice(["text", "jsonl"]), default="text", help="Text, or JSON lines.")
-@click.option(
-    "--plot",
-    type=NonEmptyPath(path_type=Path, dir_okay=False),
-    help="Draw the statistics, and the lag of the groups, into a .png, .svg or .html.",
-)
+@FORMAT
+@COMMAND_CONFIG
 def command(
-    source: str, topics: tuple[str, ...], partitions: tuple[int, ...], records: bool, form: str, plot: Path | None
+    source: str,
+    wanted: PartitionFilter,
+    records: bool,
+    form: str,
+    config: dict[str, str] | None,
 ) -> int:
     """Say how much there is in logs, of what kind, and when it was written.
 
     SOURCE is a log directory, the folder of a partition, a segment, or a broker: kafka://HOST:PORT. For each topic:
     bytes, records, batches and their sizes, codecs, rates, timestamps out of order, gaps in the offsets. This takes the
     headers of the batches only; with --records also how well batches are compressed, the largest records and how many
-    different keys there are. Damage is told on stderr; the exit code is then 1.
+    different keys there are. Damage is reported on stderr; the exit code is then 1.
 
-    Example: odradek stat /var/lib/kafka/data --topic events --plot events.png
+    Example: odradek stat /var/lib/kafka/data --topic events
     """
-    if plot is not None and plot.suffix.lower() not in {".png", ".svg", ".html"}:
-        raise click.UsageError("--plot takes a file that ends with .png, .svg or .html")
-    if not source:
-        raise click.UsageError("the path is empty")
-    run = StatisticsRun(source, topics=topics or None, partitions=partitions or None, decode=records)
+    topics, partitions = wanted.topics or None, wanted.partitions or None
+    with progress("connecting"):
+        run = StatisticsRun(source, topics=topics, partitions=partitions, decode=records, config=config)
     logs: list[LogStatistics] = []
     with progress("stat", lambda: run.total_bytes, lambda: run.read_bytes):
         for topic, group in _by_topic(run.logs()):
@@ -65,14 +59,7 @@ def command(
     findings = [finding for log in logs for finding in log.findings]
     for finding in findings:
         report(str(finding))
-    if plot is not None:
-        from odradek.sources.charts import draw
-
-        title = source if not is_broker(source) else source.rpartition("@")[2]
-        draw(plot, printable(title), logs, run.lags())
-    if not findings:
-        return ExitCode.CLEAN
-    return ExitCode.FINDINGS if any(log.batches for log in logs) else ExitCode.INPUT_OUTPUT
+    return code_of(findings)
 
 
 def _by_topic(logs: Iterable[LogStatistics]) -> Iterator[tuple[LogStatistics, list[LogStatistics]]]:
@@ -100,7 +87,7 @@ def _show(topic: LogStatistics, logs: list[LogStatistics], *, is_first: bool) ->
     counts = [
         counted(topic.partitions, "partition"),
         counted(topic.records, "record"),
-        f"{topic.batches:,} batch{'' if topic.batches == 1 else 'es'}",
+        counted(topic.batches, "batch"),
         decimal(topic.size_bytes),
     ]
     click.echo(f"{printable(topic.topic)}: {', '.join(counts)}")
@@ -109,9 +96,7 @@ def _show(topic: LogStatistics, logs: list[LogStatistics], *, is_first: bool) ->
     table = [_COLUMNS, *map(_cells, logs)]
     if topic.content is None:
         table = [line[:-1] for line in table]
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-    for line in table:
-        click.echo("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+    show_table(table, left=frozenset(), indent="  ")
 
 
 def _lines(topic: LogStatistics) -> Iterator[tuple[str, str]]:
@@ -149,7 +134,7 @@ def _lines(topic: LogStatistics) -> Iterator[tuple[str, str]]:
                 f"{counted(content.late_records, 'record')}, by up to {content.latest_ms / 1000:.3g} s",
             )
     elif content is None and topic.late_batches:
-        late = f"{topic.late_batches:,} batch{'' if topic.late_batches == 1 else 'es'}"
+        late = counted(topic.late_batches, "batch")
         yield "out of order", f"{late}, by up to {topic.latest_ms / 1000:.3g} s"
     if topic.missing_offsets:
         yield "gaps", f"{topic.gaps:,} between batches; {counted(topic.missing_offsets, 'offset')} without a record"

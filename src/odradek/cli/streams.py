@@ -18,7 +18,7 @@ _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ReaderGoneError(Exception):
-    """The reader of our output has gone."""
+    """The reader of our output has disconnected."""
 
 
 class OutputError(Exception):
@@ -78,11 +78,12 @@ def open_output() -> None:
 
 @contextmanager
 def writing_to(path: object) -> Iterator[None]:
-    """Let an error of a write (the disk is full) name the file, if it names none itself."""
+    """Let an error of a write (the disk is full) name the file, if it names none itself, or the temporary one."""
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno in _WRITE_ERRORS:
+        is_unnamed = error.filename is None and error.errno in _WRITE_ERRORS
+        if is_unnamed or Path(str(error.filename)).name == hidden_temporary(Path(str(path))).name:
             error.filename = str(path)
         raise
 
@@ -113,15 +114,15 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def drop_output() -> None:
-    """Drop what is left to write: Python would try again to write it at its exit."""
+    """Drop the remaining output: Python would try again to write it at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def flush_output() -> None:
-    """Write what is left.
+    """Write the remaining output.
 
     Raises:
-        ReaderGoneError: The reader has gone.
+        ReaderGoneError: The reader has disconnected.
         OutputError: It cannot be written.
     """
     try:

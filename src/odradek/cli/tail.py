@@ -5,17 +5,36 @@ from __future__ import annotations
 import select
 import sys
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import click
 
 from odradek.cli.app import ExitCode, report
-from odradek.cli.options import SourceType
-from odradek.cli.record_options import output_options, partition_options
+from odradek.cli.options import COMMAND_CONFIG, Number, SourceType
+from odradek.cli.progress import progress
+from odradek.cli.record_options import (
+    BASE64,
+    KEY,
+    READ_COMMITTED,
+    SINCE,
+    PartitionFilter,
+    decode_values,
+    partition_options,
+    record_format,
+    value_options,
+)
 from odradek.cli.streams import ReaderGoneError
-from odradek.errors import OptionError
-from odradek.inspection.record_json import LineWriter
+from odradek.inspection.record_lines import RecordLines
+from odradek.inspection.record_template import writer_of
+from odradek.inspection.selection import DumpSelection
+from odradek.records.isolation import Isolation
 from odradek.sources.tail import Choice, Tail, TailedRecord
+from odradek.storage.names import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.inspection.decoding import ValueDecoder
+    from odradek.inspection.record_json import RecordWriter
 
 
 def _has_reader() -> Callable[[], bool]:
@@ -30,20 +49,28 @@ def _has_reader() -> Callable[[], bool]:
 
 @click.command("tail")
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=SourceType())
-@click.option("-n", "--lines", "count", type=click.IntRange(0), default=10, metavar="N", help="How many; 10.")
+@click.option("-n", "--lines", "count", type=Number(), help="How many; 10, or with --since all.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @partition_options
-@click.option("--read-committed", is_flag=True, help="Neither aborted nor undecided transactions.")
-@output_options
+@SINCE
+@KEY
+@READ_COMMITTED
+@record_format("text", "jsonl")
+@BASE64
+@value_options
+@COMMAND_CONFIG
 def command(
     sources: tuple[str, ...],
-    count: int,
+    count: int | None,
     follow: bool,
-    topics: tuple[str, ...],
-    partitions: tuple[int, ...],
-    read_committed: bool,
+    wanted: PartitionFilter,
+    since: int | None,
+    key: str | None,
+    isolation: Isolation,
     form: str,
-    byte_strings: str,
+    base64: bool,
+    values: ValueDecoder | None,
+    config: dict[str, str] | None,
 ) -> int:
     """Show the last records of each partition, in the order of their times.
 
@@ -54,6 +81,8 @@ def command(
 
     Example: odradek tail -f -n 0 /var/lib/kafka/data --topic 'events-*'
     """
+    if count is not None and since is not None:
+        raise click.UsageError("give -n or --since: where to begin")
     out = sys.stdout.buffer
     code = ExitCode.CLEAN
 
@@ -62,18 +91,24 @@ def command(
         code = ExitCode.FINDINGS
         report(text)
 
-    writer = lru_cache(maxsize=4096)(partial(LineWriter, form, base64=byte_strings == "base64"))
+    @lru_cache(maxsize=4096)
+    def writer(owner: TopicPartition) -> RecordWriter:
+        return writer_of(form)(form, owner, base64=base64, decode=decode_values(values, owner, note))
+
+    takes = RecordLines("text", None, selection=DumpSelection(since=since), key=key).takes
 
     def write(records: list[TailedRecord]) -> None:
-        out.write(b"".join([writer(owner)(record) for owner, record in records]))
+        out.write(b"".join([writer(owner)(record) for owner, record in records if takes(record)]))
 
-    choice = Choice(topics, partitions, "read_committed" if read_committed else "read_uncommitted")
-    try:
-        tail = Tail(sources, choice, report=note, follows=follow)
-    except OptionError as error:
-        raise click.UsageError(str(error)) from error
+    choice = Choice(wanted.topics, wanted.partitions, isolation)
+    with progress("connecting"):
+        tail = Tail(sources, choice, report=note, follows=follow, config=config)
     with tail:
-        write(tail.last(count))
+        if since is None:
+            write(tail.last(10 if count is None else count))
+        else:
+            for records in tail.since(since):
+                write(records)
         if follow:
             has_reader = _has_reader()
             for records in tail.follow():

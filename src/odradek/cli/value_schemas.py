@@ -8,7 +8,6 @@ A value may start as the serializers of a schema registry write it; the schema i
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from datetime import date, datetime, time
@@ -19,6 +18,7 @@ import click
 
 from odradek.inspection.decoding import ValueDecoder, decode_json
 from odradek.inspection.record_json import json_base64
+from odradek.value_libraries import avro_value, descriptor_pool
 
 _FRAME_BYTES = 5
 _OF_JSON = frozenset({str, int, bool, type(None)})
@@ -58,13 +58,10 @@ def _avro(path: Path) -> ValueDecoder:
         raise click.UsageError(f"{path}: no Avro schema: {error}") from error
 
     def plain(data: bytes) -> Any:
-        stream = io.BytesIO(data)
         try:
-            value = fastavro.schemaless_reader(stream, schema, None)
+            value = avro_value(schema, data)
         except Exception as error:  # the library's errors of data have no common class
             raise ValueError(f"not of this Avro schema: {error or type(error).__name__}") from error
-        if stream.tell() != len(data):
-            raise ValueError(f"not of this Avro schema: {len(data) - stream.tell()} bytes left over")
         return _plain(value)
 
     def decode(data: bytes) -> Any:
@@ -101,16 +98,11 @@ def _plain(value: Any) -> Any:
 
 
 def _protobuf(path: Path, message: str | None) -> ValueDecoder:
-    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+    from google.protobuf import json_format, message_factory
 
     content = path.read_bytes()
-    pool = descriptor_pool.DescriptorPool()
-    names: list[str] = []
     try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(content).file
-        for file in files:
-            pool.Add(file)
-            names += [f"{file.package}.{kind.name}" if file.package else kind.name for kind in file.message_type]
+        pool, names = descriptor_pool(content)
         for name in names:
             pool.FindMessageTypeByName(name)
     except Exception as error:  # whatever the library makes of a wrong set

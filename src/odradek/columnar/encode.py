@@ -9,27 +9,20 @@ its batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.records.builder import MAX_INT32, BatchOptions, encode_rows
-from odradek.records.header import MAX_SEQUENCE, NO_TIMESTAMP
+from odradek.records.header import NO_TIMESTAMP
 from odradek.records.kernels.rows import ColumnRows
-from odradek.records.scan import scan_batches
 
 if TYPE_CHECKING:
     from odradek.records.kernels.rows import BytesColumn, Headers, Integers
-    from odradek.storage.topic_config import TopicConfig
 
 DEFAULT_BATCH_BYTES = 1 << 20
 """The most bytes of a batch, before compression."""
-PRODUCE_BATCH_BYTES = 900_000
-"""The same for a log's leader: below the default `max.message.bytes` of a topic."""
-
-_OFFSET_BYTES = 8
 _INT32_ENDS = (pa.binary(), pa.string())
 _INT64_ENDS = (pa.large_binary(), pa.large_string())
 _VIEWS = (pa.binary_view(), pa.string_view())
@@ -142,7 +135,7 @@ def column_rows(batch: pa.RecordBatch, *, keep_offsets: bool) -> ColumnRows:
 
 
 def encode_batches(
-    rows: pa.RecordBatch | pa.Table,
+    rows: pa.RecordBatch,
     options: BatchOptions | None = None,
     *,
     base_offset: int = 0,
@@ -161,63 +154,17 @@ def encode_batches(
         max_batch_records: The most records of a batch.
         max_batch_bytes: The most bytes of a batch, before compression; a larger record gets a batch of its own.
 
-    Yields:
+    Returns:
         Blocks of one or more whole batches.
 
     Raises:
         TypeError: A column has the wrong type, or `keep_offsets` is set and there is no column `offset`.
         ValueError: A row cannot be written: its offset does not increase, its timestamp is negative, or it is too long.
     """
-    options = BatchOptions() if options is None else options
-    batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-    offset = base_offset
-    sequence = options.base_sequence
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        run = options if sequence == options.base_sequence else replace(options, base_sequence=sequence)
-        yield from encode_rows(
-            column_rows(batch, keep_offsets=keep_offsets),
-            run,
-            base_offset=offset,
-            max_batch_records=max_batch_records,
-            max_batch_bytes=max_batch_bytes,
-        )
-        if keep_offsets:
-            offset = batch.column("offset")[-1].as_py() + 1
-        else:
-            offset += batch.num_rows
-        if sequence >= 0:
-            sequence = (sequence + batch.num_rows) & MAX_SEQUENCE
-
-
-def most_batch_bytes(config: TopicConfig) -> int:
-    """Return how many bytes a batch for `encode_for_produce` may have, before compression, so that a log takes it."""
-    return min(PRODUCE_BATCH_BYTES, config.max_segment_bytes // 2, config.max_message_bytes)
-
-
-def encode_for_produce(
-    rows: pa.RecordBatch, options: BatchOptions, *, max_batch_records: int = MAX_INT32, max_batch_bytes: int
-) -> Iterator[tuple[bytearray, int]]:
-    """Encode rows as record batches, one by one, each with base offset 0: so a log's leader takes them from a producer.
-
-    Args:
-        rows: The rows, as `encode_batches` takes them.
-        options: What the batches share.
-        max_batch_records: The most records of a batch.
-        max_batch_bytes: The most bytes of a batch, before compression; a larger record gets a batch of its own.
-
-    Yields:
-        A batch, and how many records it has.
-
-    Raises:
-        TypeError: A column has the wrong type.
-        ValueError: A row cannot be written.
-    """
-    blocks = encode_batches(rows, options, max_batch_bytes=max_batch_bytes, max_batch_records=max_batch_records)
-    for block in blocks:
-        for header in scan_batches(block, check_crc=False):
-            batch = bytearray(memoryview(block)[header.position : header.end_position])
-            # The checksum does not cover the base offset.
-            batch[:_OFFSET_BYTES] = bytes(_OFFSET_BYTES)
-            yield batch, header.records_count
+    return encode_rows(
+        column_rows(rows, keep_offsets=keep_offsets),
+        BatchOptions() if options is None else options,
+        base_offset=base_offset,
+        max_batch_records=max_batch_records,
+        max_batch_bytes=max_batch_bytes,
+    )

@@ -1,4 +1,4 @@
-"""Decodes parts of partitions by several threads, ahead of whoever takes their rows, and hands them out in order.
+"""Decodes parts of partitions by several threads, ahead of their reader, and hands them out in order.
 
     slices -> | part | part | part | part | ...            the caller cuts and numbers them
                  |      |      |
@@ -28,7 +28,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from odradek.columnar.decode import Decoding, Wanted
-from odradek.records.header import CODEC_MASK
+from odradek.records.header import CODEC_MASK, MAGIC_POSITION
 from odradek.storage.segment.log_slice import LogSlice
 
 PIECE_BYTES = 2 << 20
@@ -69,7 +69,7 @@ class _Decoded(NamedTuple):
 def _first_offset(part: LogSlice) -> tuple[int, bool]:
     """Return the offset of the first batch, as its header has it, and whether that is where it begins."""
     head = memoryview(part.data)[part.position - part.origin :][:18]
-    is_exact = head[16] == 2 or head[17] & CODEC_MASK == 0
+    is_exact = head[MAGIC_POSITION] == 2 or head[MAGIC_POSITION + 1] & CODEC_MASK == 0
     return int.from_bytes(head[:8], "big", signed=True), is_exact
 
 
@@ -82,6 +82,8 @@ class _Partition:
 
     def __init__(self, wanted: Wanted) -> None:
         self.in_turn = Decoding(wanted)
+        # What decompresses to much is left to the caller, so that it is in memory once.
+        wanted = replace(wanted, limit=min(wanted.limit, _MOST_BYTES))
         if wanted.may_have_gaps is not None:
             # Whether it may is asked in turn.
             wanted = replace(wanted, may_have_gaps=lambda: False)

@@ -147,7 +147,7 @@ def scan(
         views: Give `key` and `value` as `binary_view`, which point into the mapped segments instead of copying them.
             The segments stay mapped as long as a record batch lives.
         check_crc: Whether each batch's checksum is verified.
-        rows: The most rows of one record batch.
+        rows: The most rows of one record batch; none has many more than a million.
         threads: How many threads decode; as many as the process may use cores if None. More than one read ahead of who
             takes the rows: parts of about 16 MB, two more than there are threads. With 1, the caller decodes.
 

@@ -24,6 +24,7 @@ from odradek.consumer.consumer import Consumer
 from odradek.consumer.opening import (
     DEFAULT_AUTO_COMMIT_INTERVAL_MS,
     DEFAULT_METADATA_MAX_AGE_MS,
+    Protocol,
     Topics,
     consume,
 )
@@ -49,6 +50,8 @@ def consume_async(
     isolation: Isolation = "read_uncommitted",
     follow: bool = True,
     metadata_max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
+    protocol: Protocol | None = None,
+    group_instance_id: str | None = None,
 ) -> AsyncConsumer:
     """Read topics of a log directory or of a broker in asyncio: `consume`, for `async with` and `async for`.
 
@@ -64,6 +67,8 @@ def consume_async(
         isolation: `read_committed` leaves out aborted and undecided transactions.
         follow: Whether iteration waits for more records at the end; if not, it stops there.
         metadata_max_age_ms: How often new topics and partitions are looked for.
+        protocol: `consumer` shares the partitions among all consumers of the group.
+        group_instance_id: The name of a static member of such a group.
     """
     return AsyncConsumer(
         partial(
@@ -77,6 +82,8 @@ def consume_async(
             isolation=isolation,
             follow=follow,
             metadata_max_age_ms=metadata_max_age_ms,
+            protocol=protocol,
+            group_instance_id=group_instance_id,
         )
     )
 

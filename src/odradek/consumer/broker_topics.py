@@ -10,38 +10,37 @@ Source in Kafka: `Fetcher`, `SubscriptionState`.
 
 from __future__ import annotations
 
-import os
+import re
 import time
-from bisect import bisect_right
-from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
-from typing import NamedTuple
-
-from kafka import errors
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.consumer.consumed_topics import ConsumedTopics
 from odradek.consumer.partition_reader import ConvertedPolicy, PartitionReader
-from odradek.errors import (
-    BrokerUnavailableError,
-    OdradekError,
-    OffsetOutOfRangeError,
-    OptionError,
-    UnknownTopicOrPartitionError,
-)
+from odradek.consumer.subscription import SubscriptionPattern
+from odradek.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from odradek.kafka.client import MISSING_S
-from odradek.kafka.partition_fetch import Chunk, Held, PartitionFetch
+from odradek.kafka.partition_fetch import Held
+from odradek.kafka.topics import Bounds
 from odradek.offsets.kafka import KafkaOffsetStore
 from odradek.offsets.store import is_same_topic
+from odradek.places.address import BrokerAddress
+from odradek.places.broker import BrokerPlace
+from odradek.places.place import PlaceSlice
 from odradek.records import Record, scan_batches
 from odradek.records.batch import each_record
 from odradek.records.isolation import Isolation
-from odradek.sources.broker import BrokerSource
-from odradek.sources.source import Bounds
+from odradek.storage.directory.choice import choose
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.follow import waits
+from odradek.storage.log.leader_epochs import epoch_for_offset
 from odradek.storage.log.transactions import AbortedRanges
 from odradek.storage.names import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.offsets.member import MemberOffsetStore
 
 _FETCH_BYTES = 1 << 20
 _LOOK_S = 0.1
@@ -54,51 +53,44 @@ class BrokerTopics(ConsumedTopics):
         address: `kafka://[user:password@]host:port[,host:port][/topic][?setting=value]`.
         isolation: Which records are given.
 
+    Attributes:
+        place: The broker.
+
     Raises:
         OptionError: The address or a setting is not valid.
     """
 
     def __init__(self, address: str, isolation: Isolation) -> None:
-        self._address = address
-        self._open()
-        self.path = self._source.address
+        self.place = BrokerPlace(BrokerAddress.parse(address))
+        self.path = self.place.address
         self.isolation = isolation
         self._bounds: dict[TopicPartition, Bounds] = {}
         self._topic_ids: dict[str, str | None] = {}
         self._missing_since_s: dict[TopicPartition, float] = {}
         self._looked_s = 0.0
 
-    def _open(self) -> None:
-        self._source = BrokerSource(self._address)
-        self._pid = os.getpid()
-
-    @contextmanager
-    def asking(self) -> Iterator[BrokerSource]:
-        """Lend the source for a question; where that is interrupted, the next one has new connections."""
-        if self._pid != os.getpid():
-            # After a fork the connections are the parent's.
-            self._open()
-        try:
-            yield self._source
-        except OdradekError:
-            raise
-        except BaseException:
-            source = self._source
-            self._open()
-            source.close()
-            raise
-
     def store(self, group: str) -> KafkaOffsetStore:
         """Return the offset store of a group of this broker."""
-        if not group:
-            raise OptionError("group is empty: name a group, or give None to keep no place")
-        return KafkaOffsetStore.of_broker(self._source.settings, group)
+        return KafkaOffsetStore.of_broker(self.place.settings, group)
+
+    def membership(
+        self,
+        group: str,
+        topics: Sequence[str | re.Pattern[str]],
+        pattern: SubscriptionPattern | None,
+        instance_id: str | None,
+    ) -> MemberOffsetStore:
+        """Join a group of this broker, as a reader of the topics that there are now, or of a pattern."""
+        # kio, which has the schema of heartbeats, takes long to import.
+        from odradek.offsets.member import MemberOffsetStore
+
+        regex = None if pattern is None else pattern.pattern
+        names = {name.topic for name in choose(self.listed(), topics, None, path=self.path)} if topics else ()
+        return MemberOffsetStore(self.place.settings, group, names, regex, instance_id)
 
     def listed(self) -> list[TopicPartition]:
         """Return the partitions that the broker names."""
-        with self.asking() as source:
-            topics = source.topics()
-        return [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
+        return self.place.partitions()
 
     def readers(
         self, topic_partitions: Collection[TopicPartition], reset: ConvertedPolicy
@@ -110,14 +102,11 @@ class BrokerTopics(ConsumedTopics):
 
     def refresh(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Ask which offsets partitions hold."""
-        with self.asking() as source:
-            found = source.all_bounds(topic_partitions, self.isolation)
-            with source.client() as client:
-                topic_ids = {name.topic: client.topic_id(name.topic) for name in found}
+        found = self.place.all_bounds(topic_partitions, self.isolation)
         now = time.monotonic()
         missing = {name: self._missing_since_s.get(name, now) for name in topic_partitions if name not in found}
         self._missing_since_s = missing
-        self._topic_ids.update(topic_ids)
+        self._topic_ids.update({name.topic: held.topic_id for name, held in found.items()})
         self._bounds.update(found)
 
     def look(self, topic_partitions: Collection[TopicPartition], max_age_s: float) -> bool:
@@ -150,8 +139,7 @@ class BrokerTopics(ConsumedTopics):
 
     def close(self) -> None:
         """Close the connections; those of a parent process stay."""
-        if self._pid == os.getpid():
-            self._source.close()
+        self.place.close()
 
 
 class _Epochs(NamedTuple):
@@ -167,11 +155,8 @@ class _Epochs(NamedTuple):
         return self._replace(end_offset=end_offset, entries=(*self.entries, EpochEntry(epoch, start_offset)))
 
     def of(self, offset: int) -> int | None:
-        number = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
-        if number < 0 or not self.start_offset <= offset < self.end_offset:
-            return None
-        epoch = self.entries[number].epoch
-        return None if epoch < 0 else epoch
+        epoch = epoch_for_offset(self.entries, offset) if self.start_offset <= offset < self.end_offset else None
+        return None if epoch is None or epoch < 0 else epoch
 
 
 class _BrokerLog:
@@ -189,8 +174,7 @@ class _BrokerLog:
 
     @property
     def log_end_offset(self) -> int:
-        with self._topics.asking() as source:
-            return source.bounds(self.topic_partition).end_offset
+        return self._topics.place.bounds(self.topic_partition).end_offset
 
     def end_offset(self, isolation: Isolation) -> int:
         return self._topics.bounds(self.topic_partition).end_offset
@@ -209,14 +193,13 @@ class _BrokerLog:
             self.epochs = _Epochs(start_offset, start_offset)
         position = start_offset
         while position < end_offset:
-            with self._topics.asking() as source:
-                chunk = self._fetched(source, position, end_offset, isolation)
-            if chunk is None:
+            part = self._fetched(position, end_offset, isolation)
+            if part is None:
                 return
-            aborted = AbortedRanges(AbortedTransaction(*span, last_stable_offset=span[2]) for span in chunk.aborted)
-            batches = scan_batches(chunk.data, path=chunk.path)
+            aborted = AbortedRanges(AbortedTransaction(*span, last_stable_offset=span[2]) for span in part.aborted)
+            batches = scan_batches(part.data, path=part.path)
             for header in batches:
-                records = [] if header.is_control or header in aborted else each_record(chunk.data, header)
+                records = [] if header.is_control or header in aborted else each_record(part.data, header)
                 first = max(start_offset, header.base_offset)
                 self.epochs = self.epochs.extended(header.partition_leader_epoch, first, header.next_offset)
                 for record in records:
@@ -226,42 +209,30 @@ class _BrokerLog:
             if batches.damage is not None:
                 raise batches.damage
 
-    def _fetched(self, source: BrokerSource, offset: int, end_offset: int, isolation: Isolation) -> Chunk | None:
-        """Fetch the next batches, as bytes of their own; None if there are none before the end."""
-        name = self.topic_partition
+    def _fetched(self, offset: int, end_offset: int, isolation: Isolation) -> PlaceSlice | None:
+        """Fetch the next batches; None if there are none before the end."""
+        name, place = self.topic_partition, self._topics.place
 
         def lost(held: Held) -> None:
             if held.topic_id is not None:
-                raise UnknownTopicOrPartitionError(*name, path=source.address)
+                raise UnknownTopicOrPartitionError(*name, path=place.address)
             self._topics.refresh([name])
             raise OffsetOutOfRangeError(
-                held.wanted_offset, held.start_offset, held.end_offset, log=f"{name} of {source.address}"
+                held.wanted_offset, held.start_offset, held.end_offset, log=f"{name} of {place.address}"
             )
 
-        with source.client() as client:
-            fetch = PartitionFetch(
-                client,
-                name,
-                offset,
-                end_offset,
-                isolation,
-                lost=lost,
-                topic_id=self.topic_id,
-                max_bytes=_FETCH_BYTES,
-                ahead=False,
-            )
-            try:
-                with closing(fetch.chunks()) as chunks:
-                    chunk = next(chunks, None)
-                    if chunk is None:
-                        return None
-                    data = memoryview(bytes(chunk.data[chunk.position : chunk.end_position]))
-                    fetch.check_topic()
-                    return chunk._replace(data=data, position=0, end_position=len(data))
-            except BrokerUnavailableError as error:
-                if isinstance(error.__cause__, errors.UnknownTopicOrPartitionError):
-                    raise UnknownTopicOrPartitionError(*name, path=source.address) from error
-                raise
+        parts = place.fetch(
+            name,
+            offset,
+            end_offset,
+            isolation,
+            lost=lost,
+            topic_id=self.topic_id,
+            max_bytes=_FETCH_BYTES,
+            ahead=False,
+        )
+        with closing(parts):
+            return next(parts, None)
 
 
 class _BrokerReader(PartitionReader):
@@ -279,10 +250,8 @@ class _BrokerReader(PartitionReader):
     def epoch_end(self, leader_epoch: int, offset: int) -> int | None:
         """Ask the partition's leader."""
         name = self._log.topic_partition
-        with self._topics.asking() as source, source.client() as client:
-            return client.attempt(f"leader epochs of {name}", lambda: client.epoch_ends({name: leader_epoch})).get(name)
+        return self._topics.place.epoch_ends({name: leader_epoch}).get(name)
 
     def offset_at(self, timestamp_ms: int, end_offset: int) -> int | None:
         """Ask the partition's leader."""
-        with self._topics.asking() as source:
-            return source.find_timestamp(self._log.topic_partition, timestamp_ms, self._topics.isolation)
+        return self._topics.place.find_timestamp(self._log.topic_partition, timestamp_ms, self._topics.isolation)

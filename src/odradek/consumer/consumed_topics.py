@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
-from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from odradek.consumer.partition_reader import ConvertedPolicy, PartitionReader
+from odradek.consumer.subscription import SubscriptionPattern
+from odradek.errors import OptionError
 from odradek.messages.uuids import format_uuid
 from odradek.offsets.store import OffsetStore
 from odradek.records.isolation import Isolation
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.log.follow import waits
-from odradek.storage.log.leader_epochs import end_offset_for
+from odradek.storage.log.leader_epochs import end_offset_for, epoch_for_offset
 from odradek.storage.log.log import Log
 from odradek.storage.names import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.offsets.member import MemberOffsetStore
 
 
 class ConsumedTopics(ABC):
@@ -52,9 +58,23 @@ class ConsumedTopics(ABC):
         """
         return False
 
-    def store(self, group: str) -> OffsetStore | None:
-        """Return where the offsets of a group are kept beside the topics; None if nowhere: they need an address."""
-        return None
+    @abstractmethod
+    def store(self, group: str) -> OffsetStore:
+        """Return where the offsets of a group are kept beside the topics."""
+
+    def membership(
+        self,
+        group: str,
+        topics: Sequence[str | re.Pattern[str]],
+        pattern: SubscriptionPattern | None,
+        instance_id: str | None,
+    ) -> MemberOffsetStore:
+        """Join a group of a broker, and return its offsets.
+
+        Raises:
+            OptionError: It is a folder.
+        """
+        raise OptionError(f"{self.path} is a folder: a group is shared at a broker")
 
     def pauses(self) -> Iterator[float]:
         """Give the times in seconds to wait before looking again."""
@@ -90,6 +110,13 @@ class FolderTopics(ConsumedTopics):
         for name in topic_partitions:
             yield FolderReader(self._directory[name], isolation=self.isolation, reset=reset)
 
+    def store(self, group: str) -> OffsetStore:
+        """Return the offset store of a group of this folder."""
+        # It imports what most consumers do not need.
+        from odradek.offsets.folder import FolderOffsetStore
+
+        return FolderOffsetStore(self.path, group)
+
     def refresh(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Look at the folders of partitions."""
         for name in topic_partitions:
@@ -110,9 +137,7 @@ class FolderReader(PartitionReader):
 
     def leader_epoch(self, offset: int) -> int | None:
         """Look in the log's leader epochs."""
-        epochs = self._log.leader_epochs
-        number = bisect_right(epochs, offset, key=lambda entry: entry.start_offset) - 1
-        return epochs[number].epoch if number >= 0 else None
+        return epoch_for_offset(self._log.leader_epochs, offset)
 
     def epoch_end(self, leader_epoch: int, offset: int) -> int | None:
         """Look in the log's leader epochs."""

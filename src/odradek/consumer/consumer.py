@@ -2,7 +2,7 @@
 
 It follows Kafka's consumer (`KafkaConsumer`, `auto.commit.interval.ms`, `auto.offset.reset`) with one difference: a
 group has one consumer, which reads all partitions. The consumer that starts last owns the group; a commit of an earlier
-one is a conflict.
+one is a conflict. A group of a broker may be shared instead (KIP-848): then each consumer reads what it is assigned.
 
 A child process (`fork`) may read on from where its parent was, but commits nothing: `commit` raises there, and neither
 the interval nor `close` touches the store.
@@ -14,24 +14,27 @@ are done. So after a crash, or when the body of the loop fails, records may come
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from odradek.arguments import checked_int
+from odradek.consumer.commits import Commits
 from odradek.consumer.consumed_topics import ConsumedTopics
 from odradek.consumer.fetched import Fetched
 from odradek.consumer.partition_reader import ConvertedPolicy, PartitionReader
-from odradek.errors import CommitConflictError, LogError, OffsetStoreError, UnknownTopicOrPartitionError
-from odradek.offsets.store import OffsetStore, Position, Positions
+from odradek.errors import LogError, OffsetStoreError, UnknownTopicOrPartitionError
+from odradek.offsets.store import OffsetStore, Position
 from odradek.storage.directory.choice import choose
 from odradek.storage.directory.consumed_record import ConsumedRecord
 from odradek.storage.names import TopicPartition, checked_topic_partition
 from odradek.storage.process import WritingProcess
 from odradek.storage.uncopied import Uncopied
+
+if TYPE_CHECKING:
+    from odradek.offsets.member import MemberOffsetStore
 
 DEFAULT_MAX_POLL_RECORDS = 500
 _MOST_AGE_S = 1.0
@@ -55,29 +58,30 @@ class Consumer(Uncopied):
         follow: bool,
         metadata_max_age_ms: int,
         close_store: bool,
+        membership: MemberOffsetStore | None = None,
     ) -> None:
         self._source = source
         self._topics = topics
-        self._store = store
-        self._close_store = close_store
         self._process = WritingProcess(source.path)
-        self._auto_commit_interval_s = None if auto_commit_interval_ms is None else auto_commit_interval_ms / 1000
         self._reset = auto_offset_reset
         self._follow = follow
         self._metadata_max_age_s = metadata_max_age_ms / 1000
         self._closed = False
-        self._name = secrets.token_hex(4)
-        self._commits = 0
         self._readers: dict[TopicPartition, PartitionReader] = {}
         self._turn = 0
         self._fetched = Fetched([], 0, 0, {})
-        self._done: dict[TopicPartition, int] = {}
-        self._committed = Positions() if store is None else store.claim()
-        self._unanswered: list[Mapping[TopicPartition, Position]] = []
-        self._start(self._subscribed(), appeared=False)
-        now = time.monotonic()
-        self._next_listing = now + self._metadata_max_age_s
-        self._next_commit = now + (self._auto_commit_interval_s or 0)
+        self._commits = Commits(
+            store, membership, self._process, interval_ms=auto_commit_interval_ms, close_store=close_store
+        )
+        self._membership = membership
+        self._life = 0
+        if membership is None:
+            self._start(self._subscribed(), appeared=False)
+        else:
+            membership.wait()
+            self._follow_group()
+        self._next_listing = time.monotonic() + self._metadata_max_age_s
+        self._commits.begin_interval()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else ", ".join(f"{name} at {place}" for name, place in self._places())
@@ -114,7 +118,9 @@ class Consumer(Uncopied):
     @property
     def is_ready(self) -> bool:
         """Whether the next record is in memory, and no commit is due before it."""
-        return self._closed or (self._fetched.ahead > 0 and not self._is_commit_due())
+        if self._closed:
+            return True
+        return self._fetched.ahead > 0 and not self._commits.is_due and not self._is_assigned_anew()
 
     @property
     def follows(self) -> bool:
@@ -135,6 +141,7 @@ class Consumer(Uncopied):
         """
         self._check_open()
         self._finish()
+        self._follow_group()
         if not self._fetched.ahead:
             self._fetch(DEFAULT_MAX_POLL_RECORDS, timeout_s)
         self._commit_if_due()
@@ -154,6 +161,7 @@ class Consumer(Uncopied):
         self._check_open()
         limit, timeout_s = checked_int("max_records", max_records, 1), checked_int("timeout_ms", timeout_ms, 0) / 1000
         self._finish()
+        self._follow_group()
         self._commit_if_due()
         if not self._fetched.ahead:
             self._fetch(limit, timeout_s)
@@ -174,7 +182,7 @@ class Consumer(Uncopied):
     @property
     def committed(self) -> Mapping[TopicPartition, Position]:
         """The positions in the store, as far as this consumer knows."""
-        return self._committed
+        return self._commits.committed
 
     def position(self, topic_partition: TopicPartition) -> int:
         """Return the offset of the next record to be handed out, or the offset at which the search for it starts."""
@@ -224,8 +232,7 @@ class Consumer(Uncopied):
         """
         self._check_open()
         self._process.check()
-        if self._store is None:
-            raise LogError("this consumer has no group to commit for: give consume(..., group=...)")
+        self._commits.check_group()
         self._finish()
         self._commit()
 
@@ -252,13 +259,10 @@ class Consumer(Uncopied):
     def _close(self) -> None:
         self._closed = True
         try:
-            if self._commits_itself:
-                self._commit()
+            self._commit_itself()
         finally:
             self._source.close()
-            # The connection to the store is the parent's.
-            if self._store is not None and self._close_store and self._process.is_this:
-                self._store.close()
+            self._commits.close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -288,22 +292,58 @@ class Consumer(Uncopied):
     def _start(self, topic_partitions: Collection[TopicPartition], *, appeared: bool) -> None:
         for reader in self._source.readers(topic_partitions, self._reset):
             name = reader.log.topic_partition
-            stored = self._committed.get(name)
+            stored = self._commits.committed.get(name)
             if stored is None and appeared:
                 # The partition is new: none of its records may be skipped.
                 reader.seek(reader.log.log_start_offset)
             else:
                 reader.start(stored)
             self._note_done()
-            self._done[name] = reader.position
             self._fetched = self._fetched.moved(name, reader.position)
+            # A commit needs the reader of what is done, also after an exception that comes in between.
             self._readers[name] = reader
+            self._commits.done[name] = reader.position
+
+    # -- a group that is shared
+
+    def _is_assigned_anew(self) -> bool:
+        """Whether the partitions that this member is to read are others than those that it reads."""
+        if self._membership is None or not self._process.is_this:
+            return False
+        life, partitions = self._membership.assignment
+        return life != self._life or partitions != self._readers.keys()
+
+    def _follow_group(self) -> None:
+        """Give up partitions, after a commit of what is done, and take on others. The records handed out are done."""
+        if self._membership is None or not self._is_assigned_anew():
+            return
+        life, partitions = self._membership.assignment
+        is_lost = life != self._life
+        revoked = [name for name in self._readers if is_lost or name not in (partitions or ())]
+        if revoked and not is_lost:
+            self._commit_itself()
+        self._fetched = self._fetched.without(revoked)
+        for name in revoked:
+            self._commits.done.pop(name, None)
+            del self._readers[name]
+        self._life = life
+        added = (partitions or frozenset()) - self._readers.keys()
+        if added:
+            self._commits.committed = self._membership.load()
+            self._start(sorted(added), appeared=False)
+        self._membership.acknowledge(self._readers.keys(), life)
 
     def _list_if_due(self) -> None:
         now = time.monotonic()
         if now < self._next_listing:
             return
         self._next_listing = now + self._metadata_max_age_s
+        if self._membership is not None:
+            # The broker itself looks for the topics of a `SubscriptionPattern`.
+            if self._topics:
+                with suppress(UnknownTopicOrPartitionError):
+                    self._membership.subscribe({name.topic for name in self._subscribed()})
+            return
         with suppress(UnknownTopicOrPartitionError):
             self._start([name for name in self._subscribed() if name not in self._readers], appeared=True)
 
@@ -312,12 +352,15 @@ class Consumer(Uncopied):
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pauses = self.pauses()
         while True:
+            # A signal's handler may have closed it meanwhile.
+            self._check_open()
             self._list_if_due()
             self._fill(max_records)
             if self._fetched.ahead:
                 return
             if self._fetched.done == self._fetched.handed_out:
                 self._finish()
+                self._follow_group()
             self._commit_if_due()
             pause_s = next(pauses)
             left_s = pause_s if deadline is None else deadline - time.monotonic()
@@ -355,59 +398,31 @@ class Consumer(Uncopied):
         self._note_done()
         if handed_out == len(records):
             # Nothing is read ahead: what the readers skipped, such as transaction markers, is done too.
-            self._done.update(positions)
+            self._commits.done.update(positions)
 
     def _note_done(self) -> None:
         """Drop the records that are done, and remember the positions after them."""
         records, done, handed_out, positions = self._fetched
         if done:
             for consumed in records[:done]:
-                self._done[consumed.topic_partition] = consumed.offset + 1
+                self._commits.done[consumed.topic_partition] = consumed.offset + 1
             self._fetched = Fetched(records[done:], 0, handed_out - done, positions)
 
     def _go_to(self, reader: PartitionReader, offset: int) -> None:
         name = reader.log.topic_partition
         self._note_done()
         self._fetched = self._fetched.moved(name, offset)
-        self._done[name] = offset
-
-    @property
-    def _commits_itself(self) -> bool:
-        return self._auto_commit_interval_s is not None and self._process.is_this
-
-    def _is_commit_due(self) -> bool:
-        return self._commits_itself and time.monotonic() >= self._next_commit
+        self._commits.done[name] = offset
 
     def _commit_if_due(self) -> None:
-        if self._auto_commit_interval_s is None or not self._is_commit_due():
-            return
-        try:
-            self._commit()
-        finally:
-            # Set after the commit: else a store slower than the interval would get a commit for each record.
-            self._next_commit = time.monotonic() + self._auto_commit_interval_s
+        if self._commits.is_due:
+            self._note_done()
+            self._commits.commit_due(self._readers)
+
+    def _commit_itself(self) -> None:
+        self._note_done()
+        self._commits.commit_automatically(self._readers)
 
     def _commit(self) -> None:
-        if self._store is None:
-            return
         self._note_done()
-        changed = {name: offset for name, offset in self._done.items() if offset != self._committed.offset(name)}
-        if not changed:
-            return
-        self._commits += 1
-        batch = f"{self._name}/{self._commits}"
-        positions = {name: self._readers[name].stored_form(offset, batch) for name, offset in changed.items()}
-        # If a lost connection or Ctrl-C ends this early, the commit may have happened.
-        self._unanswered.append(positions)
-        self._committed = self._commit_over_own(self._store, positions)
-        self._unanswered.clear()
-
-    def _commit_over_own(self, store: OffsetStore, positions: Mapping[TopicPartition, Position]) -> Positions:
-        """Commit, even if an earlier commit of this consumer has happened without being answered."""
-        try:
-            return store.commit(positions, expected=self._committed)
-        except CommitConflictError:
-            loaded = store.load()
-            if not any(own.items() <= loaded.items() for own in self._unanswered):
-                raise
-            return store.commit(positions, expected=loaded)
+        self._commits.commit(self._readers)

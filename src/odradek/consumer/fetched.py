@@ -1,14 +1,8 @@
-"""The records a consumer has read, as one value: each step replaces it whole, so an exception never leaves half a step.
-
-    records    | done | handed out | read ahead |
-               0      ^ done       ^ handed_out  ^ the readers' positions
-
-Source in Kafka: `FetchBuffer`, `SubscriptionState`.
-"""
+"""The records that a consumer has read, between its readers and the application."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.records import Record
@@ -18,6 +12,11 @@ from odradek.storage.names import TopicPartition
 
 class Fetched(NamedTuple):
     """The records between the readers and the application, and each reader's position after them.
+
+        records    | done | handed out | read ahead |
+                   0      ^ done       ^ handed_out  ^ the readers' positions
+
+    Each step replaces it whole, so that an exception never leaves half a step.
 
     Attributes:
         records: The records; never changed.
@@ -60,15 +59,20 @@ class Fetched(NamedTuple):
         positions = {**self.positions, topic_partition: position}
         return self._replace(records=[*self.records[: self.handed_out], *kept], positions=positions)
 
-    def moved(self, topic_partition: TopicPartition, position: int) -> Fetched:
-        """Return this without the records of a partition, whose reader continues at another position."""
+    def without(self, topic_partitions: Collection[TopicPartition]) -> Fetched:
+        """Return this without partitions that are no longer read."""
+        positions = {name: position for name, position in self.positions.items() if name not in topic_partitions}
         done, handed_out, ahead = (
-            [one for one in part if one.topic_partition != topic_partition]
+            [one for one in part if one.topic_partition not in topic_partitions]
             for part in (
                 self.records[: self.done],
                 self.records[self.done : self.handed_out],
                 self.records[self.handed_out :],
             )
         )
-        positions = {**self.positions, topic_partition: position}
         return Fetched([*done, *handed_out, *ahead], len(done), len(done) + len(handed_out), positions)
+
+    def moved(self, topic_partition: TopicPartition, position: int) -> Fetched:
+        """Return this without the records of a partition, whose reader continues at another position."""
+        others = self.without([topic_partition])
+        return others._replace(positions={**others.positions, topic_partition: position})

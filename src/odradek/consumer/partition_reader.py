@@ -158,7 +158,7 @@ class PartitionReader(ABC):
         # No record that a reader gets lies between the last one and the end of what was read. Had the end been cut
         # meanwhile, other records may; but none that was deleted since.
         self.position = max(self.position, self._read_to if tail == tail_then else min(self._read_to, start_offset))
-        # Only whoever is after the end for its isolation level asks for the other end.
+        # Only a reader after the end for its isolation level asks for the other end.
         if not start_offset <= self.position <= end_offset and not (
             start_offset <= self.position <= self.log.log_end_offset
         ):

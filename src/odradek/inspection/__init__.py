@@ -1,19 +1,19 @@
 """Inspects the files of a log from outside, whatever program wrote them and whatever their state.
 
-for finding in odradek.inspection.verify("data"):                # damage, gaps, files that contradict each other
-    print(finding.path, finding.position, finding.kind, finding.reason)
+    for finding in odradek.inspection.verify("data"):                # damage, gaps, files that contradict each other
+        print(finding.path, finding.position, finding.kind, finding.reason)
 
-report = odradek.inspection.repair("data")                       # makes indexes and the like again, never batches
-print(report.repairs, report.left)
+    report = odradek.inspection.repair("data")                       # makes indexes and the like again, never batches
+    print(report.repairs, report.left)
 
-report = odradek.inspection.salvage("data", "rescued")           # copies what is sound into a new log directory
-print(report.batches, report.losses)
+    report = odradek.inspection.salvage("data", "rescued")           # copies what is sound into a new log directory
+    print(report.batches, report.losses)
 
-explanation = odradek.inspection.explain("data/events-0", 4711)  # where the record lies, and who is given it
-print(explanation.batch, explanation.read_committed)
+    explanation = odradek.inspection.explain("data/events-0", 4711)  # where the record lies, and who is given it
+    print(explanation.batch, explanation.read_committed)
 
-odradek.inspection.backup("data", "copy")                        # copies a log directory beside a running broker
-odradek.inspection.restore("copy", "new-data")                   # and puts the copy back
+    odradek.inspection.backup("data", "copy")                        # copies a log directory beside a running broker
+    odradek.inspection.restore("copy", "new-data")                   # and puts the copy back
 
 The command line prints these results.
 """

@@ -1,6 +1,6 @@
 """What keys and values mean: the records of Kafka's own topics, and values of a known schema.
 
-A decoder gives for a record what stands in the place of its key and its value in a line: a byte string as it is, or the
+A decoder gives for a record what replaces its key and its value in a line: a byte string as it is, or the
 text of a JSON value. What it cannot decode it leaves as it is, and reports.
 """
 
@@ -90,6 +90,26 @@ def values_decode(decoder: ValueDecoder, report: Callable[[Record, ValueError], 
         return record.key, record.value
 
     return decode
+
+
+def decode_of(
+    topic: str | None,
+    values: ValueDecoder | None,
+    redacted_paths: Sequence[str],
+    report: Callable[[Record, ValueError], None],
+) -> Decode | None:
+    """Return what decodes keys and values of a topic as they are shown; None if they are shown as they are.
+
+    Args:
+        topic: Its name; None if records of Kafka's own topics are not decoded either.
+        values: What decodes values of other topics.
+        redacted_paths: What is left out, as for `redacted_decode`.
+        report: Is told of a value that cannot be decoded, and why.
+    """
+    decode = None if topic is None else internal_decode(topic)
+    if decode is None and values is not None:
+        decode = values_decode(values, report)
+    return redacted_decode(redacted_paths, decode) if redacted_paths else decode
 
 
 def redacted_decode(paths: Sequence[str], inner: Decode | None) -> Decode:

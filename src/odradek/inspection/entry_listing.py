@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from odradek.errors import FormatError
 from odradek.inspection.log_files import FileKind, LogFile
@@ -30,17 +31,10 @@ _SNAPSHOT_HEADER_BYTES = 10
 _SNAPSHOT_ENTRY_BYTES = 46
 
 
-def _offset_index(file: LogFile) -> Iterator[Entry]:
-    index = OffsetIndex(file.path, file.base_offset)
+def _index(kind: type[OffsetIndex] | type[TimeIndex], file: LogFile) -> Iterator[Entry]:
+    index = kind(file.path, file.base_offset)
     for entry in index.entries():
-        yield {"offset": entry.offset, "position": entry.position}
-    index.check_size()
-
-
-def _time_index(file: LogFile) -> Iterator[Entry]:
-    index = TimeIndex(file.path, file.base_offset)
-    for entry in index.entries():
-        yield {"timestamp": entry.timestamp, "offset": entry.offset}
+        yield dict(entry._asdict())
     index.check_size()
 
 
@@ -129,8 +123,8 @@ def _clean_shutdown(file: LogFile) -> Iterator[Entry]:
 
 
 _READERS: dict[FileKind, Callable[[LogFile], Iterator[Entry]]] = {
-    FileKind.OFFSET_INDEX: _offset_index,
-    FileKind.TIME_INDEX: _time_index,
+    FileKind.OFFSET_INDEX: partial(_index, OffsetIndex),
+    FileKind.TIME_INDEX: partial(_index, TimeIndex),
     FileKind.TRANSACTION_INDEX: _transaction_index,
     FileKind.PRODUCER_SNAPSHOT: _producer_snapshot,
     FileKind.OFFSET_CHECKPOINT: _offset_checkpoint,

@@ -10,154 +10,36 @@ Source in Kafka: `GroupCoordinatorShard.replay`, `ClassicGroup`, `ConsumerGroup`
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from uuid import UUID
 
+from odradek.coordination.groups.assignors import ASSIGNORS
+from odradek.coordination.groups.assignors.simple import SIMPLE
+from odradek.coordination.groups.classic import ClassicGroup
+from odradek.coordination.groups.consumer import ConsumerGroup
+from odradek.coordination.groups.offsets import Offsets
+from odradek.coordination.groups.reconciliation import ConsumerMember
+from odradek.coordination.groups.replay import Group, GroupState
+from odradek.coordination.groups.share import ShareGroup
 from odradek.coordination.placement import partition_for
+from odradek.coordination.state_log import KeyValue
 from odradek.errors import FormatError
-from odradek.inspection.committed_offsets import Offsets
+from odradek.inspection.group_description import GroupDescription, GroupMember
+from odradek.inspection.share_state import ShareStates
+from odradek.inspection.streams_groups import describe_streams
 from odradek.messages.coordinators.consumer_protocol import ASSIGNMENT
 from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
-from odradek.messages.coordinators.group_records import (
-    CONSUMER_PROTOCOL,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataValue,
-    CurrentMemberAssignmentValue,
-    GroupMetadataKey,
-    GroupMetadataValue,
-    MemberKey,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    TargetAssignmentMetadataValue,
-    decode_group_record,
-    encode_group_metadata,
-    modern_key,
-)
-from odradek.records.batch import read_records
-from odradek.records.control import ControlRecordType, parse_control_key
-from odradek.records.scan import scan_batches
+from odradek.messages.coordinators.group_records import CONSUMER_PROTOCOL, OffsetCommitValue
+from odradek.messages.coordinators.share_records import ShareKey, ShareSnapshot
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.log.log import Log
 from odradek.storage.metadata.metadata_image import MetadataImage
 from odradek.storage.metadata.metadata_log import load_metadata
 from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from odradek.storage.segment.log_slice import records_of
 from odradek.storage.system_errors import unreadable
 
 _VERSION_BYTES = 2
-_MEMBER_METADATA_TYPE = 5
-_CURRENT_ASSIGNMENT_TYPE = 8
-_STABLE_MEMBER = 0
-_DEFAULT_ASSIGNOR = "uniform"
-
-
-class GroupMember(NamedTuple):
-    """A member of a group.
-
-    Attributes:
-        member_id: Its id.
-        group_instance_id: Its `group.instance.id`, if it is static.
-        client_id: What its client calls itself.
-        client_host: Where it is.
-        partitions: The partitions that it was given.
-    """
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(slots=True)
-class GroupDescription:
-    """A group.
-
-    Attributes:
-        group_id: Its id.
-        type: `classic`, `consumer` (KIP-848), `share` or `streams`.
-        protocol_type: What its members agree on, such as `consumer`; empty if it never had a member.
-        state: Its state by Kafka's name, such as `Empty` or `Stable`.
-        protocol: How its partitions are assigned, such as `range`; empty if it has no members.
-        members: Its members; None if they are not known.
-    """
-
-    group_id: str
-    type: str
-    protocol_type: str
-    state: str
-    protocol: str = ""
-    members: tuple[GroupMember, ...] | None = ()
-
-
-@dataclass(slots=True)
-class _Modern:
-    """What the records of a group of KIP-848 say, or of a share or Streams group."""
-
-    kind: str
-    keys: dict[bytes, None] = field(default_factory=dict)
-    epoch: int = 0
-    assignment_epoch: int = 0
-    members: dict[str, ConsumerGroupMemberMetadataValue] = field(default_factory=dict)
-    current: dict[str, CurrentMemberAssignmentValue] = field(default_factory=dict)
-
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        """Take over a record."""
-        if value is None:
-            self.keys.pop(key, None)
-        else:
-            self.keys[key] = None
-        if self.kind != CONSUMER_PROTOCOL:
-            return
-        try:
-            about, says = decode_group_record(key, value)[1::2]
-        except UnknownCoordinatorRecordError:
-            return
-        if isinstance(about, MemberKey):
-            self._replay_member(key, about.member_id, says)
-        elif isinstance(says, ConsumerGroupMetadataValue):
-            self.epoch = says.epoch
-        elif isinstance(says, TargetAssignmentMetadataValue):
-            self.assignment_epoch = says.assignment_epoch
-
-    def _replay_member(self, key: bytes, member_id: str, says: Any) -> None:
-        number = int.from_bytes(key[:_VERSION_BYTES], "big")
-        known: dict[str, Any]
-        if number == _MEMBER_METADATA_TYPE:
-            known = self.members
-        elif number == _CURRENT_ASSIGNMENT_TYPE:
-            known = self.current
-        else:
-            return
-        if says is None:
-            known.pop(member_id, None)
-        else:
-            known[member_id] = says
-
-    @property
-    def state(self) -> str:
-        """Its state, as `ConsumerGroup.maybeUpdateGroupState` has it."""
-        if self.kind != CONSUMER_PROTOCOL:
-            return "Unknown"
-        if not self.members:
-            return "Empty"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        is_stable = all(self._is_reconciled(member_id) for member_id in self.members)
-        return "Stable" if is_stable else "Reconciling"
-
-    def _is_reconciled(self, member_id: str) -> bool:
-        current = self.current.get(member_id)
-        return current is not None and current.state == _STABLE_MEMBER and current.member_epoch == self.assignment_epoch
-
-    @property
-    def assignor(self) -> str:
-        """The assignor that most members name."""
-        if not self.members:
-            return ""
-        named = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
-        return named.most_common(1)[0][0] if named else _DEFAULT_ASSIGNOR
 
 
 class GroupStates:
@@ -165,16 +47,12 @@ class GroupStates:
 
     Args:
         image: The topics by their ids.
-
-    Attributes:
-        offsets: Their offsets.
     """
 
     def __init__(self, image: MetadataImage) -> None:
-        self.offsets = Offsets()
         self._image = image
-        self._classic: dict[str, GroupMetadataValue | None] = {}
-        self._modern: dict[str, _Modern] = {}
+        self._groups: dict[str, Group] = {}
+        self._offsets: list[Offsets] = []
 
     def load(self, log: Log) -> None:
         """Take over the records of a partition.
@@ -182,118 +60,146 @@ class GroupStates:
         Raises:
             FormatError: A batch or a record is damaged.
         """
+        # A marker ends a producer's transaction in its own partition only: in another one the next may be open.
+        state = GroupState()
         for part in log.slices():
-            for header in scan_batches(part.data, part.position, part.end_position, origin=part.origin):
-                producer_id = header.producer_id if header.is_transactional else -1
-                for record in read_records(part.data, header, origin=part.origin):
-                    if header.is_control:
-                        kind = parse_control_key(record.key)
-                        if kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
-                            self.offsets.end_transaction(
-                                header.producer_id, is_committed=kind is ControlRecordType.COMMIT
-                            )
-                        continue
-                    try:
-                        self._replay(record.key or b"", record.value, record.offset or 0, producer_id)
-                    except FormatError as error:
-                        raise error.at(part.path, header.position) from None
-
-    def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int) -> None:
-        modern = modern_key(key)
-        if modern is not None:
-            self._replay_modern(key, value, *modern)
-            return
-        try:
-            decoded = decode_group_record(key, value)
-        except UnknownCoordinatorRecordError:
-            return
-        about = decoded.key
-        if isinstance(about, OffsetCommitKey):
-            self.offsets.replay(about, decoded.value, offset, producer_id)
-            if decoded.value is not None and about.group not in self._modern:
-                self._classic.setdefault(about.group, None)
-        elif isinstance(about, GroupMetadataKey):
-            if decoded.value is None:
-                self._classic.pop(about.group, None)
-            else:
-                self._classic[about.group] = decoded.value
-
-    def _replay_modern(self, key: bytes, value: bytes | None, group_id: str, kind: str) -> None:
-        group = self._modern.get(group_id)
-        if group is None:
-            # A classic group with records of its own was replaced by these only once they are removed.
-            if value is None or self._classic.get(group_id) is not None:
-                return
-            self._classic.pop(group_id, None)
-            group = self._modern[group_id] = _Modern(kind)
-        group.replay(key, value)
-        if not group.keys:
-            del self._modern[group_id]
+            for record, batch in records_of(part):
+                try:
+                    state.replay(record, batch)
+                except UnknownCoordinatorRecordError:
+                    continue
+                except FormatError as error:
+                    raise error.at(part.path, batch.position) from None
+        self._groups.update(state.groups)
+        self._offsets.append(state.offsets)
 
     def group_ids(self) -> list[str]:
         """Return the ids of the groups, sorted."""
-        return sorted({*self._classic, *self._modern})
+        return sorted(self._groups)
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return a group, or None if there is none of that id."""
-        modern = self._modern.get(group_id)
-        if modern is not None:
-            members = (
-                tuple(self._modern_member(modern, member_id) for member_id in sorted(modern.members))
-                if modern.kind == CONSUMER_PROTOCOL
-                else None
-            )
-            return GroupDescription(group_id, modern.kind, modern.kind, modern.state, modern.assignor, members)
-        if group_id not in self._classic:
+        """Return a group by its id, or None.
+
+        Raises:
+            FormatError: A record of it is damaged.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
             return None
-        value = self._classic[group_id]
-        if value is None:
-            return GroupDescription(group_id, "classic", "", "Empty")
-        members = tuple(
+        if isinstance(group, ConsumerGroup):
+            members = tuple(self._consumer_member(group, member) for _, member in sorted(group.members.items()))
+            assignor = group.assignor(ASSIGNORS[0]) if members else ""
+            state, epochs = group.state.value, (group.epoch, group.target_epoch)
+            return GroupDescription(group_id, group.kind, group.kind, state, assignor, members, *epochs)
+        if isinstance(group, ShareGroup):
+            return self._share_group(group)
+        if not isinstance(group, ClassicGroup):
+            return describe_streams(group)
+        found = tuple(
             GroupMember(
                 member.member_id,
-                member.group_instance_id,
+                member.instance_id,
                 member.client_id,
                 member.client_host,
-                tuple(_assigned(member.assignment)) if value.protocol_type == CONSUMER_PROTOCOL else (),
+                assigned_partitions(group.protocol_type, member.assignment),
             )
-            for member in value.members
+            for member in group.members.values()
         )
-        state = "Stable" if members else "Empty"
-        protocol = (value.protocol or "") if members else ""
-        return GroupDescription(group_id, "classic", value.protocol_type, state, protocol, members)
+        protocol = (group.protocol or "") if found else ""
+        return GroupDescription(group_id, "classic", group.protocol_type or "", group.state.value, protocol, found)
 
-    def _modern_member(self, group: _Modern, member_id: str) -> GroupMember:
-        known = group.members[member_id]
-        current = group.current.get(member_id)
-        found = [
-            TopicPartition(topic.name, number)
-            for assigned in (current.assigned_partitions if current is not None else ())
-            if (topic := self._image.topic_by_id(assigned.topic_id)) is not None
-            for number in assigned.partitions
-        ]
-        return GroupMember(member_id, known.instance_id, known.client_id, known.client_host, tuple(sorted(found)))
+    def _consumer_member(self, group: ConsumerGroup, member: ConsumerMember) -> GroupMember:
+        return GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            self._partitions(member.assigned),
+            protocol="consumer" if member.classic is None else "classic",
+            epoch=member.member_epoch,
+            target=self._partitions(group.targets.get(member.member_id, {})),
+            topics=tuple(sorted(member.topic_names)),
+            topic_regex=member.topic_regex or None,
+        )
+
+    def _share_group(self, group: ShareGroup) -> GroupDescription:
+        members = tuple(
+            GroupMember(
+                member_id,
+                None,
+                member.client_id,
+                member.client_host,
+                self._partitions(member.assigned),
+                protocol=group.kind,
+                epoch=member.member_epoch,
+                topics=tuple(sorted(member.topic_names)),
+            )
+            for member_id, member in sorted(group.members.items())
+        )
+        assignor = SIMPLE if members else ""
+        epochs = group.epoch, group.target_epoch
+        return GroupDescription(group.group_id, group.kind, group.kind, group.state.value, assignor, members, *epochs)
+
+    def _partitions(self, topics: Mapping[UUID, Iterable[int]]) -> tuple[TopicPartition, ...]:
+        named = ((self._topic_name(topic_id), numbers) for topic_id, numbers in topics.items())
+        return tuple(sorted(TopicPartition(name, number) for name, numbers in named if name for number in numbers))
+
+    def _topic_name(self, topic_id: UUID) -> str | None:
+        topic = self._image.topic_by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def is_shared(self, group_id: str) -> bool:
+        """Whether a group is a share group."""
+        return self.share_group(group_id) is not None
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        """Return a share group; None if there is none of that id."""
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ShareGroup) else None
+
+    def shared(self, group_id: str, states: ShareStates) -> dict[TopicPartition, ShareSnapshot | None]:
+        """Return how far a share group is in each partition that it has read, by what `__share_group_state` has."""
+        group = self._groups.get(group_id)
+        if not isinstance(group, ShareGroup) or group.topics is None:
+            return {}
+        found = {
+            TopicPartition(topic, number): states.of_partition(ShareKey(group_id, topic_id, number))
+            for topic_id, read in group.topics.initialized.items()
+            for topic in [self._topic_name(topic_id)]
+            if topic is not None
+            for number in read.partitions
+        }
+        return dict(sorted(found.items()))
 
     def committed(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
         """Return the committed offsets of a group."""
-        return {partition: offset.value for partition, offset in sorted(self.offsets.of(group_id).items())}
+        found = [one for offsets in self._offsets for one in offsets.of(group_id).items()]
+        return {partition: offset.value for partition, offset in sorted(found)}
 
-    def tombstones(self, group_id: str) -> list[tuple[bytes, bytes | None]]:
+    def offsets_of_topics(self, topics: Iterable[str]) -> Iterator[tuple[str, TopicPartition]]:
+        """Yield groups and partitions of some topics that they have an offset of, pending ones too."""
+        for offsets in self._offsets:
+            yield from offsets.of_topics(topics)
+
+    def partitions_with_offsets(self, group_id: str) -> Iterator[TopicPartition]:
+        """Yield the partitions that a group has an offset of, pending ones too."""
+        for offsets in self._offsets:
+            yield from offsets.removable(group_id)
+
+    def tombstones(self, group_id: str) -> list[KeyValue]:
         """Return the records that remove a group itself, in the order that Apache Kafka can replay them in."""
-        modern = self._modern.get(group_id)
-        if modern is not None:
-            return [(key, None) for key in sorted(modern.keys, key=lambda key: key[:_VERSION_BYTES], reverse=True)]
-        return [encode_group_metadata(group_id, None)] if group_id in self._classic else []
+        group = self._groups.get(group_id)
+        return [] if group is None else group.tombstones()
 
 
-def _assigned(assignment: bytes) -> Iterator[TopicPartition]:
+def assigned_partitions(protocol_type: str | None, assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Return the partitions that a member of a classic group was given; none if that is of another kind."""
     try:
         decoded = ASSIGNMENT.decode(assignment, 0, position=_VERSION_BYTES)[0]
     except FormatError:
-        return
-    for topic, numbers in sorted(decoded.assigned_partitions):
-        for number in sorted(numbers):
-            yield TopicPartition(topic, number)
+        return ()
+    given = decoded.assigned_partitions if protocol_type == CONSUMER_PROTOCOL else ()
+    return tuple(TopicPartition(topic, number) for topic, numbers in sorted(given) for number in sorted(numbers))
 
 
 def load_groups(logs: LogDirectory, groups: Collection[str] | None = None) -> GroupStates:

@@ -1,6 +1,6 @@
 """The files of a log that a path stands for.
 
-    a file                  itself, also `.deleted`, `.cleaned`, `.swap`
+    a file                  itself, also `.deleted`, `.cleaned`, `.swap`, or without a name of Kafka's (in `lost+found`)
     a partition's folder    its files, without those three
     a log directory         its checkpoints, and the files of its live partitions
     a pattern               whatever it matches
@@ -15,11 +15,13 @@ import glob
 import itertools
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from odradek.errors import LogError
+from odradek.errors import FormatError, LogError
+from odradek.records import scan_batches
 from odradek.storage import names
 from odradek.storage.formats import checkpoints
 from odradek.storage.formats.meta_properties import META_PROPERTIES
@@ -31,6 +33,7 @@ from odradek.storage.names import (
     parse_partition_directory,
     parse_raft_snapshot_file,
 )
+from odradek.storage.segment.batch_reader import mapped
 
 LEFTOVER_SUFFIXES = (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
 QUORUM_STATE = "quorum-state"
@@ -278,6 +281,20 @@ def locate_log_directory(directory: Path) -> LogDirectoryFolder:
     return located
 
 
+def is_log_directory(path: Path) -> bool:
+    """Whether a path is a log directory; the files of its partitions, which may be thousands, are not looked at.
+
+    Raises:
+        UnknownPathError: It cannot be listed.
+    """
+    try:
+        if not path.is_dir() or is_partition_directory(path):
+            return False
+        return (path / META_PROPERTIES).exists() or any(len(found) > 0 for found in _partition_entries(path))
+    except OSError as error:
+        raise UnknownPathError.of(path, error) from error
+
+
 def locate(path: Path) -> Located:
     """Return what a path stands for.
 
@@ -288,12 +305,25 @@ def locate(path: Path) -> Located:
         if path.is_dir():
             return _locate_directory(path, "neither a log directory nor the folder of a partition")
         path.stat()
+        file = classify(path) or _nameless_segment(path)
     except OSError as error:
         raise UnknownPathError.of(path, error) from error
-    file = classify(path)
     if file is None:
-        raise UnknownPathError(path, "not a file of a log, by its name")
+        raise UnknownPathError(path, "not a file of a log: neither its name is one, nor does it begin with a batch")
     return replace(file, is_named=True)
+
+
+def _nameless_segment(path: Path) -> LogFile | None:
+    """Return a file that begins with a batch of records, whatever its name is; None if it does not.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with suppress(FormatError), mapped(path) as data:
+        header = next(iter(scan_batches(data, 0)), None)
+        if header is not None:
+            return LogFile(path, FileKind.RECORDS, header.base_offset, _owner(path.parent))
+    return None
 
 
 def _locate_directory(directory: Path, otherwise: str) -> PartitionFolder | LogDirectoryFolder:

@@ -270,8 +270,8 @@ class OffsetOrder:
         after = following[0] if following else None
         if span.start < self.next_offset:
             # No batch before it was to blame: either this one is, or all later ones start again with it.
-            goes_on = after is not None and after.header is not None and after.start == span.end < self.next_offset
-            span.verdict = _Verdict.GOES_BACK if goes_on else _Verdict.MISPLACED
+            continues = after is not None and after.header is not None and after.start == span.end < self.next_offset
+            span.verdict = _Verdict.GOES_BACK if continues else _Verdict.MISPLACED
             return
         if span.end - 1 - self._place.base_offset > MAX_RELATIVE_OFFSET:
             span.verdict = _Verdict.MISPLACED

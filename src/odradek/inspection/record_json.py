@@ -19,8 +19,10 @@ from __future__ import annotations
 import binascii
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from json.encoder import encode_basestring
 
 from odradek.errors import CorruptRecordError
@@ -31,13 +33,13 @@ from odradek.records.kernels.lines import json_line
 from odradek.storage.names import TopicPartition
 
 Decode = Callable[[Record], tuple[bytes | str | None, bytes | str | None]]
-"""Returns what stands in the place of a record's key and value: a byte string, or JSON that was made of it."""
+"""Returns what replaces a record's key and value: a byte string, or JSON that was made of it."""
 
 CSV_HEADING = b"topic,partition,offset,timestamp,timestamp_type,key,value,headers\n"
 """The first line of records as CSV."""
 
 REDACTED = '"[redacted]"'
-"""What stands in the place of what must not be shown."""
+"""What replaces what must not be shown."""
 
 # In addition to the control characters that JSON escapes: DEL, C1, Unicode's line ends and marks of writing direction.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
@@ -162,39 +164,52 @@ def head(form: str, owner: TopicPartition | None) -> str:
     return f"{owner} " if owner else ""
 
 
-class LineWriter:
-    """Writes records of one partition as lines, one by one.
+@dataclass(eq=False)
+class RecordWriter(ABC):
+    """Writes records of one partition, one by one.
 
-    Args:
-        form: `text`, `jsonl` or `csv`.
+    Attributes:
+        form: The format.
         owner: The partition; None if it is not known.
         base64: Whether every byte string is written as base64.
         redact: What is left out: `key`, `value`, `headers`.
-        decode: What stands in the place of a record's key and value; without it they are byte strings.
+        decode: What replaces a record's key and value; without it they are byte strings.
     """
 
-    def __init__(
-        self,
-        form: str,
-        owner: TopicPartition | None,
-        *,
-        base64: bool = False,
-        redact: Collection[str] = (),
-        decode: Decode | None = None,
-    ) -> None:
-        self._write = {"text": self._text, "jsonl": self._json, "csv": self._csv}[form]
-        self._head = head(form, owner)
-        self._encode = _ENCODERS[form, base64]
-        self._encode_header = self._encode if form != "csv" else _ENCODERS["jsonl", base64]
-        self._redact = redact
-        self._decode = decode
+    form: str
+    owner: TopicPartition | None
+    _: KW_ONLY
+    base64: bool = False
+    redact: Collection[str] = ()
+    decode: Decode | None = None
+
+    @abstractmethod
+    def __post_init__(self) -> None:
+        """Prepare what the format needs."""
 
     def __call__(self, record: Record, *, control: bool = False) -> bytes:
-        """Return the line of a record, or of a control record."""
+        """Return what is written of a record, or of a control record."""
         key: bytes | str | None = record.key
         value: bytes | str | None = record.value
-        if self._decode is not None and not control:
-            key, value = self._decode(record)
+        if self.decode is not None and not control:
+            key, value = self.decode(record)
+        return self._written(record, key, value, control=control)
+
+    @abstractmethod
+    def _written(self, record: Record, key: bytes | str | None, value: bytes | str | None, *, control: bool) -> bytes:
+        """Return what is written of a record, with this key and this value."""
+
+
+class LineWriter(RecordWriter):
+    """Writes records as lines; the format is `text`, `jsonl` or `csv`."""
+
+    def __post_init__(self) -> None:
+        self._write = {"text": self._text, "jsonl": self._json, "csv": self._csv}[self.form]
+        self._head = head(self.form, self.owner)
+        self._encode = _ENCODERS[self.form, self.base64]
+        self._encode_header = self._encode if self.form != "csv" else _ENCODERS["jsonl", self.base64]
+
+    def _written(self, record: Record, key: bytes | str | None, value: bytes | str | None, *, control: bool) -> bytes:
         text = self._write(
             record,
             self._field("key", key),
@@ -204,7 +219,7 @@ class LineWriter:
         return text.encode("utf-8", "surrogatepass")
 
     def _field(self, name: str, content: bytes | str | None) -> str:
-        if content is not None and name in self._redact:
+        if content is not None and name in self.redact:
             return REDACTED
         if isinstance(content, str):
             return csv_quote(content) if self._write == self._csv else content
@@ -212,7 +227,7 @@ class LineWriter:
 
     def _headers(self, record: Record) -> list[tuple[str, str]]:
         return [
-            (quote(name), REDACTED if value is not None and "headers" in self._redact else self._encode_header(value))
+            (quote(name), REDACTED if value is not None and "headers" in self.redact else self._encode_header(value))
             for name, value in record.headers
         ]
 

@@ -7,30 +7,37 @@ a retry cannot mend is raised at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from kafka import errors
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, MetadataRequest
 
+from odradek.closing import Closing
 from odradek.errors import BrokerUnavailableError
 from odradek.kafka.cluster import Cluster, check
 from odradek.kafka.connection import MAX_RESPONSE_BYTES, BareConnection
-from odradek.kafka.error_names import error_name
 from odradek.kafka.settings import BrokerSettings
 from odradek.kafka.stopping import check_not_stopped
-from odradek.messages.uuids import format_uuid
+from odradek.kafka.topics import Bounds, PartitionDescription, TopicDescription
+from odradek.messages.uuids import ZERO_UUID, format_uuid
+from odradek.records.isolation import ISOLATION_LEVELS, Isolation
 from odradek.storage.names import TopicPartition
 
 CLIENT_ID = "odradek"
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
+MAX_TIMESTAMP = -3
+"""The record with the greatest timestamp (KIP-734)."""
 EARLIEST_LOCAL_TIMESTAMP = -4
 """The first offset on the broker's own disk; those below it, if there are any, are in remote storage (KIP-405)."""
 
 _CONSUMER_REPLICA_ID = -1
-_LIST_OFFSETS_LOCAL = 8
+_LIST_OFFSETS_ISOLATED = 2
+_LIST_OFFSETS_NEWEST = 8
+_LIST_OFFSETS_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL_TIMESTAMP: 8}
+_FIND_COORDINATORS = 4
 _RETRY_S = 0.1
 MISSING_S = 5.0
 """How long a cluster may say that a topic does not exist until it is believed: brokers learn of a new one later."""
@@ -48,6 +55,27 @@ _WORTH_WAITING_FOR = (
 T = TypeVar("T")
 
 
+_NAMES = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    10: "MESSAGE_TOO_LARGE",
+    17: "INVALID_TOPIC_EXCEPTION",
+    39: "INVALID_REPLICA_ASSIGNMENT",
+    128: "INVALID_REGULAR_EXPRESSION",
+    129: "REBOOTSTRAP_REQUIRED",
+    130: "STREAMS_INVALID_TOPOLOGY",
+    131: "STREAMS_INVALID_TOPOLOGY_EPOCH",
+    132: "STREAMS_TOPOLOGY_FENCED",
+    133: "SHARE_SESSION_LIMIT_REACHED",
+}
+"""Where kafka-python has another name, or none."""
+
+
+def error_name(error_code: int) -> str:
+    """Return Kafka's name of an error code: for 40 INVALID_CONFIG, not kafka-python's InvalidConfigurationError."""
+    return _NAMES.get(error_code) or str(errors.for_code(error_code).message)
+
+
 class _MissingError(errors.UnknownTopicOrPartitionError):  # type: ignore[misc]
     """The cluster says that there is no such partition; one broker alone may just not know it yet."""
 
@@ -55,45 +83,37 @@ class _MissingError(errors.UnknownTopicOrPartitionError):  # type: ignore[misc]
         return f"there is no {self.args[0]}"
 
 
-class TopicMetadata(NamedTuple):
-    """What a cluster says about a topic.
-
-    Attributes:
-        topic_id: Its id, as Kafka prints it; None if the cluster has no topic ids.
-        leaders: The node id of each partition's leader; -1 if there is none.
-    """
-
-    topic_id: str | None
-    leaders: Mapping[int, int]
-
-
 class FoundOffset(NamedTuple):
     """An offset that a broker looked up.
 
     Attributes:
-        offset: The offset; -1 if there is none.
+        offset: The offset, or -1 if there is none.
         leader_epoch: The leader epoch of the record there, or of the leader where it is the end of the log; None if the
             broker does not say.
+        timestamp: The timestamp of the record there; -1 if none was looked for.
     """
 
     offset: int
     leader_epoch: int | None
+    timestamp: int
 
 
-class BrokerClient:
-    """A connection to a cluster. Belongs to one thread at a time.
+class BrokerClient(Closing):
+    """A connection to a cluster; a context manager. Belongs to one thread at a time.
 
     Args:
         settings: How to reach it.
+        first_timeout_ms: How long to wait for the first answer, if not as long as for any other.
     """
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, first_timeout_ms: int | None = None) -> None:
         self.settings = settings
+        self._first_timeout_ms = settings.timeout_ms if first_timeout_ms is None else first_timeout_ms
         self.name = ",".join(settings.bootstrap_servers)
         self._cluster = Cluster(
             settings.bootstrap_servers, CLIENT_ID, settings.connection, max_response_bytes=MAX_RESPONSE_BYTES
         )
-        self._topics: dict[str, TopicMetadata] = {}
+        self._topics: dict[str, TopicDescription] = {}
         self._coordinators: dict[tuple[str, CoordinatorType], int] = {}
         self._idle: dict[int, list[BareConnection]] = {}
 
@@ -108,7 +128,7 @@ class BrokerClient:
             BrokerUnavailableError: It did not succeed in time, or never will.
             StoppedError: The thread is to end.
         """
-        deadline = time.monotonic() + self.settings.timeout_ms / 1000
+        began = time.monotonic()
         missing_until: float | None = None
         while True:
             check_not_stopped()
@@ -116,7 +136,7 @@ class BrokerClient:
                 return action()
             except (errors.KafkaError, OSError) as error:
                 waits = isinstance(error, _WORTH_WAITING_FOR) or getattr(error, "retriable", False)
-                now = time.monotonic()
+                now, deadline = time.monotonic(), began + self.patience_ms / 1000
                 if not isinstance(error, _MissingError):
                     missing_until = None
                 elif missing_until is None:
@@ -126,6 +146,11 @@ class BrokerClient:
                 self._topics.clear()
                 self._coordinators.clear()
                 time.sleep(_RETRY_S)
+
+    @property
+    def patience_ms(self) -> int:
+        """How long a request is tried now."""
+        return self.settings.timeout_ms if self._cluster.is_known else self._first_timeout_ms
 
     def _failure(self, what: str, error: Exception) -> BrokerUnavailableError:
         """Return our error for one of kafka-python or of a socket: with the broker's own code if it answered."""
@@ -151,11 +176,27 @@ class BrokerClient:
         controller = self._connected().cluster.controller
         return None if controller is None else int(controller.node_id)
 
-    def newest_version(self, request: type[Any]) -> int:
-        """Return the newest version of a request that both sides have."""
+    def supports(self, request: Any) -> bool:
+        """Return whether both sides have a version of a request.
+
+        Raises:
+            BrokerUnavailableError: The broker did not answer in time.
+        """
+
+        def ask() -> bool:
+            try:
+                self.newest_version(request)
+            except errors.IncompatibleBrokerVersion:
+                return False
+            return True
+
+        return self.attempt(f"versions of {request.name}", ask)
+
+    def newest_version(self, request: Any) -> int:
+        """Return the newest version of a request, or of its class, that both sides have."""
         return int(self._connected().broker_version_data.api_version(request))
 
-    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
         """Return what the cluster says about topics, all if None; topics that do not exist are left out."""
         asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4, max_version=9)
@@ -170,9 +211,15 @@ class BrokerClient:
             if topic.error_code == errors.UnknownTopicOrPartitionError.errno:
                 continue
             check(topic.error_code, f"metadata of {topic.name}")
-            topic_id = format_uuid(topic.topic_id) if response.API_VERSION >= 10 else None
-            leaders = {part.partition_index: part.leader_id for part in topic.partitions}
-            found[topic.name] = TopicMetadata(topic_id, leaders)
+            has_id = response.API_VERSION >= 10 and topic.topic_id != ZERO_UUID
+            partitions = {
+                part.partition_index: PartitionDescription(
+                    part.leader_id, part.leader_epoch, tuple(part.replica_nodes), tuple(part.isr_nodes)
+                )
+                for part in sorted(topic.partitions, key=lambda part: int(part.partition_index))
+            }
+            topic_id = format_uuid(topic.topic_id) if has_id else None
+            found[topic.name] = TopicDescription(topic.name, topic_id, partitions)
         self._topics.update(found)
         return found
 
@@ -189,9 +236,9 @@ class BrokerClient:
         # A broker learns of a new topic a moment after the controller has answered.
         deadline = time.monotonic() + patience_s
         while True:
-            found = self.attempt(f"looking for the topic {topic}", lambda: self.topics([topic])).get(topic)
+            found = self.attempt(f"looking for {topic}", lambda: self.topics([topic])).get(topic)
             if found is not None:
-                return len(found.leaders)
+                return len(found.partitions)
             if time.monotonic() >= deadline:
                 return None
             time.sleep(_RETRY_S)
@@ -206,9 +253,9 @@ class BrokerClient:
         if partition.topic not in self._topics:
             self.topics([partition.topic])
         known = self._topics.get(partition.topic)
-        if known is None or partition.partition not in known.leaders:
+        if known is None or partition.partition not in known.partitions:
             raise _MissingError(str(partition))
-        node_id = known.leaders[partition.partition]
+        node_id = known.partitions[partition.partition].leader
         if node_id < 0:
             self._topics.pop(partition.topic)
             raise errors.LeaderNotAvailableError(str(partition))
@@ -224,8 +271,24 @@ class BrokerClient:
             self._coordinators[key, kind] = node_id
         return node_id
 
+    def by_coordinator(self, keys: Iterable[str], kind: CoordinatorType) -> dict[int, list[str]]:
+        """Return groups or transactional ids by the node that coordinates them."""
+        wanted = list(keys)
+        unknown = [key for key in wanted if (key, kind) not in self._coordinators]
+        if len(unknown) > 1 and self.newest_version(FindCoordinatorRequest) >= _FIND_COORDINATORS:
+            request = FindCoordinatorRequest(
+                key_type=kind.value, coordinator_keys=unknown, min_version=_FIND_COORDINATORS, max_version=5
+            )
+            for found in self.ask(request).coordinators:
+                check(found.error_code, f"coordinator of {found.key}")
+                self._coordinators[found.key, kind] = int(found.node_id)
+        by_node: dict[int, list[str]] = {}
+        for key in wanted:
+            by_node.setdefault(self.coordinator(key, kind), []).append(key)
+        return by_node
+
     def list_offsets(self, times: Mapping[TopicPartition, int], isolation_level: int) -> dict[TopicPartition, int]:
-        """Return the first offset at or after a time, for each partition; -1 if there is none. See `find_offsets`."""
+        """Return the first offset at or after a time, for each partition, or -1; see `find_offsets`."""
         return {name: found.offset for name, found in self.find_offsets(times, isolation_level).items()}
 
     def find_offsets(
@@ -234,32 +297,31 @@ class BrokerClient:
         """Return the first offset at or after a time, for each partition, and its leader epoch.
 
         Args:
-            times: The time in ms, or `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` or `EARLIEST_LOCAL_TIMESTAMP`.
+            times: The time in ms, or `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP`, `MAX_TIMESTAMP` or
+                `EARLIEST_LOCAL_TIMESTAMP`.
             isolation_level: 0 (read_uncommitted), or 1 (read_committed): the end is then the last stable offset.
         """
         found: dict[TopicPartition, FoundOffset] = {}
         kind = ListOffsetsRequest.ListOffsetsTopic
-        for node_id, topics in self._by_leader(times).items():
+        for node_id, topics in self._by_leader(times):
             asked = [
                 kind(
                     name=topic,
                     partitions=[
-                        kind.ListOffsetsPartition(
-                            partition_index=number,
-                            current_leader_epoch=-1,
-                            timestamp=times[TopicPartition(topic, number)],
-                        )
-                        for number in numbers
+                        kind.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=time)
+                        for number, time in parts
                     ],
                 )
-                for topic, numbers in topics.items()
+                for topic, parts in topics.items()
             ]
             request = ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=isolation_level,
                 topics=asked,
-                min_version=_LIST_OFFSETS_LOCAL if EARLIEST_LOCAL_TIMESTAMP in times.values() else 2,
-                max_version=_LIST_OFFSETS_LOCAL,
+                min_version=max(
+                    _LIST_OFFSETS_SINCE.get(asked_for, _LIST_OFFSETS_ISOLATED) for asked_for in times.values()
+                ),
+                max_version=_LIST_OFFSETS_NEWEST,
             )
             for topic in self.ask(request, node_id).topics:
                 for part in topic.partitions:
@@ -267,9 +329,33 @@ class BrokerClient:
                     # Before version 4 there is no leader epoch.
                     epoch = part.leader_epoch
                     found[TopicPartition(topic.name, part.partition_index)] = FoundOffset(
-                        part.offset, None if epoch is None or epoch < 0 else epoch
+                        part.offset, None if epoch is None or epoch < 0 else epoch, part.timestamp
                     )
         return found
+
+    def bounds(self, partitions: Collection[TopicPartition], isolation: Isolation) -> dict[TopicPartition, Bounds]:
+        """Return which offsets partitions hold now; those that do not exist are left out.
+
+        Raises:
+            BrokerUnavailableError: The broker did not answer in time.
+        """
+
+        def ask() -> dict[TopicPartition, Bounds]:
+            topics = self.topics(sorted({name.topic for name in partitions}))
+            there = [one for one in partitions if one.topic in topics and one.partition in topics[one.topic].partitions]
+            first = self.list_offsets(dict.fromkeys(there, EARLIEST_TIMESTAMP), 0)
+            end = self.find_offsets(dict.fromkeys(there, LATEST_TIMESTAMP), ISOLATION_LEVELS[isolation])
+            return {
+                name: Bounds(
+                    first[name],
+                    max(first[name], end[name].offset),
+                    topics[name.topic].topic_id,
+                    end[name].leader_epoch,
+                )
+                for name in there
+            }
+
+        return self.attempt("listing offsets", ask) if partitions else {}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return where the records of a leader epoch end, for each partition (KIP-101).
@@ -280,20 +366,16 @@ class BrokerClient:
         """
         found: dict[TopicPartition, int] = {}
         kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-        for node_id, topics in self._by_leader(epochs).items():
+        for node_id, topics in self._by_leader(epochs):
             asked = [
                 kind(
                     topic=topic,
                     partitions=[
-                        kind.OffsetForLeaderPartition(
-                            partition=number,
-                            current_leader_epoch=-1,
-                            leader_epoch=epochs[TopicPartition(topic, number)],
-                        )
-                        for number in numbers
+                        kind.OffsetForLeaderPartition(partition=number, current_leader_epoch=-1, leader_epoch=epoch)
+                        for number, epoch in parts
                     ],
                 )
-                for topic, numbers in topics.items()
+                for topic, parts in topics.items()
             ]
             request = OffsetForLeaderEpochRequest(
                 replica_id=_CONSUMER_REPLICA_ID, topics=asked, min_version=2, max_version=4
@@ -305,12 +387,15 @@ class BrokerClient:
                         found[TopicPartition(topic.topic, part.partition)] = part.end_offset
         return found
 
-    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, dict[str, list[int]]]:
-        """Return the numbers of partitions by the node that leads them and their topic."""
-        by_node: dict[int, dict[str, list[int]]] = {}
-        for name in sorted(partitions):
-            by_node.setdefault(self.leader(name), {}).setdefault(name.topic, []).append(name.partition)
-        return by_node
+    def _by_leader(
+        self, values: Mapping[TopicPartition, int]
+    ) -> Iterable[tuple[int, dict[str, list[tuple[int, int]]]]]:
+        """Return partitions and their values, by the node that leads them and by their topic."""
+        by_node: dict[int, dict[str, list[tuple[int, int]]]] = {}
+        for (topic, number), value in sorted(values.items()):
+            leader = self.leader(TopicPartition(topic, number))
+            by_node.setdefault(leader, {}).setdefault(topic, []).append((number, value))
+        return by_node.items()
 
     def take_connection(self, node_id: int) -> BareConnection:
         """Return a connection for large responses, which is the caller's alone until `give_back`."""
@@ -353,4 +438,4 @@ class BrokerClient:
         self._cluster.close()
 
     def _connected(self) -> Any:
-        return self._cluster.connected(self.settings.timeout_ms)
+        return self._cluster.connected(self.patience_ms)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from odradek.messages.coordinators.group_records import NO_LEADER_EPOCH, OffsetCommitValue
 
 
 class CommittedOffset(NamedTuple):
@@ -17,3 +19,13 @@ class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int | None
     metadata: str
+
+    @classmethod
+    def from_value(cls, value: OffsetCommitValue) -> Self:
+        """Return the offset that a record tells."""
+        return cls(value.offset, None if value.leader_epoch == NO_LEADER_EPOCH else value.leader_epoch, value.metadata)
+
+    def to_value(self, commit_timestamp: int = 0) -> OffsetCommitValue:
+        """Return what a record tells of the offset."""
+        epoch = NO_LEADER_EPOCH if self.leader_epoch is None else self.leader_epoch
+        return OffsetCommitValue(self.offset, self.metadata, commit_timestamp, epoch)

@@ -12,8 +12,9 @@ out joins again.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest, Met
 
 from odradek.kafka.cluster import Cluster, check
 from odradek.kafka.committed_offset import CommittedOffset
+from odradek.messages.uuids import format_uuid
 from odradek.storage.names import TopicPartition
 
 CLIENT_ID = "odradek"
@@ -41,8 +43,13 @@ PROTOCOL_NAME = "odradek"
 SESSION_TIMEOUT_MS = 45_000
 
 NO_LEADER_EPOCH = -1
+NO_GENERATION = -1
 _NO_OFFSET = -1
+_OFFSET_FETCH_STABLE = 7
 _OFFSET_FETCH_OF_GROUPS = 8
+_METADATA_WITH_IDS = 10
+_OFFSET_COMMIT_OF_MEMBERS = 9
+"""The first version that members of the consumer protocol (KIP-848) may use, and the last one with topics' names."""
 _MAX_RESPONSE_BYTES = 100_000_000
 
 
@@ -80,9 +87,9 @@ class GroupClient:
         """Return all offsets of the group; wait for those that an open transaction is about to set."""
         manager = self._cluster.connected(_left_ms(deadline))
         version = manager.broker_version_data.api_version(OffsetFetchRequest)
-        return committed_offsets(
-            self._ask_coordinator(offset_fetch_request(self._group, version, require_stable=True), deadline)
-        )
+        asked = functools.partial(self._ask_coordinator, deadline=deadline)
+        stable = version >= _OFFSET_FETCH_STABLE
+        return fetch_offsets([self._group], asked, version, require_stable=stable)[self._group]
 
     def join(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """Become the only member of the group, and replace the member before.
@@ -154,55 +161,33 @@ class GroupClient:
         """Return the partitions that the broker does not have, and would leave out of a commit."""
         if not partitions:
             return set()
-        topics = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in sorted(_by_topic(partitions))]
-        response = self._ask(
-            MetadataRequest(topics=topics, allow_auto_topic_creation=False, min_version=4), None, deadline
-        )
         known = {
             TopicPartition(topic.name, partition.partition_index)
-            for topic in response.topics
+            for topic in self._metadata(_by_topic(partitions), deadline).topics
             for partition in topic.partitions
         }
         return set(partitions) - known
+
+    def topic_ids(self, topics: Collection[str], deadline: float) -> dict[str, str | None]:
+        """Return the ids of those topics that exist; None if the broker has no ids."""
+        response = self._metadata(topics, deadline)
+        return {
+            topic.name: format_uuid(topic.topic_id) if response.API_VERSION >= _METADATA_WITH_IDS else None
+            for topic in response.topics
+            if topic.error_code != errors.UnknownTopicOrPartitionError.errno
+        }
+
+    def _metadata(self, topics: Collection[str], deadline: float) -> Any:
+        asked = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in sorted(topics)]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4, max_version=12)
+        return self._ask(request, None, deadline)
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], deadline: float) -> None:
         """Commit as the member of the group; do nothing if this client is no member."""
         if not offsets or self._member is None:
             return
-        topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
-        topics = [
-            topic_type(
-                name=topic,
-                partitions=[
-                    topic_type.OffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=committed.offset,
-                        committed_leader_epoch=NO_LEADER_EPOCH
-                        if committed.leader_epoch is None
-                        else committed.leader_epoch,
-                        committed_metadata=committed.metadata,
-                    )
-                    for number in numbers
-                    for committed in [offsets[TopicPartition(topic, number)]]
-                ],
-            )
-            for topic, numbers in sorted(_by_topic(offsets).items())
-        ]
-        response = self._ask_coordinator(
-            OffsetCommitRequest(
-                group_id=self._group,
-                generation_id_or_member_epoch=self._member.generation_id,
-                member_id=self._member.member_id,
-                group_instance_id=GROUP_INSTANCE_ID,
-                topics=topics,
-                min_version=7,
-                max_version=8,
-            ),
-            deadline,
-        )
-        for topic in response.topics:
-            for partition in topic.partitions:
-                check(partition.error_code, f"OffsetCommit of {topic.name}-{partition.partition_index}")
+        member = {**self._member._asdict(), "group_instance_id": GROUP_INSTANCE_ID}
+        check_commit(self._ask_coordinator(commit_request(self._group, offsets, **member), deadline))
 
     def delete(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """Delete the offsets of partitions; the group must have no members."""
@@ -258,28 +243,81 @@ class GroupClient:
         return manager.cluster.add_coordinator(response, CoordinatorType.GROUP, self._group, synthesize_node_id=False)
 
 
-def offset_fetch_request(group: str, newest_version: int, *, require_stable: bool) -> OffsetFetchRequest:
-    """Return a request for all offsets of a group, in a version that the broker has.
+def fetch_offsets(
+    groups: Sequence[str], ask: Callable[[Any], Any], newest_version: int, *, require_stable: bool
+) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """Ask for all offsets of groups, in a version that their coordinator has; partitions without one are left out.
 
     Args:
-        group: The group.
+        groups: The groups, all of one coordinator.
+        ask: Sends the coordinator a request, and returns its answer.
         newest_version: The newest version of the request that both sides have.
         require_stable: Whether an offset that an open transaction is about to replace is refused; else its last
-            committed value is returned. Whoever goes on from the offset needs True, whoever only shows it False.
+            committed value is returned. To continue from the offset needs True; to show it, False is enough.
     """
     if newest_version < _OFFSET_FETCH_OF_GROUPS:
-        return OffsetFetchRequest(
-            group_id=group, topics=None, require_stable=require_stable, min_version=2, max_version=7
+        oldest = _OFFSET_FETCH_STABLE if require_stable else 2
+        requests = {
+            group: OffsetFetchRequest(
+                group_id=group, topics=None, require_stable=require_stable, min_version=oldest, max_version=7
+            )
+            for group in groups
+        }
+        return {group: _offsets_of(ask(request)) for group, request in requests.items()}
+    whole = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+    request = OffsetFetchRequest(
+        groups=whole, require_stable=require_stable, min_version=_OFFSET_FETCH_OF_GROUPS, max_version=8
+    )
+    return {found.group_id: _offsets_of(found) for found in ask(request).groups}
+
+
+def commit_request(
+    group: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    *,
+    member_id: str = "",
+    generation_id: int = NO_GENERATION,
+    group_instance_id: str | None = None,
+) -> OffsetCommitRequest:
+    """Return the request that commits offsets: by a member of the group, or of a group that has none."""
+    topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
+    topics = [
+        topic_type(
+            name=topic,
+            partitions=[
+                topic_type.OffsetCommitRequestPartition(
+                    partition_index=number,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=NO_LEADER_EPOCH
+                    if committed.leader_epoch is None
+                    else committed.leader_epoch,
+                    committed_metadata=committed.metadata,
+                )
+                for number in numbers
+                for committed in [offsets[TopicPartition(topic, number)]]
+            ],
         )
-    whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)
-    return OffsetFetchRequest(
-        groups=[whole], require_stable=require_stable, min_version=_OFFSET_FETCH_OF_GROUPS, max_version=8
+        for topic, numbers in sorted(_by_topic(offsets).items())
+    ]
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation_id,
+        member_id=member_id,
+        group_instance_id=group_instance_id,
+        topics=topics,
+        min_version=7,
+        max_version=_OFFSET_COMMIT_OF_MEMBERS,
     )
 
 
-def committed_offsets(response: Any) -> dict[TopicPartition, CommittedOffset]:
-    """Return the offsets of an answer to `offset_fetch_request`; partitions without one are left out."""
-    group = response.groups[0] if response.API_VERSION >= _OFFSET_FETCH_OF_GROUPS else response
+def check_commit(response: Any) -> None:
+    """Raise kafka-python's error if an offset was refused."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            check(partition.error_code, f"OffsetCommit of {topic.name}-{partition.partition_index}")
+
+
+def _offsets_of(group: Any) -> dict[TopicPartition, CommittedOffset]:
     check(group.error_code, "OffsetFetch")
     offsets = {}
     for topic in group.topics:

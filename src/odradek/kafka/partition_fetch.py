@@ -17,12 +17,7 @@ from typing import NamedTuple
 from kafka import errors
 
 from odradek.errors import BrokerUnavailableError, ProtocolError
-from odradek.kafka.client import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    BrokerClient,
-)
+from odradek.kafka.client import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, BrokerClient
 from odradek.kafka.cluster import check
 from odradek.kafka.connection import BareConnection
 from odradek.kafka.fetch import FetchAnswer, aborted_ranges, fetch_request, parse_response, whole_batches
@@ -55,7 +50,7 @@ class Chunk(NamedTuple):
     """The whole batches of one answer, as the decoder takes them.
 
     Attributes:
-        path: The partition and its broker, for errors.
+        path: The partition, its broker, and which answer it is, for errors.
         data: The answer.
         position: The position of the first batch.
         end_position: The position after the last whole batch.
@@ -84,12 +79,12 @@ class PartitionFetch:
         start_offset: The first offset wanted.
         end_offset: The offset after the last one wanted.
         isolation: `read_uncommitted`, or `read_committed`, which names the aborted transactions.
-        lost: Called when the partition does not hold what is wanted, or its topic was made again. It raises an error;
-            if it returns, the fetch goes on with what is left.
+        lost: Called when the partition does not hold what is wanted, or its topic was recreated. It raises an error;
+            if it returns, the fetch continues with the remaining offsets.
         topic_id: The topic's id when the range was planned; None if it is not known.
         record_bytes: An estimate of the bytes for each offset.
         max_bytes: About the most bytes of one answer; `BrokerSettings.fetch_bytes` if that is less.
-        ahead: Whether the next request is sent before an answer is used; not for whoever takes one answer.
+        ahead: Whether the next request is sent before an answer is used; not for a caller that takes one answer.
 
     Attributes:
         record_bytes: The bytes for each offset in the last answer.
@@ -132,7 +127,6 @@ class PartitionFetch:
         A caller that takes only some of them calls `check_topic` itself.
         """
         offset = self._start
-        path = f"{self._name} of {self._client.name}"
         try:
             while offset < self._end:
                 what = f"fetching {self._name} from offset {offset}"
@@ -158,6 +152,7 @@ class PartitionFetch:
                 if self._ahead and next_offset < self._end:
                     self._send_ahead(next_offset)
                 aborted = aborted_ranges(answer.data, answer.position, end_position, answer.aborted)
+                path = f"{self._name} of {self._client.name}, fetched from offset {offset}"
                 yield Chunk(path, answer.data, answer.position, end_position, offset, aborted)
                 offset = next_offset
             if self._start < self._end:

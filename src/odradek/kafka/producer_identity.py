@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kafka.errors import InvalidTransactionTimeoutError
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer import InitProducerIdRequest
 
+from odradek.errors import OptionError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.cluster import check
 
@@ -31,6 +33,7 @@ def take_producer_id(client: BrokerClient, transactional_id: str | None = None) 
 
     Raises:
         BrokerUnavailableError: The broker did not answer in time, or refuses it.
+        OptionError: The broker allows no transaction to be open for as long as the settings ask for.
     """
     what = "getting a producer id" + ("" if transactional_id is None else f" for {transactional_id}")
     request = InitProducerIdRequest(
@@ -45,6 +48,11 @@ def take_producer_id(client: BrokerClient, transactional_id: str | None = None) 
         # Any broker gives an id to a producer without transactions.
         node = None if transactional_id is None else client.coordinator(transactional_id, CoordinatorType.TRANSACTION)
         response = client.ask(request, node)
+        if response.error_code == InvalidTransactionTimeoutError.errno:
+            raise OptionError(
+                f"transaction.timeout.ms = {client.settings.transaction_timeout_ms}: the broker's "
+                f"transaction.max.timeout.ms allows less (INVALID_TRANSACTION_TIMEOUT, {what})"
+            )
         check(response.error_code, what)
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 

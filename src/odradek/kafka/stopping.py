@@ -1,7 +1,9 @@
-"""Ends what a thread waits for: whoever waits for a broker looks several times a second whether it is to go on.
+"""Ends what a thread waits for: a thread that waits for a broker checks several times a second whether to continue.
 
-with stopped_by(event):          in this thread, until the end of the block
-...                          waits for an answer; raises `StoppedError` soon after another thread sets the event
+    with stopped_by(event):          in this thread, until the end of the block
+        ...                          waits for an answer; raises `StoppedError` soon after another thread sets the event
+
+Code that waits calls `check_not_stopped` each time it looks.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def at_most(seconds: float) -> AbstractContextManager[None]:
 
 
 def check_not_stopped() -> None:
-    """Do nothing if this thread is to go on.
+    """Do nothing if this thread may continue.
 
     Raises:
         StoppedError: It is not.
@@ -66,7 +68,7 @@ def check_not_stopped() -> None:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Let the handlers of SIGINT and SIGTERM run at the end of the `with` block, which is to be short.
+    """Let the handlers of SIGINT, SIGTERM and SIGHUP run at the end of the `with` block, which is to be short.
 
     What a handler raises in the middle of an event loop ends one of its tasks and is lost there: the program would go
     on, and wait for ever for the task's answer.
@@ -76,7 +78,7 @@ def signals_held() -> Iterator[None]:
         yield
         return
     with ExitStack() as held:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             held.enter_context(_signal_held(number))
         yield
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from kafka import errors
-from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType
 
 from odradek.errors import BrokerUnavailableError
@@ -37,6 +37,21 @@ def producers_of(client: BrokerClient, transactional_ids: Iterable[str]) -> dict
     if states is None:
         return None
     return {one.transactional_id: ProducerIdentity(one.producer_id, one.producer_epoch) for one in states}
+
+
+def transactional_ids(client: BrokerClient, producer_ids: Iterable[int]) -> dict[int, str]:
+    """Return the transactional ids of producers; those that the brokers do not tell are left out."""
+    asked_for = list(producer_ids)
+
+    def ask() -> dict[int, str]:
+        request = ListTransactionsRequest(state_filters=[], producer_id_filters=asked_for, max_version=0)
+        answers = [client.ask(request, node) for node in client.nodes()] if asked_for else []
+        return {one.producer_id: one.transactional_id for answer in answers for one in answer.transaction_states}
+
+    try:
+        return client.attempt("listing transactions", ask)
+    except (BrokerUnavailableError, errors.IncompatibleBrokerVersion):
+        return {}
 
 
 def wait_until_visible(client: BrokerClient, transactional_ids: Iterable[str]) -> None:
@@ -65,10 +80,7 @@ def _states(client: BrokerClient, transactional_ids: Iterable[str]) -> list[Any]
     asked_for = list(transactional_ids)
 
     def ask() -> Iterator[Any]:
-        by_node: dict[int, list[str]] = {}
-        for one in asked_for:
-            by_node.setdefault(client.coordinator(one, CoordinatorType.TRANSACTION), []).append(one)
-        for node, ids in by_node.items():
+        for node, ids in client.by_coordinator(asked_for, CoordinatorType.TRANSACTION).items():
             answer = client.ask(DescribeTransactionsRequest(transactional_ids=ids, max_version=0), node)
             for state in answer.transaction_states:
                 if state.error_code != errors.TransactionalIdNotFoundError.errno:

@@ -20,14 +20,7 @@ from typing import Self
 
 from odradek.arguments import checked_int, checked_path
 from odradek.errors import CommitConflictError, FormatError, OffsetStoreError
-from odradek.offsets.store import (
-    DEFAULT_TIMEOUT_MS,
-    OffsetStore,
-    Position,
-    Positions,
-    StoreAddress,
-    new_version,
-)
+from odradek.offsets.store import DEFAULT_TIMEOUT_MS, OffsetStore, Position, Positions, StoreAddress, new_version
 from odradek.storage.file_lock import FileLock
 from odradek.storage.files import hidden_temporary, write_atomically
 from odradek.storage.names import TopicPartition

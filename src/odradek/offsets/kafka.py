@@ -25,6 +25,8 @@ The version is a digest of all offsets and metadata; each commit writes new meta
 offsets: there is nothing to keep a claim in, so the first commit decides. The broker removes a member 45 s after its
 last commit, and the member joins again when it needs to; the first join of an empty group takes the broker's
 `group.initial.rebalance.delay.ms` (3 s by default).
+
+The broker deletes the offsets of a topic with it; `committed_form` says how a group remembers the topic all the same.
 """
 
 from __future__ import annotations
@@ -36,20 +38,15 @@ from typing import Any, Self
 
 from kafka import errors
 
-from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
+from odradek.arguments import checked_group
+from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError, OptionError
 from odradek.kafka.cluster import client_config
 from odradek.kafka.group import GroupClient
 from odradek.kafka.servers import parse_servers
 from odradek.kafka.settings import BrokerSettings
-from odradek.offsets.committed_form import holds, positions_of, stored_form, touched, version_of
-from odradek.offsets.store import (
-    DEFAULT_TIMEOUT_MS,
-    OffsetStore,
-    Position,
-    Positions,
-    StoreAddress,
-    new_version,
-)
+from odradek.offsets.committed_form import CommittedGroup
+from odradek.offsets.store import DEFAULT_TIMEOUT_MS, OffsetStore, Position, Positions, StoreAddress, new_version
+from odradek.places.address import broker_settings
 from odradek.storage.names import TopicPartition
 
 _FENCED = (
@@ -72,6 +69,12 @@ class KafkaOffsetStore(OffsetStore):
         config: Settings of the connection, by Kafka's names: `security.protocol`, `sasl.mechanism`, `sasl.jaas.config`,
             `ssl.truststore.location` and so on, and kafka-python's own, such as `sasl.plain.username`.
         connection: Instead, kafka-python's settings of a client of that broker.
+        keeps_topic_ids: Whether the group remembers topics that the broker has deleted, and their offsets with them:
+            the group then also has offsets of `__consumer_offsets`.
+
+    Raises:
+        OffsetStoreError: The addresses or the settings are not valid.
+        OptionError: There can be no group of that name.
     """
 
     def __init__(
@@ -82,15 +85,18 @@ class KafkaOffsetStore(OffsetStore):
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         config: Mapping[str, str] | None = None,
         connection: Mapping[str, Any] | None = None,
+        keeps_topic_ids: bool = True,
     ) -> None:
         self.address = f"kafka://{bootstrap_servers}/{group}"
         self._timeout_s = timeout_ms / 1000
+        self._seen: CommittedGroup | None = None
+        self._keeps_topic_ids = keeps_topic_ids
         try:
             settings = client_config(dict(config or {})) if connection is None else connection
             servers = parse_servers(bootstrap_servers)
         except ValueError as error:
             raise OffsetStoreError(f"{self.address}: {error}") from error
-        self._group = GroupClient(list(servers), group, settings)
+        self._group = GroupClient(list(servers), checked_group(group), settings)
 
     @classmethod
     def from_address(cls, address: StoreAddress) -> Self:
@@ -98,28 +104,35 @@ class KafkaOffsetStore(OffsetStore):
         group = address.path.removeprefix("/")
         if not address.hosts or not group or "/" in group:
             raise OffsetStoreError(f"{address.text}: Kafka's address is kafka://host:port/group")
+        if "default.api.timeout.ms" in address.options:
+            address.options.setdefault("timeout_ms", address.options["default.api.timeout.ms"])
         timeout_ms = address.take_timeout_ms()
-        config = dict(address.options)
-        if address.user is not None:
-            config.setdefault("sasl.plain.username", address.user)
-            config.setdefault("sasl.plain.password", address.password or "")
-            # As in the address of a broker that is read.
-            config.setdefault("security.protocol", "SASL_PLAINTEXT")
-            config.setdefault("sasl.mechanism", "PLAIN")
-        return cls(address.hosts, group, timeout_ms=timeout_ms, config=config)
+        if "bootstrap.servers" in address.options:
+            raise OffsetStoreError(
+                f"{address.text}: the brokers are named before the group: leave out bootstrap.servers"
+            )
+        try:
+            connection = broker_settings(address.hosts, address.user, address.password, address.options).connection
+        except OptionError as error:
+            raise OffsetStoreError(f"{address.text}: {error}") from error
+        return cls(address.hosts, group, timeout_ms=timeout_ms, connection=connection)
 
     @classmethod
     def of_broker(cls, settings: BrokerSettings, group: str) -> Self:
-        """Open the store of a group of a broker that a client knows how to reach."""
+        """Open the store of a group of a broker that a client knows how to reach, for a consumer as Kafka's are.
+
+        Such a consumer asks its reset policy where a topic was deleted.
+        """
         timeout_ms = min(DEFAULT_TIMEOUT_MS, settings.timeout_ms)
-        return cls(",".join(settings.bootstrap_servers), group, timeout_ms=timeout_ms, connection=settings.connection)
+        servers = ",".join(settings.bootstrap_servers)
+        return cls(servers, group, timeout_ms=timeout_ms, connection=settings.connection, keeps_topic_ids=False)
 
     def load(self) -> Positions:
         """Return the offsets of the group, without joining it."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                return positions_of(self.address, self._group.fetch(deadline))
+                return self._stored(deadline).positions()
             except (errors.KafkaError, OSError) as error:
                 self._wait_or_raise(error, deadline)
 
@@ -153,19 +166,20 @@ class KafkaOffsetStore(OffsetStore):
         left = {name: place for name, place in expected.items() if name not in partitions}
 
         def attempt(deadline: float) -> Positions:
-            stored = self._group.fetch(deadline)
-            gone = sorted(stored.keys() & set(partitions))
-            found = positions_of(self.address, stored)
+            group = self._stored(deadline)
+            gone = sorted(group.stored.keys() & set(partitions))
+            found = group.positions()
             if not gone and dict(found) == left:  # nothing is to be done, or the answer to an earlier attempt was lost
                 return found
             if found.version != expected.version:
                 raise CommitConflictError(self.address, expected.version, found.version)
             if not self._group.is_member:
-                self._join(stored, deadline)
+                self._join(group.stored, deadline)
                 return attempt(deadline)
+            self._group.commit(group.forgetting(partitions), deadline)
             self._group.leave(deadline)
             self._group.delete(gone, deadline)
-            return positions_of(self.address, self._group.fetch(deadline))
+            return self._stored(deadline).positions()
 
         return self._as_member(attempt)
 
@@ -176,28 +190,35 @@ class KafkaOffsetStore(OffsetStore):
     def _commit(
         self, positions: Mapping[TopicPartition, Position], expected: Positions, version: str, deadline: float
     ) -> Positions:
+        group = self._stored(deadline)
         if not self._group.is_member:
             # A committer that has lost already finds out here, without taking the group from its owner.
-            stored = self._group.fetch(deadline)
-            if version_of(stored) != expected.version and not holds(stored, version):
-                raise CommitConflictError(self.address, expected.version, version_of(stored))
-            if not stored and not positions:
+            if group.version != expected.version and not group.holds(version):
+                raise CommitConflictError(self.address, expected.version, group.version)
+            if not group.stored and not positions:
                 # Nothing to claim. A member that joined now would own no partitions for as long as it stays.
-                return positions_of(self.address, stored)
-            self._join({*stored, *positions}, deadline)
-        stored = self._group.fetch(deadline)
-        if holds(stored, version):  # the answer to an earlier attempt was lost
-            return positions_of(self.address, stored)
-        if version_of(stored) != expected.version:
-            raise CommitConflictError(self.address, expected.version, version_of(stored))
-        offsets = {name: stored_form(self.address, name, position, version) for name, position in positions.items()}
-        if not offsets:
-            offsets = touched(self.address, stored, version)
-        unknown = self._group.unknown(offsets.keys() - stored.keys(), deadline)
-        if unknown:
-            raise OffsetStoreError(f"{self.address}: the broker has no {', '.join(map(str, sorted(unknown)))}")
+                return group.positions()
+            self._join({*group.stored, *positions}, deadline)
+            group = self._stored(deadline)
+        if group.holds(version):  # the answer to an earlier attempt was lost
+            return group.positions()
+        if group.version != expected.version:
+            raise CommitConflictError(self.address, expected.version, group.version)
+        offsets = group.committed(positions, version, keeps_ids=self._keeps_topic_ids)
+        unknown = self._group.unknown(offsets.keys() - group.stored.keys(), deadline)
+        if missing := unknown & positions.keys():
+            raise OffsetStoreError(f"{self.address}: the broker has no {', '.join(map(str, sorted(missing)))}")
+        # A user to whom the broker does not show its own topic has no notes.
+        offsets = {name: offset for name, offset in offsets.items() if name not in unknown}
         self._group.commit(offsets, deadline)
-        return positions_of(self.address, {**stored, **offsets})
+        self._seen = group.with_offsets(offsets)
+        return self._seen.positions()
+
+    def _stored(self, deadline: float) -> CommittedGroup:
+        stored = self._group.fetch(deadline)
+        group = CommittedGroup(self.address, stored, lambda topics: self._group.topic_ids(topics, deadline))
+        self._seen = group.since(self._seen)
+        return self._seen
 
     def _join(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         if self._group.is_of_live_consumers(deadline):

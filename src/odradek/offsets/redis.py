@@ -18,31 +18,16 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Self, TypeVar, cast
+from collections.abc import Collection, Mapping
+from typing import Any, Self, cast
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
-from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
-from odradek.offsets.store import (
-    DEFAULT_TIMEOUT_MS,
-    OffsetStore,
-    Position,
-    Positions,
-    StoreAddress,
-    new_version,
-)
+from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.offsets.redis_connection import RedisConnection
+from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, new_version
 from odradek.storage.names import TopicPartition
 
-_RETRY_S = 0.1
-_ATTEMPTS = 5
-"""How many attempts have time at least, where Redis says nothing."""
 _POSITION_FIELD = re.compile(r"(?P<topic>.+):(?P<partition>[0-9]{1,10})", re.ASCII | re.DOTALL)
 _METADATA_SUFFIX = ":metadata"
-T = TypeVar("T")
 _OFFSET = re.compile(rb"[0-9]{1,19}")
 
 # ARGV: the expected version or '', the new version, then for each partition its field, its offset or '' to remove it,
@@ -76,69 +61,26 @@ class RedisOffsetStore(OffsetStore):
     """The positions of one group in one Redis hash.
 
     Args:
-        host: Where Redis listens.
-        port: Its port.
-        group: The group's name; the key is `odradek:offsets:GROUP`.
-        db: The number of the database.
-        user: For Redis's access lists.
-        password: The password of that user, or of the server.
-        tls: Whether the connection is encrypted.
-        timeout_ms: How long a call may take, including attempts to reconnect.
+        address: `redis://[user:password@]host:port/db?group=g`; the key is `odradek:offsets:GROUP`.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        group: str,
-        *,
-        db: int = 0,
-        user: str | None = None,
-        password: str | None = None,
-        tls: bool = False,
-        timeout_ms: int = DEFAULT_TIMEOUT_MS,
-    ) -> None:
-        self.address = f"{'rediss' if tls else 'redis'}://{host}:{port}/{db}?group={group}"
-        self.key = f"odradek:offsets:{group}"
-        self._timeout_s = timeout_ms / 1000
-        attempt_s = self._timeout_s / _ATTEMPTS
-        self._redis = redis.Redis(
-            host=host,
-            port=port,
-            db=db,
-            username=user,
-            password=password,
-            ssl=tls,
-            socket_timeout=attempt_s,
-            socket_connect_timeout=attempt_s,
-            retry=Retry(NoBackoff(), 0),
-        )
+    def __init__(self, address: StoreAddress) -> None:
+        self._connection = RedisConnection(address, "group")
+        self.address = self._connection.address
+        self.key = f"odradek:offsets:{self._connection.name}"
+        self._redis = self._connection.client
         self._commit = self._redis.register_script(_COMMIT)
 
     @classmethod
     def from_address(cls, address: StoreAddress) -> Self:
-        """Open `redis://[user:password@]host:port/db?group=g`."""
-        host, _, port = address.hosts.rpartition(":") if ":" in address.hosts else (address.hosts, "", "6379")
-        db = address.path.strip("/") or "0"
-        group = address.take("group")
-        if not host or not group or not port.isdecimal() or not db.isdecimal():
-            raise OffsetStoreError(f"{address.text}: Redis's address is redis://host:port/db?group=name")
-        timeout_ms = address.take_timeout_ms()
-        address.refuse_the_rest()
-        return cls(
-            host.strip("[]"),
-            int(port),
-            group,
-            db=int(db),
-            user=address.user,
-            password=address.password,
-            tls=address.scheme == "rediss",
-            timeout_ms=timeout_ms,
-        )
+        """Open the store at an address."""
+        return cls(address)
 
     def load(self) -> Positions:
         """Return the positions in the hash, all of the same commit."""
-        return self._parse(cast("dict[bytes, bytes]", self._within_timeout(lambda: self._redis.hgetall(self.key))))
+        return self._parse(
+            cast("dict[bytes, bytes]", self._connection.within_timeout(lambda: self._redis.hgetall(self.key)))
+        )
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
         """Run the script: compare the version, write everything."""
@@ -161,30 +103,14 @@ class RedisOffsetStore(OffsetStore):
 
     def _run(self, expected: Positions, version: str, fields: list[str]) -> None:
         arguments = [expected.version or "", version, *fields]
-        answer = self._within_timeout(lambda: self._commit(keys=[self.key], args=arguments))
+        answer = self._connection.within_timeout(lambda: self._commit(keys=[self.key], args=arguments))
         found = cast("bytes", answer).decode()
         if found != version:
             raise CommitConflictError(self.address, expected.version, found or None)
 
     def close(self) -> None:
         """Close the connection."""
-        self._redis.close()
-
-    def _within_timeout(self, attempt: Callable[[], T]) -> T:
-        """Repeat an attempt while Redis cannot be reached, until the time is over."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                return attempt()
-            except redis.AuthenticationError as error:
-                raise OffsetStoreError(f"{self.address}: {error}") from error
-            except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-                # The last attempt may take as long as the others.
-                if time.monotonic() + self._timeout_s / _ATTEMPTS > deadline:
-                    raise OffsetStoreUnavailableError(f"{self.address}: {error}") from error
-                time.sleep(_RETRY_S)
-            except redis.RedisError as error:
-                raise OffsetStoreError(f"{self.address}: {error}") from error
+        self._connection.close()
 
     def _parse(self, fields: Mapping[bytes, bytes]) -> Positions:
         version: str | None = None

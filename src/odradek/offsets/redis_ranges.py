@@ -1,135 +1,173 @@
-"""Positions that programs before Odradek kept in Redis: one key, and in it the ranges of offsets that were done.
+"""Positions where programs before Odradek kept theirs in Redis: one key that holds ranges of offsets.
 
-    RPUSH offsets  events,0,100,120          topic, partition, first offset, offset after the last
-                   events:1:40:44            the same, with colons
-                   {"topic": "events", "partition": 2, "fromOffset": 0, "untilOffset": 7}
-                   OffsetRange(topic: 'events', partition: 3, range: [5 -> 9])
+    wordcount                 [{'topic': 'events', 'partition': 0, 'fromOffset': 100, 'untilOffset': 120}]
+    odradek:list:wordcount    {"version": "5f0c...", "positions": {"events": {"0": {"offset": 120, ...}}}}
 
-Spark's direct streams (DStreams) gave such ranges with each batch, and their users stored them as they liked: a list, a
-set, or one text that is a JSON array or has a range on each line. A partition's position is where its furthest range
-ends. The key is only read. The address is `redis://[user:password@]host:port/db?list=KEY`.
+`offset_ranges` says which forms a text may have. A partition's position is where its furthest range ends. A commit
+replaces a text that is a list of Python, or of JSON, by one of the same form, so that a program of then and one of now
+can take turns; a key of another form, or one that is a list or a set of Redis, is only read. The second key is ours:
+the version of the last commit, and what is known of positions beside their offsets. The version of the group is a
+digest of both keys, so a program that knows only the first one causes a conflict too.
+
+The address is `redis://[user:password@]host:port/db?list=KEY`.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
-from typing import Any, cast
+import hashlib
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, Self, cast
 
-import redis
+from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.offsets.known_beside import Known, format_known, parse_known, position_with
+from odradek.offsets.offset_ranges import OffsetSpan, TextForm, format_ranges, parse_ranges
+from odradek.offsets.redis_connection import RedisConnection
+from odradek.offsets.store import OffsetStore, Position, Positions, StoreAddress, new_version
+from odradek.storage.names import TopicPartition
 
-from odradek.errors import OffsetStoreError, OffsetStoreUnavailableError
-from odradek.offsets.store import Position, StoreAddress, parse_address
-from odradek.storage.names import TopicPartition, invalid_topic_name_reason
+_MOST_BYTES = 16 << 20
+"""The longest text that is read: enough for more than 100,000 partitions."""
 
-_LIST = "list"
-_PLAIN = re.compile(
-    r"(?P<topic>[A-Za-z0-9._-]+)(?P<mark>[,:;|\s])\s*(?P<partition>\d{1,10})(?P=mark)\s*\d{1,19}(?P=mark)\s*(?P<end>\d{1,19})"
-)
-_OF_SPARK = re.compile(
-    r"OffsetRange\(topic: '?(?P<topic>[A-Za-z0-9._-]+)'?, partition: (?P<partition>\d{1,10}), "
-    r"range: \[\d{1,19} -> (?P<end>\d{1,19})\]\)"
-)
-_ENDS = ("untilOffset", "until_offset", "until", "endOffset", "end")
+# KEYS: the list, what is known beside it. ARGV: the most bytes of the text.
+_READ = """
+local kind = redis.call('TYPE', KEYS[1]).ok
+local texts = {}
+if kind == 'string' then
+  if redis.call('STRLEN', KEYS[1]) > tonumber(ARGV[1]) then
+    return {'long', '', {}}
+  end
+  texts = {redis.call('GET', KEYS[1])}
+elseif kind == 'list' then
+  texts = redis.call('LRANGE', KEYS[1], 0, -1)
+elseif kind == 'set' then
+  texts = redis.call('SMEMBERS', KEYS[1])
+elseif kind == 'zset' then
+  texts = redis.call('ZRANGE', KEYS[1], 0, -1)
+end
+return {kind, redis.call('GET', KEYS[2]) or '', texts}
+"""
+
+# KEYS: as above. ARGV: the expected version or '', the new version, the new text or '', what is known beside it.
+_COMMIT = """
+local text = redis.call('GET', KEYS[1])
+local known = redis.call('GET', KEYS[2])
+local current = ''
+if text or known then
+  current = redis.sha1hex((known or '') .. '\\n' .. (text or ''))
+end
+if current ~= ARGV[1] then
+  return current
+end
+if ARGV[3] == '' then
+  redis.call('DEL', KEYS[1])
+else
+  redis.call('SET', KEYS[1], ARGV[3])
+end
+redis.call('SET', KEYS[2], ARGV[4])
+return ARGV[2]
+"""
 
 
-def is_list_of_ranges(address: str) -> bool:
-    """Whether an address names such a key."""
-    parsed = parse_address(address)
-    return parsed.scheme in ("redis", "rediss") and _LIST in parsed.options
+class _Held(NamedTuple):
+    """What the keys hold; the form is that of the text, `OTHER` if it cannot be replaced."""
+
+    text: bytes
+    form: TextForm
+    ranges: dict[TopicPartition, OffsetSpan]
+    known: Known
+    version: str | None
 
 
-def read_ranges(address: str) -> dict[TopicPartition, Position]:
-    """Return the positions that a list of ranges stands for.
+class RedisRangesStore(OffsetStore):
+    """The positions of one key that holds ranges.
 
-    Raises:
-        OffsetStoreError: The address is wrong, Redis does not answer, or there is something else.
+    Args:
+        address: `redis://[user:password@]host:port/db?list=KEY`.
     """
-    parsed = parse_address(address)
-    key = parsed.take(_LIST) or ""
-    texts = list(_texts(parsed, key))
-    ends: dict[TopicPartition, int] = {}
-    for text in texts:
-        for name, end in _ranges(text, f"{parsed.text}, {key}"):
-            ends[name] = max(end, ends.get(name, 0))
-    return {name: Position(end) for name, end in sorted(ends.items())}
+
+    def __init__(self, address: StoreAddress) -> None:
+        self._connection = RedisConnection(address, "list")
+        self.address = self._connection.address
+        self._keys = [self._connection.name, f"odradek:list:{self._connection.name}"]
+        self._read = self._connection.client.register_script(_READ)
+        self._replace = self._connection.client.register_script(_COMMIT)
+
+    @classmethod
+    def from_address(cls, address: StoreAddress) -> Self:
+        """Open the store at an address."""
+        return cls(address)
+
+    def load(self) -> Positions:
+        """Return where the furthest range of each partition ends."""
+        held = self._held()
+        return Positions(
+            {
+                name: position_with(held.known, name, span.end, f"{self.address}, {name}")
+                for name, span in sorted(held.ranges.items())
+            },
+            held.version,
+        )
+
+    def commit(self, positions: Mapping[TopicPartition, Position], *, expected: Positions) -> Positions:
+        """Replace the text by one whose ranges end at the positions."""
+        return expected.merged(positions, self._change(positions, expected))
+
+    def delete(self, partitions: Collection[TopicPartition], *, expected: Positions) -> Positions:
+        """Replace the text by one without the ranges of partitions; delete the key if none is left."""
+        return expected.without(partitions, self._change(dict.fromkeys(partitions), expected))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _change(self, positions: Mapping[TopicPartition, Position | None], expected: Positions) -> str:
+        """Set positions, and delete those that are None; return the new version."""
+        held = self._held()
+        if held.version != expected.version:
+            raise CommitConflictError(self.address, expected.version, held.version)
+        if held.form is TextForm.OTHER:
+            raise OffsetStoreError(
+                f"{self.address}: it has ranges in a form that is only read: a store that is written holds a text "
+                f"such as {format_ranges({TopicPartition('events', 0): OffsetSpan(100, 120)}, TextForm.PYTHON)}. "
+                "`odradek offsets copy` copies the positions to another store"
+            )
+        ranges = dict(held.ranges)
+        for name, position in positions.items():
+            if position is None:
+                ranges.pop(name, None)
+            else:
+                start = ranges[name].end if name in ranges else position.offset
+                ranges[name] = OffsetSpan(min(start, position.offset), position.offset)
+        text = held.text
+        if positions:
+            text = format_ranges(ranges, held.form).encode() if ranges else b""
+        known = format_known(new_version(), held.known, positions)
+        version = _version(known, text)
+        arguments: list[Any] = [expected.version or "", version, text, known]
+        answer = self._connection.within_timeout(lambda: self._replace(keys=self._keys, args=arguments))
+        found = cast("bytes", answer).decode()
+        # The answer to an earlier attempt may have been lost.
+        if found != version:
+            raise CommitConflictError(self.address, expected.version, found or None)
+        return version
+
+    def _held(self) -> _Held:
+        answer = self._connection.within_timeout(lambda: self._read(keys=self._keys, args=[_MOST_BYTES]))
+        kind, known, texts = cast("tuple[bytes, bytes, list[bytes]]", answer)
+        if kind == b"long" or sum(map(len, texts)) > _MOST_BYTES:
+            raise OffsetStoreError(f"{self.address}: the key has more than {_MOST_BYTES >> 20} MB")
+        if kind not in (b"none", b"string", b"list", b"set", b"zset"):
+            raise OffsetStoreError(f"{self.address}: a {kind.decode()} is no list of ranges")
+        form, ranges = TextForm.PYTHON, dict[TopicPartition, OffsetSpan]()
+        for each in texts:
+            found, form = parse_ranges(each.decode(errors="replace"), self.address)
+            for name, span in found:
+                ranges[name] = max(span, ranges.get(name, span), key=lambda one: one.end)
+        text = b"\n".join(texts)
+        version = None if kind == b"none" and not known else _version(known, text)
+        beside = parse_known(known, f"{self.address}: {self._keys[1]}")[1] if known else {}
+        return _Held(text, form if kind in (b"none", b"string") else TextForm.OTHER, ranges, beside, version)
 
 
-def _texts(address: StoreAddress, key: str) -> Iterator[str]:
-    host, _, port = address.hosts.rpartition(":") if ":" in address.hosts else (address.hosts, "", "6379")
-    db = address.path.strip("/") or "0"
-    if not host or not key or not port.isdecimal() or not db.isdecimal():
-        raise OffsetStoreError(f"{address.text}: the address of a list of ranges is redis://host:port/db?list=key")
-    timeout_s = address.take_timeout_ms() / 1000
-    address.refuse_the_rest()
-    client = redis.Redis(
-        host=host.strip("[]"),
-        port=int(port),
-        db=int(db),
-        username=address.user,
-        password=address.password,
-        ssl=address.scheme == "rediss",
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-    )
-    try:
-        kind = cast("bytes", client.type(key)).decode()
-        found: Any
-        if kind == "list":
-            found = client.lrange(key, 0, -1)
-        elif kind in ("set", "zset"):
-            found = client.smembers(key) if kind == "set" else client.zrange(key, 0, -1)
-        elif kind == "string":
-            found = [client.get(key)]
-        else:
-            reason = "there is no such key" if kind == "none" else f"a {kind} is no list of ranges"
-            raise OffsetStoreError(f"{address.text}, {key}: {reason}")
-        for text in found:
-            yield text.decode(errors="replace")
-    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-        raise OffsetStoreUnavailableError(f"{address.text}: {error}") from error
-    except redis.RedisError as error:
-        raise OffsetStoreError(f"{address.text}: {error}") from error
-    finally:
-        client.close()
-
-
-def _ranges(text: str, where: str) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield the partitions of a text, and where their ranges end."""
-    text = text.strip()
-    if text[:1] in ("{", "["):
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise OffsetStoreError(f"{where}: {text!r:.100} is neither a range nor JSON ({error})") from error
-        for entry in _entries(content):
-            yield _of_json(entry, where)
-        return
-    for line in text.splitlines():
-        match = _PLAIN.fullmatch(line.strip()) or _OF_SPARK.fullmatch(line.strip())
-        if match is None:
-            raise OffsetStoreError(f"{where}: {line!r:.100} is no range, such as events,0,100,120")
-        yield TopicPartition(match["topic"], int(match["partition"])), int(match["end"])
-
-
-def _entries(content: Any) -> list[Any]:
-    is_list_of_entries = isinstance(content, list) and all(isinstance(entry, (dict, list)) for entry in content)
-    return content if is_list_of_entries else [content]
-
-
-def _of_json(entry: Any, where: str) -> tuple[TopicPartition, int]:
-    fields: list[Any] = []
-    if isinstance(entry, dict):
-        fields = [entry.get("topic"), entry.get("partition"), next((entry[n] for n in _ENDS if n in entry), None)]
-    elif isinstance(entry, list) and len(entry) == 4:
-        fields = [*entry[:2], entry[3]]
-    is_range = len(fields) == 3 and isinstance(fields[0], str) and all(_is_number(field) for field in fields[1:])
-    if not is_range or invalid_topic_name_reason(fields[0]):
-        example = '{"topic": "events", "partition": 0, "fromOffset": 100, "untilOffset": 120}'
-        raise OffsetStoreError(f"{where}: {entry!r:.100} is no range, such as {example}")
-    return TopicPartition(fields[0], int(fields[1])), int(fields[2])
-
-
-def _is_number(field: Any) -> bool:
-    return isinstance(field, int | str) and re.fullmatch(r"\d{1,18}", str(field)) is not None
+def _version(known: bytes, text: bytes) -> str:
+    return hashlib.sha1(known + b"\n" + text, usedforsecurity=False).hexdigest()

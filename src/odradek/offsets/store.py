@@ -15,13 +15,22 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from importlib import import_module
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-from odradek.arguments import checked_int, checked_mapping, checked_text, given_text, split_address
+from odradek.arguments import (
+    address_options,
+    checked_int,
+    checked_mapping,
+    checked_text,
+    given_text,
+    split_address,
+    split_login,
+)
+from odradek.closing import Closing
 from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.storage.names import TopicPartition, checked_topic_partition
 
@@ -29,7 +38,7 @@ MAX_OFFSET = 2**63 - 1
 DEFAULT_TIMEOUT_MS = 10_000
 _CLAIM_ATTEMPTS = 20
 _MOST_DIGITS = 15
-"""Of a timeout in ms: 30,000 years, and no operating system's clock overflows."""
+"""The longest timeout in ms: 30,000 years, and no operating system's clock overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +158,7 @@ class Positions(Mapping[TopicPartition, Position]):
         return Positions({name: place for name, place in self._positions.items() if name not in partitions}, version)
 
 
-class OffsetStore(ABC):
+class OffsetStore(Closing, ABC):
     """The positions of one group, somewhere that outlives its reader.
 
     A store object belongs to one thread at a time; any number of stores, in any number of processes, may be open on the
@@ -228,14 +237,6 @@ class OffsetStore(ABC):
             f"{self.address}: {_CLAIM_ATTEMPTS} others committed while the group was claimed"
         ) from last
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address}>"
 
@@ -282,44 +283,15 @@ class StoreAddress:
             raise OffsetStoreError(f"{self.text}: unknown option {', '.join(sorted(self.options))}")
 
 
-def _file(address: StoreAddress) -> OffsetStore:
-    from odradek.offsets.file import FileOffsetStore
-
-    return FileOffsetStore.from_address(address)
-
-
-def _folder(address: StoreAddress) -> OffsetStore:
-    from odradek.offsets.folder import FolderOffsetStore
-
-    return FolderOffsetStore.from_address(address)
-
-
-def _redis(address: StoreAddress) -> OffsetStore:
-    from odradek.offsets.redis import RedisOffsetStore
-
-    return RedisOffsetStore.from_address(address)
-
-
-def _zookeeper(address: StoreAddress) -> OffsetStore:
-    from odradek.offsets.zookeeper import ZooKeeperOffsetStore
-
-    return ZooKeeperOffsetStore.from_address(address)
-
-
-def _kafka(address: StoreAddress) -> OffsetStore:
-    from odradek.offsets.kafka import KafkaOffsetStore
-
-    return KafkaOffsetStore.from_address(address)
-
-
-_SCHEMES: dict[str, Callable[[StoreAddress], OffsetStore]] = {
-    "file": _file,
-    "folder": _folder,
-    "kafka": _kafka,
-    "redis": _redis,
-    "rediss": _redis,
-    "zookeeper": _zookeeper,
+_SCHEMES = {
+    "file": "file.FileOffsetStore",
+    "folder": "folder.FolderOffsetStore",
+    "kafka": "kafka.KafkaOffsetStore",
+    "redis": "redis.RedisOffsetStore",
+    "rediss": "redis.RedisOffsetStore",
+    "zookeeper": "zookeeper.ZooKeeperOffsetStore",
 }
+"""The module and the class of each kind of store. Most need a client library, so they are imported when one is used."""
 
 
 def open_store(address: str, options: Mapping[str, Any] | None = None) -> OffsetStore:
@@ -330,6 +302,7 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
         kafka://[user:password@]host:port[,host:port]/group
         zookeeper://[user:password@]host:port[,host:port]/group
         redis://[user:password@]host:port/db?group=g        (rediss:// over TLS)
+        redis://[user:password@]host:port/db?list=KEY       (ranges of offsets, as older programs kept them)
 
     Args:
         address: Where the positions of one group are kept.
@@ -338,16 +311,23 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
 
     Raises:
         OffsetStoreError: The address is not one of these, or its client library is not installed.
+        OptionError: Kafka can have no group of that name.
     """
     parsed = parse_address(address, options)
-    opener = _SCHEMES.get(parsed.scheme)
-    if opener is None:
+    if parsed.scheme not in _SCHEMES:
         known = ", ".join(f"{scheme}://" for scheme in sorted(_SCHEMES))
-        raise OffsetStoreError(f"{parsed.text}: the address of an offset store must start with one of {known}")
+        # What comes before an @ may be a password that only looks like something else.
+        named = f"{parsed.scheme}://..." if "@" in address else parsed.text
+        raise OffsetStoreError(f"{named}: the address of an offset store must start with one of {known}")
+    place = _SCHEMES[parsed.scheme]
+    if "list" in parsed.options and place.startswith("redis."):
+        place = "redis_ranges.RedisRangesStore"
+    module, _, name = place.partition(".")
     try:
-        return opener(parsed)
+        store: OffsetStore = getattr(import_module(f"odradek.offsets.{module}"), name).from_address(parsed)
     except ImportError as error:
         raise OffsetStoreError(f"{parsed.text}: its client library is not installed ({error})") from error
+    return store
 
 
 def is_store_address(text: str) -> bool:
@@ -356,7 +336,7 @@ def is_store_address(text: str) -> bool:
 
 
 def source_of(address: str) -> str | None:
-    """Return where the topics are whose positions are at an address, as `open_source` takes it.
+    """Return where the topics are whose positions are at an address, as `open_place` takes it.
 
     Returns:
         The log directory or the broker of a store in it; None for a store that is elsewhere.
@@ -380,11 +360,11 @@ def parse_address(address: str, options: Mapping[str, Any] | None = None) -> Sto
     """Take an address apart, without opening anything."""
     try:
         parts = split_address(checked_text("the address of an offset store", address))
+        merged = address_options(parts.query)
     except ValueError as error:
         raise OffsetStoreError(f"the address of an offset store cannot be read: {error}") from error
-    merged = dict(parse_qsl(parts.query, keep_blank_values=True))
     merged.update({name: str(value) for name, value in checked_mapping("options", options).items()})
-    user, password, hosts = _split_netloc(parts)
+    user, password, hosts = split_login(parts.netloc)
     return StoreAddress(
         scheme=parts.scheme,
         hosts=hosts,
@@ -396,15 +376,7 @@ def parse_address(address: str, options: Mapping[str, Any] | None = None) -> Sto
     )
 
 
-def _split_netloc(parts: SplitResult) -> tuple[str | None, str | None, str]:
-    userinfo, at, hosts = parts.netloc.rpartition("@")
-    if not at:
-        return None, None, hosts
-    user, colon, password = userinfo.partition(":")
-    return unquote(user) or None, unquote(password) if colon else None, hosts
-
-
 def _without_secrets(parts: SplitResult, user: str | None, hosts: str, options: Mapping[str, str]) -> str:
-    group = f"?group={options['group']}" if "group" in options else ""
+    named = next((f"?{name}={options[name]}" for name in ("group", "list") if name in options), "")
     scheme = f"{parts.scheme}://" if parts.scheme else ""
-    return f"{scheme}{f'{user}@' if user else ''}{hosts}{parts.path}{group}"
+    return f"{scheme}{f'{user}@' if user else ''}{hosts}{parts.path}{named}"

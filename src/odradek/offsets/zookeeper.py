@@ -15,7 +15,6 @@ which is enough for some thousands of partitions.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -40,14 +39,8 @@ from kazoo.retry import KazooRetry
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from odradek.errors import CommitConflictError, OffsetStoreError, OffsetStoreUnavailableError
-from odradek.offsets.store import (
-    DEFAULT_TIMEOUT_MS,
-    OffsetStore,
-    Position,
-    Positions,
-    StoreAddress,
-    new_version,
-)
+from odradek.offsets.known_beside import Known, format_known, parse_known, position_with
+from odradek.offsets.store import DEFAULT_TIMEOUT_MS, OffsetStore, Position, Positions, StoreAddress, new_version
 from odradek.storage.names import TopicPartition
 
 T = TypeVar("T")
@@ -228,7 +221,7 @@ class ZooKeeperOffsetStore(OffsetStore):
         for folder in sorted({path.rpartition("/")[0] for path in made} | {self._root}):
             client.ensure_path_async(folder).get(timeout=_left(deadline))
         transaction = client.transaction()
-        content = _format_state(version, metadata, positions)
+        content = format_known(version, metadata, positions)
         if state is None:
             transaction.create(self._state, content)
         else:
@@ -253,45 +246,18 @@ class ZooKeeperOffsetStore(OffsetStore):
         node = _got(self._client.get_async(self._state), deadline)
         return None if node is None else (node[0], node[1].czxid, node[1].version)
 
-    def _parse_state(self, state: tuple[bytes, int, int] | None) -> tuple[str | None, dict[str, dict[str, Any]], int]:
+    def _parse_state(self, state: tuple[bytes, int, int] | None) -> tuple[str | None, Known, int]:
         if state is None:
             return None, {}, -1
-        try:
-            content = json.loads(state[0])
-            version, metadata = content["version"], content["positions"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise OffsetStoreError(f"{self.address}: {self._state} does not hold a version ({error!r})") from error
-        if not isinstance(version, str) or not isinstance(metadata, dict):
-            raise OffsetStoreError(f"{self.address}: {self._state} does not hold a version")
-        for topic, partitions in metadata.items():
-            if not isinstance(partitions, dict):
-                raise OffsetStoreError(f"{self.address}: {self._state} does not hold positions of {topic}")
+        version, metadata = parse_known(state[0], f"{self.address}: {self._state}")
         return version, metadata, state[2]
 
-    def _parse_position(self, name: TopicPartition, data: bytes, metadata: Mapping[str, Any]) -> Position:
-        where = f"{self.address}, {name}"
+    def _parse_position(self, name: TopicPartition, data: bytes, metadata: Known) -> Position:
         offset = int(data) if _OFFSET.fullmatch(data) else data
-        partitions = metadata.get(name.topic, {})
-        known = partitions.get(str(name.partition), {}) if isinstance(partitions, dict) else partitions
-        if isinstance(known, dict) and known.get("offset") != offset:
-            known = {}
-        return Position.parse(offset, known, where=where)
+        return position_with(metadata, name, offset, f"{self.address}, {name}")
 
     def _path(self, name: TopicPartition) -> str:
         return f"{self._offsets}/{_node_name(self.address, name.topic)}/{name.partition}"
-
-
-def _format_state(
-    version: str, metadata: dict[str, dict[str, Any]], positions: Mapping[TopicPartition, Position | None]
-) -> bytes:
-    for (topic, partition), position in positions.items():
-        known = {} if position is None else position.metadata()
-        if position is not None and known:
-            metadata.setdefault(topic, {})[str(partition)] = {"offset": position.offset, **known}
-        else:
-            metadata.get(topic, {}).pop(str(partition), None)
-    content = {"version": version, "positions": metadata}
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _node_name(address: str, name: str) -> str:

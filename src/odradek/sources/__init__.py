@@ -1,1 +1,1 @@
-"""Sources: a file, a partition's folder, a log directory or a broker, for programs that read all of them alike."""
+"""What is read of a place, whatever place it is: Arrow, statistics, searches, the ends of partitions."""

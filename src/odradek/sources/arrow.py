@@ -10,17 +10,17 @@ import pyarrow as pa
 from odradek.columnar.aborted_spans import aborted_spans
 from odradek.columnar.decode import DEFAULT_ROWS, MAX_TIMESTAMP, MIN_TIMESTAMP, Wanted, decode
 from odradek.columnar.record_schema import SCHEMA
+from odradek.places.path import PathPlace
+from odradek.places.place import SLICE_BYTES, Place
 from odradek.records.isolation import Isolation
 from odradek.records.timestamps import TimeRange
-from odradek.sources.path import PathSource
-from odradek.sources.source import SLICE_BYTES, Source
 from odradek.storage.names import TopicPartition
 
 _ANY_TIME = TimeRange()
 
 
 def record_batches(
-    source: Source,
+    source: Place,
     topic_partition: TopicPartition,
     start_offset: int | None = None,
     end_offset: int | None = None,
@@ -67,7 +67,7 @@ def record_batches(
     )
     if start >= end:
         return
-    if isinstance(source, PathSource):
+    if isinstance(source, PathPlace):
         log = source.log(topic_partition)
         wanted = replace(
             wanted,

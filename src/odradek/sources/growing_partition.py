@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from odradek.errors import FormatError, UnknownTopicOrPartitionError
-from odradek.records import Record, read_records
+from odradek.errors import FormatError, MissingRecordsError, UnknownTopicOrPartitionError
+from odradek.kafka.topics import Bounds
+from odradek.places.path import PathPlace
+from odradek.places.place import Place
+from odradek.records import Record
+from odradek.records.batch import each_record
 from odradek.records.isolation import Isolation
-from odradek.sources.source import Bounds, Source
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.log import Log
 from odradek.storage.log.tail import last_records
@@ -69,7 +72,7 @@ class GrowingPartition(ABC):
         """Yield the records of a range."""
 
     def last(self, count: int) -> list[Record]:
-        """Return the last records, and go on after them."""
+        """Return the last records, and continue after them."""
         records = last_records(self, count, self._isolation)
         self._pass(self.end_offset(self._isolation))
         return records
@@ -78,6 +81,15 @@ class GrowingPartition(ABC):
         """Go on at the first record."""
         self.position = self._read_to = self.log_start_offset
         self._tail_then = self.tail_identity()
+
+    def start_at(self, timestamp_ms: int) -> None:
+        """Go on at the first record at or after a time, or at the end if there is none."""
+        found = self._offset_at(timestamp_ms)
+        self._pass(self.end_offset(self._isolation) if found is None else found)
+
+    @abstractmethod
+    def _offset_at(self, timestamp_ms: int) -> int | None:
+        """Return the first offset at or after a time."""
 
     def _pass(self, offset: int) -> None:
         self.position = self._read_to = offset
@@ -137,6 +149,10 @@ class FolderPartition(GrowingPartition):
         """Return the last segment, and how often it was written again."""
         return self._log.tail_identity()
 
+    def _offset_at(self, timestamp_ms: int) -> int | None:
+        found = self._log.find_timestamp(timestamp_ms)
+        return None if found is None else found.offset
+
     def refresh(self) -> None:
         """Look again at what was appended.
 
@@ -167,6 +183,9 @@ class FolderPartition(GrowingPartition):
 
     def _after(self, error: FormatError, position: int, end_offset: int) -> int:
         """Report damage; return the offset of the next batch that can be read."""
+        if isinstance(error, MissingRecordsError):
+            self._report(f"{self.topic_partition}: {error}")
+            return error.end_offset
         if error.path is None or error.position is None:
             raise error
         path = Path(error.path)
@@ -204,15 +223,14 @@ class BrokerPartition(GrowingPartition):
 
     Attributes:
         bounds: Which offsets it holds, as the broker last said.
-        source: The broker.
     """
 
     def __init__(
-        self, source: Source, topic_partition: TopicPartition, isolation: Isolation, report: Report, bounds: Bounds
+        self, source: Place, topic_partition: TopicPartition, isolation: Isolation, report: Report, bounds: Bounds
     ) -> None:
         super().__init__(topic_partition, isolation, report)
         self.bounds = bounds
-        self.source = source
+        self._source = source
 
     @property
     def log_start_offset(self) -> int:
@@ -227,17 +245,20 @@ class BrokerPartition(GrowingPartition):
         """Return whether the end moved back: a broker does not say more."""
         return self.bounds.end_offset < self._read_to
 
+    def _offset_at(self, timestamp_ms: int) -> int | None:
+        return self._source.find_timestamp(self.topic_partition, timestamp_ms, self._isolation)
+
     def read(self, start_offset: int, end_offset: int, *, isolation: Isolation) -> Iterator[Record]:
         """Yield the records of a range; damaged batches are reported, and stepped over."""
         damages: list[Damage] = []
-        for part in self.source.slices(self.topic_partition, start_offset, end_offset, isolation=isolation):
+        for part in self._source.slices(self.topic_partition, start_offset, end_offset, isolation=isolation):
             data, path = bytes(part.batches), Path(part.path)
             aborted = AbortedRanges(AbortedTransaction(*span, last_stable_offset=span[2]) for span in part.aborted)
             for header in BatchReader(path, data, damages.append):
                 if header.is_control or header in aborted:
                     continue
                 try:
-                    records = read_records(data, header)
+                    records = each_record(data, header)
                 except FormatError as error:
                     damages.append(damage_of(path, header, error))
                     continue
@@ -247,3 +268,16 @@ class BrokerPartition(GrowingPartition):
             for damage in damages:
                 self._report(str(damage))
             damages.clear()
+
+
+def growing_partition(
+    source: Place, topic_partition: TopicPartition, isolation: Isolation, report: Report
+) -> GrowingPartition:
+    """Return a partition of a place, which closes its files; the arguments are those of `GrowingPartition`.
+
+    Raises:
+        UnknownTopicOrPartitionError: There is no such partition.
+    """
+    if isinstance(source, PathPlace):
+        return FolderPartition(source.log(topic_partition), isolation, report)
+    return BrokerPartition(source, topic_partition, isolation, report, source.bounds(topic_partition, isolation))

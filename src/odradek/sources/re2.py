@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
+from itertools import accumulate
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import Buffer
@@ -30,6 +34,25 @@ def re2_judge(pattern: str) -> Judge | None:
     except pa.ArrowInvalid:
         return None
     return judge
+
+
+def re2_marker(pattern: str, before: str, after: str) -> Callable[[list[str]], list[str]] | None:
+    """Return what puts a text before and after all that matches in texts; None if RE2 does not take the pattern."""
+
+    def mark(texts: list[str]) -> list[str]:
+        data = [text.encode() for text in texts]
+        ends = array("q", accumulate(map(len, data), initial=0))
+        found = pc.replace_substring_regex(
+            _array(len(data), ends, b"".join(data)), f"({pattern})", rf"{before}\1{after}"
+        )
+        # What matches may be empty.
+        return [text.replace(before + after, "") for text in found.to_pylist()]
+
+    try:
+        mark([""])
+    except pa.ArrowInvalid:
+        return None
+    return mark
 
 
 def _array(count: int, ends: Buffer, data: Buffer) -> pa.Array:

@@ -3,50 +3,37 @@
     for log in log_statistics("data", topics="events"):
         print(log.topic, log.partition, log.records, log.size_bytes)
 
-In a folder damage is stepped over and is among the findings of its log; a broker does not give what is damaged.
+Damage is stepped over and is among the findings of its log.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-from odradek.inspection.finding import Finding, FindingKind
+from odradek.arguments import is_broker
+from odradek.errors import FormatError
+from odradek.inspection.batches import damage_finding
 from odradek.inspection.statistics.log_statistics import LogStatistics, LogTally
 from odradek.inspection.statistics.run import FolderStatistics, log_name, logs_of
-from odradek.records import scan_batches
-from odradek.sources.source import Source, is_broker, open_source
+from odradek.places.opening import open_place
+from odradek.places.place import Place
 from odradek.storage.directory.choice import choose
 from odradek.storage.names import TopicPartition
-
-
-class GroupLag(NamedTuple):
-    """How far a group is behind in a partition.
-
-    Attributes:
-        group: The group.
-        topic_partition: The partition.
-        offset: The next offset that it reads.
-        lag: How many offsets are between that and the end of the log.
-    """
-
-    group: str
-    topic_partition: TopicPartition
-    offset: int
-    lag: int
+from odradek.storage.segment.batch_reader import Damage, damage_of
 
 
 class StatisticsRun:
     """One run over the logs of a source.
 
     Args:
-        address: A path, or `kafka://...`, as `open_source` takes it.
+        address: A path, or `kafka://...`, as `open_place` takes it.
         topics: A name, a pattern or a list of them; None for every topic that is not internal to Kafka.
         partitions: A number or several; all if None.
         decode: Whether to read the records too, not only the headers of the batches.
+        config: Settings of the connection to a broker, as `open_place` takes them.
 
     Attributes:
         partitions: The logs.
@@ -64,13 +51,14 @@ class StatisticsRun:
         topics: str | re.Pattern[str] | Iterable[str] | None = None,
         partitions: int | Iterable[int] | None = None,
         decode: bool = False,
+        config: Mapping[str, str] | None = None,
     ) -> None:
-        self._address = address
+        self._address, self._config = address, config
         self._decode = decode
         self._folders: FolderStatistics | None = None
         self._read_bytes = 0
         if is_broker(address):
-            with open_source(address) as source:
+            with open_place(address, config) as source:
                 self.partitions = source.choose(topics, partitions)
             return
         folders = logs_of(address)
@@ -102,38 +90,24 @@ class StatisticsRun:
         if self._folders is not None:
             yield from self._folders.run()
             return
-        with open_source(self._address) as source:
+        with open_place(self._address, self._config) as source:
             for name in self.partitions:
                 yield self._of_broker(source, name)
 
-    def _of_broker(self, source: Source, name: TopicPartition) -> LogStatistics:
+    def _of_broker(self, source: Place, name: TopicPartition) -> LogStatistics:
         tally = LogTally(name, reads_records=self._decode)
         bounds = source.bounds(name)
         tally.begin(bounds.start_offset)
+
+        def damaged(damage: Damage) -> None:
+            tally.findings.append(damage_finding(damage))
+
         for part in source.slices(name):
-            scan = scan_batches(part.data, part.position, part.end_position, check_crc=self._decode, origin=part.origin)
-            for table in scan.tables():
-                for header, reason in tally.add(table, part.data, part.origin):
-                    tally.findings.append(Finding(Path(part.path), header.position, FindingKind.DAMAGE, reason))
-            if scan.damage is not None:
-                tally.findings.append(Finding(Path(part.path), scan.position, FindingKind.DAMAGE, scan.damage.reason))
+            for table, data in part.tables(damaged):
+                for header, reason in tally.add(table, data):
+                    damaged(damage_of(Path(part.path), header, FormatError(reason)))
             self._read_bytes += part.size_bytes
         return tally.result()
-
-    def lags(self) -> list[GroupLag]:
-        """Return how far the groups are behind in these logs, as far as the source knows groups.
-
-        Raises:
-            BrokerUnavailableError: The broker did not answer in time.
-        """
-        with open_source(self._address) as source:
-            bounds = source.all_bounds(self.partitions)
-            return [
-                GroupLag(group, name, committed.offset, max(0, bounds[name].end_offset - committed.offset))
-                for group, offsets in source.group_offsets().items()
-                for name, committed in sorted(offsets.items())
-                if name in bounds
-            ]
 
 
 def log_statistics(

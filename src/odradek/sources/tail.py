@@ -8,7 +8,7 @@
 
 What a folder's writer does is looked for by a call of `stat` or two for each partition, more seldom the longer nothing
 came: at least every 50 ms. A partition or topic that appears is read from its start. One that is deleted is reported;
-if it is made again, it is read from its start, too.
+if it is recreated, it is read from its start, too.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ import operator
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from odradek.arguments import is_broker
+from odradek.closing import Closing
 from odradek.errors import OptionError, UnknownTopicOrPartitionError
 from odradek.inspection.log_files import LogFile, is_partition_directory, locate
+from odradek.places.opening import open_place
+from odradek.places.segment_file import SegmentFile
 from odradek.records import Record
 from odradek.records.header import NO_TIMESTAMP
 from odradek.records.isolation import Isolation
 from odradek.sources.growing_partition import BrokerPartition, FolderPartition, GrowingPartition, Report
-from odradek.sources.segment_file import SegmentFile
-from odradek.sources.source import is_broker, open_source
 from odradek.storage.directory.choice import choose
 from odradek.storage.file_version import FileVersion, settled_version, version_of
 from odradek.storage.log.follow import waits
@@ -196,10 +197,9 @@ class _WatchedFolder(_Watched):
 class _WatchedBroker(_Watched):
     """The topics of a broker."""
 
-    def __init__(self, address: str, choice: Choice, report: Report) -> None:
+    def __init__(self, address: str, choice: Choice, report: Report, config: Mapping[str, str] | None) -> None:
         super().__init__(choice, report)
-        self._address = address
-        self._source = open_source(address)
+        self._source = open_place(address, config)
         self._listed_s = time.monotonic()
         try:
             existing = self._existing()
@@ -243,12 +243,8 @@ class _WatchedBroker(_Watched):
                 self._report(f"{name} was deleted")
                 del self.partitions[name]
         if again:
-            # A source reads the topic that it has seen first; only a new one reads the topic that was made again.
-            self._source.close()
-            self._source = open_source(self._address)
-            for partition in self.partitions.values():
-                assert isinstance(partition, BrokerPartition)
-                partition.source = self._source
+            # Else the place would read only the topic that it has seen first.
+            self._source.refresh()
         chosen = self._choice.of_those_that_exist(existing, self._source.address)
         for partition in self._add([name for name in chosen if name not in self.partitions]):
             partition.start()
@@ -258,7 +254,7 @@ class _WatchedBroker(_Watched):
         self._source.close()
 
 
-class Tail:
+class Tail(Closing):
     """The end of one or more sources; a context manager, for one thread.
 
     Args:
@@ -266,6 +262,7 @@ class Tail:
         choice: Which records are wanted.
         report: Is told, in one line, of what is damaged or was deleted.
         follows: Whether `follow` will be called: a file by itself cannot be followed.
+        config: Settings of the connections to brokers, as `open_place` takes them.
 
     Raises:
         LogError: A path is no file or folder of a log.
@@ -280,6 +277,7 @@ class Tail:
         *,
         report: Report,
         follows: bool = False,
+        config: Mapping[str, str] | None = None,
     ) -> None:
         self._watched: list[_Watched] = []
         self._has_broker = False
@@ -287,7 +285,7 @@ class Tail:
             for source in sources:
                 if is_broker(source):
                     self._has_broker = True
-                    self._watched.append(_WatchedBroker(os.fspath(source), choice, report))
+                    self._watched.append(_WatchedBroker(os.fspath(source), choice, report, config))
                 else:
                     self._watched.append(_WatchedFolder(Path(source), choice, report, follows=follows))
         except BaseException:
@@ -295,7 +293,7 @@ class Tail:
             raise
 
     def last(self, count: int) -> list[TailedRecord]:
-        """Return the last records of each partition, merged by their times; `follow` goes on after them.
+        """Return the last records of each partition, merged by their times; `follow` continues after them.
 
         Args:
             count: How many of each partition.
@@ -307,15 +305,32 @@ class Tail:
                 partition.report_end()
         return _merged(found)
 
+    def since(self, timestamp_ms: int) -> Iterator[list[TailedRecord]]:
+        """Yield the records of each partition from the first at or after a time on; `follow` continues after them.
+
+        Args:
+            timestamp_ms: The time. Records after the first may be older.
+        """
+        for watched in self._watched:
+            for partition in watched.partitions.values():
+                partition.start_at(timestamp_ms)
+                partition.report_end()
+        while records := self._round():
+            yield records
+
+    def _round(self) -> list[TailedRecord]:
+        """Return some of the records that come next, merged by their times."""
+        partitions = [found for watched in self._watched for found in watched.partitions.items()]
+        limit = max(_LEAST_OF_PARTITION, _ROUND_RECORDS // max(1, len(partitions)))
+        return _merged([[TailedRecord(name, record) for record in one.take(limit)] for name, one in partitions])
+
     def follow(self) -> Iterator[list[TailedRecord]]:
         """Yield what comes, as it comes; and an empty list each time that nothing came, before a wait."""
         pauses = self._pauses()
         while True:
             for watched in self._watched:
                 watched.look()
-            partitions = [found for watched in self._watched for found in watched.partitions.items()]
-            limit = max(_LEAST_OF_PARTITION, _ROUND_RECORDS // max(1, len(partitions)))
-            records = _merged([[TailedRecord(name, record) for record in one.take(limit)] for name, one in partitions])
+            records = self._round()
             yield records
             if records:
                 pauses = self._pauses()
@@ -329,14 +344,6 @@ class Tail:
         """Close files and connections."""
         for watched in self._watched:
             watched.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _merged(partitions: list[list[TailedRecord]]) -> list[TailedRecord]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from odradek.extras import missing_package
+
 if TYPE_CHECKING:
     from odradek.spark.pipeline import Job, Pipeline
     from odradek.spark.progress import offsets_behind_latest
@@ -32,5 +34,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     # Spark imports this package in every planning process, which has no use for pipelines.
     if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        try:
+            return getattr(importlib.import_module(_MODULES[name]), name)
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"odradek.spark.{name}: {missing_package(error)}", name=error.name) from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

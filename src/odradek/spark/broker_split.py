@@ -7,8 +7,10 @@ pays for TLS, login and finding the brokers.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,10 +18,17 @@ from odradek.columnar.decode import decode_slices
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.partition_fetch import GUESSED_RECORD_BYTES, Held, PartitionFetch
 from odradek.kafka.settings import BrokerSettings
+from odradek.kafka.topics import Bounds
 from odradek.records.isolation import Isolation
-from odradek.spark.ranges import Bounds, DataLossError, LossCause, OffsetRange, Split, find_loss
+from odradek.spark.options import SourceOptions
+from odradek.spark.ranges import DataLossError, LossCause, OffsetRange, Split, find_loss, pieces
+
+if TYPE_CHECKING:
+    from odradek.places.broker import BrokerPlace
 
 BATCH_ROWS = 32_768
+_LONG_RANGE = 50_000
+"""The offsets of a range from which a fetch to measure the size of records is worthwhile."""
 
 _kept_clients: dict[tuple[object, ...], BrokerClient] = {}
 
@@ -39,6 +48,7 @@ def close_kept_clients() -> None:
         _kept_clients.popitem()[1].close()
 
 
+@dataclass(eq=False, repr=False)
 class BrokerSplit(Split):
     """A range of offsets of one partition of a broker.
 
@@ -46,28 +56,21 @@ class BrokerSplit(Split):
         wanted: The range.
         settings: How to reach the broker.
         isolation: `read_uncommitted` or `read_committed`.
-        fail_on_data_loss: Whether records that are gone are an error.
+        fail_on_data_loss: Whether missing records are an error.
         topic_id: The topic's id when the range was planned; None if the broker has no topic ids.
         record_bytes: An estimate of the bytes for each offset.
     """
 
-    def __init__(
-        self,
-        wanted: OffsetRange,
-        settings: BrokerSettings,
-        isolation: Isolation,
-        *,
-        fail_on_data_loss: bool,
-        topic_id: str | None = None,
-        record_bytes: float = GUESSED_RECORD_BYTES,
-    ) -> None:
-        super().__init__(str(wanted.topic_partition))
-        self.wanted = wanted
-        self.settings = settings
-        self.isolation = isolation
-        self.fail_on_data_loss = fail_on_data_loss
-        self.topic_id = topic_id
-        self.record_bytes = record_bytes
+    wanted: OffsetRange
+    settings: BrokerSettings
+    isolation: Isolation
+    _: KW_ONLY
+    fail_on_data_loss: bool
+    topic_id: str | None = None
+    record_bytes: float = GUESSED_RECORD_BYTES
+
+    def __post_init__(self) -> None:
+        super().__init__(str(self.wanted.topic_partition))
 
     @property
     def size_bytes(self) -> int:
@@ -78,7 +81,7 @@ class BrokerSplit(Split):
         """Fetch and decode the records of the split into batches of a schema.
 
         Raises:
-            DataLossError: Some of them are gone, and `fail_on_data_loss` is true.
+            DataLossError: Some of them were deleted, and `fail_on_data_loss` is true.
             BrokerUnavailableError: No leader returned them in time.
         """
         (topic, partition), _, end = self.wanted
@@ -117,16 +120,59 @@ class BrokerSplit(Split):
         bounds = Bounds(held.start_offset, held.end_offset, held.topic_id)
         planned_id = None if held.topic_id is None else self.topic_id
         loss = find_loss(OffsetRange(name, held.wanted_offset, end), bounds, planned_id)
-        # Other records have the offsets of a new topic: there is nothing to go on with.
+        # In a new topic these offsets belong to other records: there is nothing to continue.
         if loss is not None and (self.fail_on_data_loss or loss.cause is LossCause.NEW_TOPIC):
             raise loss
 
 
-def sample_record_bytes(client: BrokerClient, split: BrokerSplit) -> float:
-    """Return the bytes for each offset at the start of a split, measured by one small fetch."""
-    fetch = split.fetch(client)
-    # The reader reports records that are gone.
-    with suppress(DataLossError):
-        for _ in fetch.chunks():
-            pass
-    return fetch.record_bytes
+class BrokerSplits:
+    """Plans the tasks that read a broker.
+
+    Args:
+        place: The broker.
+        isolation: Whether a partition ends at its high watermark or at its last stable offset.
+    """
+
+    def __init__(self, place: BrokerPlace, isolation: Isolation) -> None:
+        self._place = place
+        self._isolation = isolation
+
+    def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
+        """Return the tasks that read ranges: each of about `max_split_bytes`, or less if more tasks are asked for."""
+        with self._place.client() as client:
+            return list(self._planned(client, ranges, options))
+
+    def _planned(
+        self, client: BrokerClient, ranges: Sequence[OffsetRange], options: SourceOptions
+    ) -> Iterator[BrokerSplit]:
+        for wanted in ranges:
+            record_bytes = self._record_bytes(client, wanted)
+            most = max(1, int(options.max_split_bytes / record_bytes))
+            if options.max_split_records is not None:
+                most = min(most, options.max_split_records)
+            if options.min_partitions is not None:
+                total = sum(part.end_offset - part.start_offset for part in ranges)
+                most = min(most, -(-total // options.min_partitions))
+            for piece in pieces([wanted], most):
+                yield BrokerSplit(
+                    piece,
+                    self._place.settings,
+                    self._isolation,
+                    fail_on_data_loss=options.fail_on_data_loss,
+                    topic_id=client.topic_id(wanted.topic_partition.topic),
+                    record_bytes=record_bytes,
+                )
+
+    def _record_bytes(self, client: BrokerClient, wanted: OffsetRange) -> float:
+        """Return about how many bytes each offset of a range takes; this is measured only for long ranges."""
+        name, start, end = wanted
+        if end - start < _LONG_RANGE:
+            return GUESSED_RECORD_BYTES
+        sample = OffsetRange(name, start, start + 1)
+        split = BrokerSplit(sample, self._place.settings, self._isolation, fail_on_data_loss=False)
+        fetch = split.fetch(client)
+        # The reader reports records that were deleted.
+        with suppress(DataLossError):
+            for _ in fetch.chunks():
+                pass
+        return fetch.record_bytes

@@ -2,7 +2,7 @@
 
 Spark pushes filters down if `spark.sql.python.filterPushdown.enabled` is set, and refuses a source that takes filters
 if it is not; so the option `pushDownFilters` must say that it is. Every filter is also returned to Spark, which applies
-it again: here only records that fail a filter may be left out, but not all of them must be.
+it again: here only records that fail a filter may be skipped, and not all of them need be.
 """
 
 from __future__ import annotations

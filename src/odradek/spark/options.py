@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from odradek.arguments import today
 from odradek.errors import OptionError
 from odradek.records.isolation import Isolation, check_isolation
 from odradek.spark.java_patterns import java_pattern
@@ -63,7 +64,7 @@ class SourceOptions:
         ending: Where to end.
         start_after_end: Whether a timestamp after the last record means the end of the log, not an error.
         include_headers: Whether the schema has `headers`.
-        fail_on_data_loss: Whether records that are gone are an error.
+        fail_on_data_loss: Whether missing records are an error.
         isolation: `read_uncommitted` or `read_committed`.
         min_partitions: The fewest splits wanted.
         max_split_bytes: About the most bytes of a split.
@@ -156,7 +157,7 @@ class _Parser:
             raise OptionError("give either path (a log directory) or kafka.bootstrap.servers")
         isolation = self._isolation(kafka)
         if path is not None:
-            check_local(path, "path")
+            path = local_folder(path, "path")
             self._refuse_for_a_folder(kafka)
         elif without_effect := [name for name in _FOR_BROKERS_ONLY if self._take(name) is not None]:
             from odradek.kafka.settings import tell_once
@@ -251,6 +252,8 @@ class _Parser:
         word = offsets.strip().lower()
         if word in ("earliest", "latest"):
             return OffsetSpec(EARLIEST if word == "earliest" else LATEST)
+        if told := today(word):
+            raise OptionError(f"{prefix}Offsets: expected earliest, latest or JSON, not {word}{told}")
         return OffsetSpec(offsets=parse_offsets(offsets, f"{prefix}Offsets"))
 
     def _refuse_empty_ranges(self, starting: OffsetSpec, ending: OffsetSpec) -> None:
@@ -287,15 +290,20 @@ class _Parser:
         return duration_ms
 
 
-def check_local(path: str, name: str) -> None:
-    """Check that a log directory is not on a file system that only Spark knows.
+def local_folder(path: str, name: str) -> str:
+    """Return the path of a log directory, without the `file:` or `file://` with which Spark may name it.
 
     Raises:
-        OptionError: It is.
+        OptionError: It is on a file system that only Spark knows, or `file://` names a host.
     """
     scheme, colon, rest = path.partition(":")
-    if colon and rest.startswith("/") and scheme != "file":
+    if not colon or (scheme.lower() != "file" and not rest.startswith("/")):
+        return path
+    if scheme.lower() != "file":
         raise OptionError(f"{name}: a log directory is on a file system of this machine, not at {path}")
+    if rest.startswith("//") and not rest.startswith("///"):
+        raise OptionError(f"{name}: file:/// and the folder's path, not {path}")
+    return f"/{rest.lstrip('/')}" if rest.startswith("/") else rest
 
 
 def parse_duration_ms(text: str) -> int | None:
@@ -305,7 +313,9 @@ def parse_duration_ms(text: str) -> int | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean ...?` for the known name that is most like a misspelt one, or nothing."""
+    """Return `; did you mean ...?` for the known name that is most like a misspelt one, or what an old one is today."""
+    if told := today(name):
+        return told
     by_lower = {candidate.lower(): candidate for candidate in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {by_lower[found[0]]}?" if found else ""

@@ -3,25 +3,35 @@
     startingOffsets {"t": {"0": -2, "1": 20}}          t-0: [log start offset, end)
     endingOffsets   latest                        ->   t-1: [20, end)
 
-A folder and a broker answer the same few questions (`Topics`); the rules are here, once.
+A folder and a broker answer the same few questions (`Place`); the rules are here, once.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from odradek.closing import Closing
 from odradek.columnar.decode import MAX_TIMESTAMP, MIN_TIMESTAMP
-from odradek.errors import LogError, OptionError
+from odradek.errors import LogError, OffsetOutOfRangeError, OptionError
+from odradek.kafka.topics import Bounds
 from odradek.offsets.store import Position, is_same_topic
+from odradek.records.header import BatchHeader
+from odradek.records.isolation import Isolation
+from odradek.records.scan import scan_batches
+from odradek.records.timestamps import bound_ms
 from odradek.spark.open_transactions import OpenTransaction
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptions
 from odradek.storage.names import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.places.place import Place
 
 
 class OffsetRange(NamedTuple):
@@ -32,25 +42,9 @@ class OffsetRange(NamedTuple):
     end_offset: int
 
 
-class Bounds(NamedTuple):
-    """The offsets that a partition has.
-
-    Attributes:
-        start_offset: Its log start offset.
-        end_offset: Its end, exclusive, for this isolation level.
-        topic_id: Its topic's id, if there is one; it changes when the topic is deleted and created again.
-        leader_epoch: Its latest leader epoch, if it is known. Records that replace some below `end_offset` have a
-            greater one.
-    """
-
-    start_offset: int
-    end_offset: int
-    topic_id: str | None = None
-    leader_epoch: int | None = None
-
-    def position(self, offset: int) -> Position:
-        """Return an offset up to the end as a reader's position, with what shows later whether it is still valid."""
-        return Position(offset, self.leader_epoch, self.topic_id)
+def position_at(held: Bounds, offset: int) -> Position:
+    """Return an offset up to the end as a reader's position, with what shows later whether it is still valid."""
+    return Position(offset, held.leader_epoch, held.topic_id)
 
 
 class LossCause(Enum):
@@ -62,16 +56,16 @@ class LossCause(Enum):
 
     RETENTION = "deleted by retention, or by a request to delete records"
     TRUNCATION = "truncated"
-    NEW_TOPIC = "made again under the same name"
+    NEW_TOPIC = "created again under the same name"
     MISSING = "deleted with its topic"
     DAMAGE = "the log was closed at the end of these, and is damaged or was cut since"
 
 
 class DataLossError(LogError):
-    """Records that should be read are gone.
+    """Records that should be read do not exist any more.
 
     Attributes:
-        cause: Why they are gone.
+        cause: Why they do not exist any more.
         wanted: The range that should be read.
         held: What the partition has; None if it does not exist.
         topic_id: The id that the topic had when its position was stored; None if it is not known.
@@ -96,7 +90,7 @@ class DataLossError(LogError):
     def __str__(self) -> str:
         name, start, end = self.wanted
         held = "it is gone" if self.held is None else f"it holds [{self.held.start_offset}, {self.held.end_offset})"
-        reason, advice = self.cause.value, "failOnDataLoss=false goes on with what is left"
+        reason, advice = self.cause.value, "failOnDataLoss=false continues with the rest"
         if self.cut_offset is not None:
             reason += f" to {self.cut_offset} and grown since: other records have the offsets from there on"
         elif self.cause is LossCause.TRUNCATION and self.topic_id is None:
@@ -104,8 +98,8 @@ class DataLossError(LogError):
             reason += f", or {LossCause.NEW_TOPIC.value}"
         if self.cause is LossCause.NEW_TOPIC:
             advice = (
-                f"other records have these offsets now: to start over, remove the position by "
-                f"`odradek offsets delete STORE {name}`, or give a stream a new checkpoint"
+                f"other records have these offsets now: to start over, remove the positions by "
+                f"`odradek offsets delete STORE --topic {name.topic}`, or give a stream a new checkpoint"
             )
         return f"{name}: offsets [{start}, {end}) are wanted, but {held}: {reason} ({advice})"
 
@@ -155,32 +149,88 @@ class Split(InputPartition):
         raise NotImplementedError
 
 
-class Topics(Protocol):
-    """A folder or a broker, as the planner sees it."""
+class Topics(Closing):
+    """The topics of a folder or of a broker, as the planner asks for them.
+
+    Args:
+        place: The log directory or the broker, which is closed with this.
+        isolation: Whether a partition ends at its high watermark or at its last stable offset.
+        splits: Returns the tasks that read ranges.
+        fail_on_data_loss: Whether a log that has lost its end, because it was damaged, is an error.
+
+    Attributes:
+        place: The log directory or the broker.
+        splits: Returns the tasks that read ranges.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        isolation: Isolation,
+        splits: Callable[[Sequence[OffsetRange], SourceOptions], list[Split]],
+        *,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self.place = place
+        self.splits = splits
+        self._isolation = isolation
+        self._fail_on_data_loss = fail_on_data_loss
 
     def partitions(self, wanted: Callable[[str], bool]) -> list[TopicPartition]:
         """Return the partitions of the topics that are wanted, in order."""
+        return [name for name in self.place.partitions() if wanted(name.topic)]
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Return the first offset and the end of each partition; partitions that do not exist are left out."""
+        """Return the first offset and the end of each partition; partitions that do not exist are left out.
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return where the records of a leader epoch end; partitions that do not know the epoch are left out."""
+        Raises:
+            DataLossError: A log ends before the offset at which it was closed, and that is an error.
+        """
+        found = self.place.identified(self.place.all_bounds(partitions, self._isolation))
+        for name, held in found.items() if self._fail_on_data_loss else ():
+            lost = self.place.lost_end(name)
+            if lost is not None:
+                # Otherwise a reader would mistake the remaining records for the whole log.
+                raise DataLossError(LossCause.DAMAGE, OffsetRange(name, *lost), held)
+        return found
+
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where partitions end now, at less cost than by `bounds`; an error if one does not exist any more."""
+        return self.place.ends(partitions, self._isolation)
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> list[OpenTransaction]:
         """Return the transactions at which readers of committed records wait, for the partitions that have one."""
+        stable = self.place.all_bounds(partitions, "read_committed")
+        found = []
+        for name, held in self.place.all_bounds(stable, "read_uncommitted").items():
+            offset = stable[name].end_offset
+            header = self.first_header(name, offset) if offset < held.end_offset else None
+            if header is not None:
+                found.append(OpenTransaction.of(name, offset, header, held.end_offset))
+        return found
+
+    def first_header(self, name: TopicPartition, offset: int) -> BatchHeader | None:
+        """Return the header of the batch at an offset; None if it is not there."""
+        with suppress(OffsetOutOfRangeError):
+            for part in self.place.slices(name, offset, offset + 1):
+                for header in scan_batches(part.batches, check_crc=False, path=part.path):
+                    if header.last_offset >= offset:
+                        return header
+        return None
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset whose timestamp is at or after a time; None if there is no such record."""
-
-    def splits(self, ranges: Sequence[OffsetRange], options: SourceOptions) -> list[Split]:
-        """Return the tasks that read ranges."""
+        # A time that looks like seconds gives a warning.
+        asked = {name: bound_ms(time) for name, time in times.items()}
+        return self.place.offsets_for_times(asked, self._isolation)
 
     def refresh(self) -> None:
         """Read the state again before the next question: what is known may be old."""
+        self.place.refresh()
 
     def close(self) -> None:
         """Close what is held open."""
+        self.place.close()
 
 
 def check_places(
@@ -196,7 +246,7 @@ def check_places(
         topics: The folder or the broker.
         bounds: What the partitions have now; those that do not exist are left out.
         places: How far the reader is.
-        fail_on_data_loss: Whether a loss is an error. A topic that was made again always is: readers and sinks know
+        fail_on_data_loss: Whether a loss is an error. A topic that was created again always is: readers and sinks know
             records by their offsets, and other records have these offsets now.
 
     Raises:
@@ -210,7 +260,7 @@ def check_places(
         and name in bounds
         and bounds[name].leader_epoch not in (None, place.leader_epoch)
     }
-    ends = topics.epoch_ends(epochs) if epochs else {}
+    ends = topics.place.epoch_ends(epochs) if epochs else {}
     for name, place in places.items():
         at = OffsetRange(name, place.offset, place.offset)
         loss = find_loss(at, bounds.get(name), place.topic_id, ends.get(name))
@@ -312,7 +362,7 @@ def plan_batch(topics: Topics, options: SourceOptions) -> list[OffsetRange]:
 
     Raises:
         OptionError: The options do not fit the topics.
-        DataLossError: Records that were asked for are gone, and `failOnDataLoss` is true.
+        DataLossError: Records that were asked for do not exist any more, and `failOnDataLoss` is true.
     """
     bounds = topics.bounds(find_partitions(topics, options))
     starting = resolve(options.starting, "starting", topics, bounds, end_for_later_times=options.start_after_end)
@@ -327,10 +377,10 @@ def plan_batch(topics: Topics, options: SourceOptions) -> list[OffsetRange]:
 def within(
     ranges: Sequence[OffsetRange], bounds: Mapping[TopicPartition, Bounds], *, fail_on_data_loss: bool
 ) -> list[OffsetRange]:
-    """Cut ranges to what is there.
+    """Cut ranges to the offsets that the partitions hold.
 
     Raises:
-        DataLossError: A part of them is gone, and `fail_on_data_loss` is true.
+        DataLossError: Some of them do not exist any more, and `fail_on_data_loss` is true.
     """
     kept = []
     for part in ranges:

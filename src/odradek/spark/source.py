@@ -9,6 +9,7 @@ Options and columns are those of Spark's own Kafka source, so that a job moves b
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from pyspark.sql.types import StructType
 from odradek.spark.filters import Narrowing
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import Split, plan_batch
+from odradek.spark.reasons import IN_WORKERS, reasons_first
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, nulls_for_no_headers, source_schema
 from odradek.spark.split_groups import PLANNED_SPLITS, grouped, parse_splits
@@ -34,8 +36,14 @@ from odradek.spark.stream import FIRST_OFFSETS, StreamReader
 from odradek.spark.worker import keep_modules
 
 
+@reasons_first
 class OdradekDataSource(DataSource):
     """The data source `odradek`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        # Made in a worker that plans, and then sent to that of a stream.
+        self._in_workers = os.environ.get(IN_WORKERS, "")
 
     @classmethod
     def name(cls) -> str:
@@ -69,12 +77,14 @@ class OdradekDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
+        os.environ[IN_WORKERS] = self._in_workers
         options = dict(self.options)
         first = options.pop(FIRST_OFFSETS, None)
         parsed = SourceOptions.parse(options, streaming=True)
         return StreamReader(parsed, arrow_schema(schema), None if first is None else json.loads(first))
 
 
+@reasons_first
 class SplitsReader(DataSourceReader):
     """Reads splits that a pipeline has planned.
 
@@ -103,6 +113,7 @@ class SplitsReader(DataSourceReader):
         return {**self.__dict__, "_splits": []}
 
 
+@reasons_first
 class SourceReader(SplitsReader):
     """Reads the records that exist when the query is planned.
 
@@ -131,6 +142,7 @@ class SourceReader(SplitsReader):
         return super().partitions()
 
 
+@reasons_first
 class FilteringReader(SourceReader):
     """A reader that takes filters. It is a separate class because Spark refuses such a reader if pushdown is off."""
 

@@ -13,12 +13,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from odradek.arguments import checked_mapping, checked_text
 from odradek.errors import PipelineError
+from odradek.spark.connect import NOT_BY_CONNECT, connect_key
 
 LEAST_JAVA = 17
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -40,7 +42,7 @@ class SparkStartError(PipelineError):
 def session(
     app_name: str = "odradek", *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark with workers that run this Python, or use the running session.
+    """Start Spark with workers that run this Python, or use the running session; it is then that of this thread.
 
     Args:
         app_name: The name of the application in Spark.
@@ -50,16 +52,21 @@ def session(
             times are in UTC, and conversion to pandas uses Arrow.
 
     Raises:
-        SparkStartError: Java is missing, or the workers of the running session do not have Odradek.
+        SparkStartError: Java is missing, the workers of the running session do not have Odradek, or Spark Connect is
+            asked for, also by the environment's `SPARK_REMOTE`.
     """
     checked_text("app_name", app_name)
     if master is not None:
         checked_text("master", master)
     given = checked_mapping("conf", conf)
+    if connect_key(master, given) is not None or "SPARK_REMOTE" in os.environ:
+        raise SparkStartError(NOT_BY_CONNECT)
+    if has_ended():
+        _forget()
     running = _running()
     if running is not None:
         _check_workers(running)
-        return running
+        return activated(running)
     check_java()
     settings = {**_DEFAULTS, **given}
     master = master or settings.get("spark.master", "local[*]")
@@ -73,7 +80,35 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return activated(builder.getOrCreate())
+
+
+def activated(spark: SparkSession) -> SparkSession:
+    """Return a session, which is now that of this thread: there `df.write` looks for data sources in Python."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    return spark
+
+
+def has_ended() -> bool:
+    """Whether Java, which PySpark has started, has ended: the system may have killed it for its memory."""
+    # pyspark-client, Spark's Python code alone, has none.
+    from pyspark import SparkContext
+
+    java = getattr(SparkContext._gateway, "proc", None)
+    return java is not None and java.poll() is not None
+
+
+def _forget() -> None:
+    """Let PySpark start Java again; it would ask the one that has ended for ever."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context._jsc = None
+        context.stop()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _running() -> SparkSession | None:
@@ -84,20 +119,27 @@ def _running() -> SparkSession | None:
         return None
 
 
+def find_java() -> str:
+    """Return the path of the program `java`.
+
+    Raises:
+        SparkStartError: There is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    if java is None:
+        raise SparkStartError(f"Spark needs Java {LEAST_JAVA} or later: install it, or set JAVA_HOME")
+    return java
+
+
 def check_java() -> None:
     """Fail in one sentence if Java is missing or too old.
 
     Raises:
         SparkStartError: Java is missing or too old.
     """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    try:
-        if java is None:
-            raise FileNotFoundError
-        found = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    except OSError as error:
-        raise SparkStartError(f"Spark needs Java {LEAST_JAVA} or later: install it, or set JAVA_HOME") from error
+    java = find_java()
+    found = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     match = re.search(r'version "(?:1\.)?(\d+)', found)
     if match is None or int(match[1]) < LEAST_JAVA:
         version = match[1] if match else "an unknown version"

@@ -3,7 +3,7 @@
     offsets, as Spark writes them into its checkpoint:    {"events": {"0": 1200, "1": 900, ...}}   the next of each
 
 Beside them are the topic's id and the leader epochs (`odradek.offsets.stream_offsets`): so a stream notices a topic
-that was made again, and a log that was cut and has grown since.
+that was created again, and a log that was cut and has grown since.
 
 One reader lives as long as the query, in a separate process beside the driver; `read` runs in the tasks.
 """
@@ -25,21 +25,24 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from odradek.kafka.topics import Bounds
 from odradek.offsets.store import Position
 from odradek.offsets.stream_offsets import format_stream_offsets, parse_stream_offsets
+from odradek.spark.idle_wait import IdleWait
 from odradek.spark.open_transactions import TransactionWatch
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import (
-    Bounds,
     OffsetRange,
     Split,
     Topics,
     check_places,
     find_partitions,
     limited,
+    position_at,
     resolve,
     within,
 )
+from odradek.spark.reasons import reasons_first
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import nulls_for_no_headers
 from odradek.spark.split_groups import grouped
@@ -53,6 +56,7 @@ FIRST_OFFSETS = "odradek.firstoffsets"
 are topic ids and epochs, and a partition that is not named, because it is newer, is read from its start."""
 
 
+@reasons_first
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what was added since the last micro-batch.
 
@@ -71,6 +75,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topics: Topics | None = None
         self._started: dict[TopicPartition, Position] = {}
         self._target: dict[TopicPartition, int] | None = None
+        self._seen: dict[TopicPartition, Bounds] | None = None
+        self._wait = IdleWait()
         # As in Spark's source, the first micro-batch waits for nothing.
         self._last_batch = -inf
         self._watch = TransactionWatch(options.isolation)
@@ -83,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._bounds(topics)
         later = self._options.start_after_end
         starts = resolve(self._options.starting, "starting", topics, bounds, end_for_later_times=later)
-        return format_stream_offsets({name: bounds[name].position(offset) for name, offset in starts.items()})
+        return format_stream_offsets({name: position_at(bounds[name], offset) for name, offset in starts.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit of a micro-batch that the options set."""
@@ -101,40 +107,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offsets at which the next micro-batch ends.
 
         Raises:
-            DataLossError: A topic was made again; or a partition is gone, or does not hold any more what was read up to
+            DataLossError: A topic was created again; or a partition was deleted, or no longer holds what was read up to
                 `start`, and `failOnDataLoss` is true.
         """
         started = self._started = parse_stream_offsets(start)
         topics = self._opened()
-        bounds = self._bounds(topics)
-        check_places(topics, bounds, started, fail_on_data_loss=self._options.fail_on_data_loss)
-        ranges = []
-        for name, held in sorted(bounds.items()):
-            end = held.end_offset if self._target is None else min(held.end_offset, self._target.get(name, 0))
-            first = started[name].offset if name in started else held.start_offset
-            if end > first:
-                ranges.append(OffsetRange(name, max(first, held.start_offset), end))
-        if not isinstance(limit, ReadAllAvailable):
-            if not self._is_enough(ranges):
-                ranges = []
-            ranges = limited(ranges, self._options.max_offsets_per_trigger)
+        bounds, ranges = self._look(topics, limit)
+        if not ranges and self._target is None and self._wait.for_growth(topics, bounds):
+            topics.refresh()
+            bounds, ranges = self._look(topics, limit)
         if ranges:
             self._last_batch = time.monotonic()
         at_end = [name for name, held in bounds.items() if name in started and started[name].offset == held.end_offset]
-        self._watch.look(topics, at_end)
+        self._watch.look(topics.open_transactions, at_end)
         # What did not grow stays as it is, or Spark would start a batch for it.
         ends = {
-            name: place if place.offset <= bounds[name].end_offset else bounds[name].position(bounds[name].end_offset)
+            name: place
+            if place.offset <= bounds[name].end_offset
+            else position_at(bounds[name], bounds[name].end_offset)
             for name, place in started.items()
             if name in bounds
         }
-        ends.update({name: bounds[name].position(end) for name, _, end in ranges})
+        ends.update({name: position_at(bounds[name], end) for name, _, end in ranges})
+        self._seen = bounds
+        self._wait.answered()
         return format_stream_offsets(ends)
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
-        """Return the end of the log, for the query's progress."""
-        bounds = self._bounds(self._opened())
-        return format_stream_offsets({name: held.position(held.end_offset) for name, held in bounds.items()})
+        """Return the end of the log, for the query's progress, as `latestOffset` has just seen it."""
+        bounds = self._bounds(self._opened()) if self._seen is None else self._seen
+        return format_stream_offsets({name: position_at(held, held.end_offset) for name, held in bounds.items()})
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         """Return the splits of a micro-batch."""
@@ -178,6 +180,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _bounds(self, topics: Topics) -> dict[TopicPartition, Bounds]:
         return topics.bounds(find_partitions(topics, self._options, self._started))
+
+    def _look(self, topics: Topics, limit: ReadLimit) -> tuple[dict[TopicPartition, Bounds], list[OffsetRange]]:
+        """Return what the partitions hold, and which of it the next micro-batch reads."""
+        started = self._started
+        bounds = self._bounds(topics)
+        check_places(topics, bounds, started, fail_on_data_loss=self._options.fail_on_data_loss)
+        ranges = []
+        for name, held in sorted(bounds.items()):
+            end = held.end_offset if self._target is None else min(held.end_offset, self._target.get(name, 0))
+            first = started[name].offset if name in started else held.start_offset
+            if end > first:
+                ranges.append(OffsetRange(name, max(first, held.start_offset), end))
+        if not isinstance(limit, ReadAllAvailable):
+            if not self._is_enough(ranges):
+                ranges = []
+            ranges = limited(ranges, self._options.max_offsets_per_trigger)
+        return bounds, ranges
 
     def _is_enough(self, ranges: list[OffsetRange]) -> bool:
         least = self._options.min_offsets_per_trigger

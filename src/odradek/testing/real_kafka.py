@@ -14,7 +14,6 @@ from odradek.errors import LogError, OptionError, UnknownTopicOrPartitionError
 from odradek.records import Record
 from odradek.records.isolation import Isolation
 from odradek.storage.config_def import ConfigValue, as_texts
-from odradek.storage.names import TopicPartition
 from odradek.testing.produced import by_partition
 from odradek.testing.wire import WireClient
 
@@ -121,15 +120,14 @@ class RealKafka:
         Raises:
             OdradekError: There is no such topic, or a batch is damaged.
         """
-        from odradek.sources.growing_partition import BrokerPartition
-        from odradek.sources.source import open_source
+        from odradek.places.opening import open_place
+        from odradek.sources.growing_partition import growing_partition
 
         found: list[Record] = []
-        with open_source(f"kafka://{self.bootstrap_servers}/{topic}") as source:
-            for number in source.topics()[topic].partitions:
-                name = TopicPartition(topic, number)
-                bounds = source.bounds(name, isolation)
-                partition = BrokerPartition(source, name, isolation, pytest.fail, bounds)
+        with open_place(f"kafka://{self.bootstrap_servers}") as place:
+            for name in place.choose(topic):
+                bounds = place.bounds(name, isolation)
+                partition = growing_partition(place, name, isolation, pytest.fail)
                 found += partition.read(bounds.start_offset, bounds.end_offset, isolation=isolation)
         return found
 

@@ -1,31 +1,42 @@
 """A broker as a target: each commit is a transaction with records and the position in the source.
 
 The position is kept by a group of the stream's name, beside its offset of the first partition of the topic, as it is
-for a Spark sink (`odradek.kafka.producer`). Readers with `isolation.level=read_committed` never see a record twice;
-others may see the records of an interrupted transaction, and again those of the transaction that repeats it.
+for a Spark sink (`odradek.places.broker_transaction`). Readers with `isolation.level=read_committed` never see a
+record twice; others may see the records of an interrupted transaction, and again those of the transaction that repeats
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 from kafka import errors
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest
 
-from odradek.errors import BrokerUnavailableError, InvalidProducerEpochError, RecordRefusedError
+from odradek.errors import (
+    BrokerError,
+    BrokerUnavailableError,
+    InvalidProducerEpochError,
+    RecordRefusedError,
+    TopicExistsError,
+)
 from odradek.kafka.client import BrokerClient
-from odradek.kafka.cluster import check
-from odradek.kafka.producer import CommittedPosition, Transaction
+from odradek.kafka.committed_offset import CommittedOffset
+from odradek.kafka.groups import commit_offsets
 from odradek.kafka.stopping import StoppedError, at_most
+from odradek.kafka.topic_changes import create_partitions, create_topic
+from odradek.places.address import BrokerAddress
+from odradek.places.broker import BrokerPlace
+from odradek.places.broker_transaction import CommittedPosition, Transaction, is_fenced
 from odradek.records import Record
 from odradek.records.compression import Codec
-from odradek.sources.broker import BrokerSource
 from odradek.storage.names import TopicPartition
-from odradek.transfer.target import PartitionWriter, Target, lasting_config
+from odradek.transfer.target import PartitionWriter, Target, lasting_config, positions_of
 
-_FENCED = (errors.InvalidProducerEpochError, errors.InvalidProducerIdMappingError, errors.ProducerFencedError)
+_MARKER_S = 5.0
+_RETRY_S = 0.01
 ABORT_S = 2.0
 """How long a writer that is closed waits for the abort of its transaction."""
 
@@ -45,16 +56,17 @@ class BrokerTarget(Target):
         OptionError: The address or a setting is not valid.
     """
 
+    keeps_offsets = False
+
     def __init__(self, address: str, config: Mapping[str, str] | None = None, *, codec: Codec = Codec.NONE) -> None:
-        self.broker = BrokerSource(address, config)
+        self.broker = BrokerPlace(BrokerAddress.parse(address, config))
         self.address = self.broker.address
         self._codec = codec
 
     def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has; 0 if it does not exist."""
         with self.broker.client() as client:
-            found = client.attempt(f"looking for {topic}", lambda: client.topics([topic])).get(topic)
-        return 0 if found is None else len(found.leaders)
+            return client.partition_count(topic, patience_s=0) or 0
 
     def ensure_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Create a topic, with the replicas that the broker has by default, or add the partitions that it lacks."""
@@ -62,55 +74,53 @@ class BrokerTarget(Target):
         if there >= partitions:
             return
         with self.broker.client() as client:
-            ask = _add_partitions if there else _create
-            client.attempt(f"creating {topic}", ask(client, topic, partitions, lasting_config(config)))
-
-            def wait() -> None:
-                found = client.topics([topic]).get(topic)
-                if found is None or len(found.leaders) < partitions or min(found.leaders.values()) < 0:
-                    raise errors.LeaderNotAvailableError(topic)
-
-            client.attempt(f"waiting for leaders of {topic}", wait)
+            if there:
+                create_partitions(client, topic, partitions)
+                return
+            try:
+                create_topic(client, topic, partitions, lasting_config(config))
+            except BrokerError as error:
+                # Another program may create it at the same time.
+                if error.error_code != TopicExistsError.error_code:
+                    raise
 
     def writer(self, topic_partition: TopicPartition, stream: str) -> PartitionWriter:
         """Return what writes a partition, with a connection and a transactional id of its own."""
         return BrokerWriter(BrokerClient(self.broker.settings), topic_partition, stream, self._codec)
 
+    def known_positions(self) -> set[tuple[str, TopicPartition]]:
+        """Return the groups and partitions that have a position."""
+        return positions_of(self.broker)
+
+    def place_groups(self, topic_partition: TopicPartition, positions: Mapping[str, CommittedOffset]) -> dict[str, str]:
+        """Commit the end of the partition for each group, none of which has members here."""
+        end_offset = self._end_offset(topic_partition)
+        refused = {}
+        with self.broker.client() as client:
+            for group, committed in positions.items():
+                here = CommittedOffset(end_offset, None, committed.metadata)
+                try:
+                    commit_offsets(client, group, {topic_partition: here})
+                except BrokerUnavailableError as error:
+                    if not isinstance(error.__cause__, errors.KafkaError):
+                        raise
+                    refused[group] = str(error)
+        return refused
+
+    def _end_offset(self, topic_partition: TopicPartition) -> int:
+        """Return the end of a partition, after the marker of the transaction that was committed last."""
+        deadline = time.monotonic() + _MARKER_S
+        while True:
+            stable = self.broker.bounds(topic_partition, "read_committed").end_offset
+            end_offset = self.broker.bounds(topic_partition).end_offset
+            # Do not wait for ever: a transaction of another producer may stay open for long.
+            if stable == end_offset or time.monotonic() > deadline:
+                return end_offset
+            time.sleep(_RETRY_S)
+
     def close(self) -> None:
         """Close the connections."""
         self.broker.close()
-
-
-def _create(client: BrokerClient, topic: str, partitions: int, config: Mapping[str, str]) -> Callable[[], None]:
-    kind = CreateTopicsRequest.CreatableTopic
-    made = kind(
-        name=topic,
-        num_partitions=partitions,
-        replication_factor=-1,
-        assignments=[],
-        configs=[kind.CreatableTopicConfig(name=name, value=value) for name, value in config.items()],
-    )
-
-    def ask() -> None:
-        request = CreateTopicsRequest(
-            topics=[made], timeout_ms=client.settings.timeout_ms, validate_only=False, min_version=4, max_version=5
-        )
-        result = client.ask(request, client.controller()).topics[0]
-        if result.error_code != errors.TopicAlreadyExistsError.errno:
-            check(result.error_code, f"creating {topic}: {result.error_message or ''}")
-
-    return ask
-
-
-def _add_partitions(client: BrokerClient, topic: str, partitions: int, _: Mapping[str, str]) -> Callable[[], None]:
-    wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=partitions, assignments=None)
-
-    def ask() -> None:
-        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=client.settings.timeout_ms, validate_only=False)
-        result = client.ask(request, client.controller()).results[0]
-        check(result.error_code, f"adding partitions to {topic}: {result.error_message or ''}")
-
-    return ask
 
 
 class BrokerWriter(PartitionWriter):
@@ -157,7 +167,7 @@ class BrokerWriter(PartitionWriter):
         """Send records in the transaction that `commit` ends."""
         self._begin()
         with self._fenced():
-            refused = self._transaction.send(self._topic_partition, rows)
+            refused = self._transaction.write(self._topic_partition, rows)
         self._is_dirty = True
         if refused:
             row, reason = refused[0]
@@ -196,18 +206,18 @@ class BrokerWriter(PartitionWriter):
 
     @contextmanager
     def _fenced(self) -> Iterator[None]:
-        """Turn the broker's error for a fenced producer into one that says what it means."""
+        """Replace the broker's error for a fenced producer by one that explains it."""
         try:
             yield
         except BrokerUnavailableError as error:
-            if isinstance(error.__cause__, _FENCED):
+            if is_fenced(error):
                 raise self._taken_over() from error
             raise
 
     def _taken_over(self) -> InvalidProducerEpochError:
         patience_ms = self._client.settings.transaction_timeout_ms
         return InvalidProducerEpochError(
-            f"{self._topic_partition} of {self._client.name}: another program that was begun later writes it as "
+            f"{self._topic_partition} of {self._client.name}: another program that started later writes it as "
             f"{self._name}, or this one paused for longer than transaction.timeout.ms ({patience_ms}). Let one of "
             "them go on: nothing is written twice"
         )

@@ -1,6 +1,8 @@
 """Exports the records of a source into files. An export can be ended at any moment, and the next run continues it.
 
-partition -> rows -> | file [0, 1200) | file [1200, 2400) | ...       each partition by one thread at a time
+    partition -> rows -> | file [0, 1200) | file [1200, 2400) | ...       each partition by one thread at a time
+
+The name of a file has its partition, its first offset and the offset after its last one.
 """
 
 from __future__ import annotations
@@ -16,23 +18,25 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from odradek.columnar.row_files import RowWriter
 from odradek.errors import FormatError, LogError, OffsetOutOfRangeError, OptionError
 from odradek.inspection.ahead import ahead
 from odradek.kafka.stopping import StoppedError
+from odradek.places.path import PathPlace
+from odradek.places.place import Place
 from odradek.records.isolation import Isolation
 from odradek.records.timestamps import TimeRange
 from odradek.sources.arrow import record_batches
-from odradek.sources.path import PathSource
-from odradek.sources.source import Source
+from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.file_lock import FileLock
 from odradek.storage.files import hidden_temporary, replaceable
 from odradek.storage.names import TopicPartition
 from odradek.transfer.export_folder import ExportFolder, Progress
-from odradek.transfer.record_files import STREAMS, RowWriter, row_writer
+from odradek.transfer.record_files import STREAMS, row_writer
 from odradek.transfer.threads import in_threads
 
 FILE_BYTES = 128 << 20
-"""About how large a file of an export becomes. After an interruption at most so much of a partition is done again."""
+"""About how large a file of an export becomes: the most of a partition that is repeated after an interruption."""
 
 PARTITION_BY = ("partition", "topic", "date")
 
@@ -98,7 +102,7 @@ class Export:
         report: What was done so far; read by any thread.
     """
 
-    def __init__(self, source: Source, partitions: Iterable[TopicPartition], selection: Selection) -> None:
+    def __init__(self, source: Place, partitions: Iterable[TopicPartition], selection: Selection) -> None:
         self.report = ExportReport()
         self._source = source
         self._partitions = list(partitions)
@@ -130,10 +134,13 @@ class Export:
             threads: How many partitions are exported at a time; as many as there are cores if None.
 
         Raises:
-            LogError: The folder holds something else, or was begun in another way; a topic was made again.
+            LogError: The folder holds something else, is within a log directory, or was started with other options; a
+                topic was created again.
             OSError: The disk failed.
         """
         how: dict[str, Any] = {"format": form, "partition_by": partition_by, **asdict(self._selection)}
+        source = Path(self._source.address) if isinstance(self._source, PathPlace) else None
+        check_outside(Path(directory), source)
         with ExportFolder(Path(directory), how) as folder:
             topics = self._source.topics()
             wanted = sorted({name.topic for name in self._partitions})
@@ -162,7 +169,7 @@ class Export:
 
     def _partition(self, name: TopicPartition, topic_id: str | None, layout: _Layout) -> None:
         while not self._part(name, topic_id, layout):
-            # The next records were deleted meanwhile: go on after them.
+            # The next records were deleted meanwhile: continue after them.
             pass
 
     def _part(self, name: TopicPartition, topic_id: str | None, layout: _Layout) -> bool:
@@ -215,7 +222,7 @@ class Export:
         if done is None:
             return start, end
         if None not in (topic_id, done.topic_id) and topic_id != done.topic_id:
-            raise LogError(f"{name}: the topic was deleted and made again: export it into another folder")
+            raise LogError(f"{name}: the topic was deleted and created again: export it into another folder")
         if done.next_offset > held.end_offset:
             raise LogError(
                 f"{name} is exported up to {done.next_offset}, and ends at {held.end_offset} now: it was truncated"
@@ -229,7 +236,7 @@ class Export:
         times = TimeRange(self._selection.since_ms, self._selection.until_ms)
         rows = record_batches(self._source, name, start, end, times=times, isolation=self._selection.isolation)
         # One thread decodes while another writes. A broker is waited for in this thread, in which `stop` ends the wait.
-        return ahead(rows) if isinstance(self._source, PathSource) else rows
+        return ahead(rows) if isinstance(self._source, PathPlace) else rows
 
     def _publish(self, part: _Part, next_offset: int) -> None:
         with self._lock:
@@ -260,7 +267,7 @@ class Export:
                                 start = rows.column("offset")[-1].as_py() + 1
                         break
                     except OffsetOutOfRangeError:
-                        # The next records were deleted meanwhile: go on after them.
+                        # The next records were deleted meanwhile: continue after them.
                         first = min(self._source.bounds(name).start_offset, end)
                         if first <= start:
                             raise
@@ -274,8 +281,7 @@ class Export:
     def to_file(self, path: str | os.PathLike[str], form: str) -> ExportReport:
         """Export into one file, which appears under its name when it is whole.
 
-        A link stays, and the file that it leads to is replaced. What is no file, such as a pipe or a device, is written
-        itself.
+        A link stays, and the file that it leads to is replaced. A pipe or a device is not replaced: it is written to.
 
         Raises:
             FormatError: A batch is damaged; there is no file.

@@ -89,10 +89,10 @@ class ExportFolder:
 
     Args:
         directory: The folder; created if it is missing.
-        how: How it is exported. A folder that was begun in another way is refused.
+        how: How it is exported. A folder that was started in another way is refused.
 
     Raises:
-        LogError: It holds something else, was begun in another way, or another program has it open.
+        LogError: It holds something else, was started in another way, or another program has it open.
     """
 
     def __init__(self, directory: Path, how: Mapping[str, Any]) -> None:
@@ -130,7 +130,7 @@ class ExportFolder:
         write_atomically(self._state / _EXPORT, _format(content))
 
     def progress(self, name: TopicPartition) -> Progress | None:
-        """Return how far a partition is, and remove the files that a crash left beyond; None if it is not begun."""
+        """Return how far a partition is, or None, and remove the files beyond that, which a crash left."""
         held = _read(self._state / f"{name}.json")
         progress = Progress(held["next_offset"], held["files_end"], held["topic_id"]) if held else None
         done = 0 if progress is None else progress.files_end

@@ -17,21 +17,29 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.columnar.encode import encode_batches, most_batch_bytes
+from odradek.columnar.encode import encode_batches
 from odradek.errors import LogError
+from odradek.kafka.committed_offset import CommittedOffset
+from odradek.messages.coordinators.group_records import OffsetCommitKey, encode_offset_commit
+from odradek.places.group_log import append_group_records
+from odradek.places.path import PathPlace
 from odradek.records import Record
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import MAX_INT32, BatchOptions, build_empty_batch
 from odradek.records.compression import Codec
 from odradek.records.header import NO_TIMESTAMP
 from odradek.records.scan import scan_batches
+from odradek.records.timestamps import now_ms
 from odradek.storage.directory.opening import open_log_directory
 from odradek.storage.log.writable_log import WritableLog
-from odradek.storage.names import TopicPartition
-from odradek.transfer.target import PartitionWriter, Target, lasting_config
+from odradek.storage.names import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from odradek.transfer.target import PartitionWriter, Target, lasting_config, positions_of
 
 _MOST_GAP_BATCHES = 1024
-"""An empty batch covers two billion offsets; a larger gap than so many batches can only be a mistake."""
+"""An empty batch covers two billion offsets; a gap that needs more batches can only be a mistake."""
+
+_MOST_BATCH_BYTES = 900_000
+"""Before compression: below the default `max.message.bytes` of a topic, so that a broker would take the batch, too."""
 
 _LOG_APPEND_TIME = "LogAppendTime"
 
@@ -46,6 +54,8 @@ class FolderTarget(Target):
     Raises:
         LogError: It cannot be opened, or another program has it open.
     """
+
+    keeps_offsets = True
 
     def __init__(self, path: str | os.PathLike[str], *, codec: Codec = Codec.NONE) -> None:
         self.address = os.fspath(path)
@@ -70,6 +80,20 @@ class FolderTarget(Target):
         """Return what writes a partition; the log itself is the stream."""
         return FolderWriter(self.logs[topic_partition], self._codec)
 
+    def known_positions(self) -> set[tuple[str, TopicPartition]]:
+        """Return the groups and partitions that have a position in `__consumer_offsets`."""
+        if not self.partitions(CONSUMER_OFFSETS_TOPIC):
+            return set()
+        with PathPlace(self.address) as place:
+            return positions_of(place)
+
+    def place_groups(self, topic_partition: TopicPartition, positions: Mapping[str, CommittedOffset]) -> dict[str, str]:
+        """Write the positions as they are."""
+        for group, committed in positions.items():
+            record = encode_offset_commit(OffsetCommitKey(group, *topic_partition), committed.to_value(now_ms()))
+            append_group_records(self.logs, group, [record])
+        return {}
+
     def close(self) -> None:
         """Bring everything to the disk, and close the folder."""
         self.logs.close()
@@ -86,7 +110,7 @@ class FolderWriter(PartitionWriter):
     def __init__(self, log: WritableLog, codec: Codec) -> None:
         self._log = log
         self._codec = codec
-        self._batch_bytes = most_batch_bytes(log.config)
+        self._batch_bytes = min(_MOST_BATCH_BYTES, log.config.max_segment_bytes // 2, log.config.max_message_bytes)
 
     def position(self) -> int | None:
         """Return the end of the log; None if nothing was ever written to it."""
@@ -121,7 +145,7 @@ class FolderWriter(PartitionWriter):
                 self._append_block(block)
 
     def commit(self) -> None:
-        """Do nothing: each append is whole, and closing the folder brings all of them to the disk."""
+        """Do nothing: each append is complete, and closing the folder brings all of them to the disk."""
 
     def close(self) -> None:
         """Do nothing: the folder closes the log."""

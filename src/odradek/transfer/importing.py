@@ -3,7 +3,7 @@
     files of an export     each partition by itself, in the order of offsets; from the target's position on
     other files            row by row, in their order
 
-Records that have an offset are written once, however often an import is interrupted and begun again: see
+Records that have an offset are written once, however often an import is interrupted and repeated: see
 `odradek.transfer.target`. Records without one are appended as they come, by each import again.
 """
 
@@ -28,7 +28,6 @@ from odradek.errors import FormatError, LogError, OptionError
 from odradek.records import Record
 from odradek.records.partitioner import partition_for_key
 from odradek.records.timestamps import now_ms
-from odradek.sources.source import is_broker
 from odradek.storage.names import TopicPartition
 from odradek.transfer.export_folder import ExportedFile, exported_file, exported_topics
 from odradek.transfer.record_files import FORMATS, STREAMS, format_of, read_rows
@@ -194,7 +193,7 @@ class Import:
             noted = topics.get(topic, {})
             total = max(counts.get(topic, 0), int(noted.get("partitions", 0)))
             config = dict(noted.get("config", {}))
-            if is_broker(self._target.address):
+            if not self._target.keeps_offsets:
                 # With LogAppendTime the broker would stamp records with the time of the import.
                 config.pop("message.timestamp.type", None)
             self._ensure_topic(self._topic or topic, total, config)
@@ -232,7 +231,7 @@ class Import:
         """Return what writes the records of a topic into a partition."""
         with self._lock:
             origin = self._origins.setdefault(placed, topic)
-        if topic != origin and not is_broker(self._target.address):
+        if topic != origin and self._target.keeps_offsets:
             raise OptionError(f"{placed} cannot take the records of both {origin} and {topic}: a folder keeps offsets")
         return self._target.writer(placed, stream if topic == placed.topic else f"{stream}-{topic}")
 
@@ -325,12 +324,12 @@ class _Place:
         return self._last is not None and piece.start_offset <= (self._last.offset or 0) < piece.end_offset
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Write what the target lacks."""
+        """Write the rows that the target lacks."""
         if not rows.num_rows:
             return
         missing = rows.column("offset").null_count
         if missing not in (0, rows.num_rows) or self._has_offsets is (missing > 0):
-            raise OptionError(f"{self._name}: some records have offsets, and others do not")
+            raise LogError(f"{self._name}: some records have offsets, and others do not")
         self._has_offsets = missing == 0
         if not self._has_offsets:
             self._writer.append(_stamped(rows))
@@ -405,7 +404,7 @@ class _Place:
         self._rows = self._bytes = 0
 
     def finish(self) -> None:
-        """Commit what is left."""
+        """Commit the remaining rows."""
         self._commit()
 
 
@@ -443,7 +442,7 @@ def _merged(files: Iterable[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatc
     """Yield the rows of files in the order of their offsets, which increase in each file."""
     left = [(file, rows) for file in files for rows in itertools.islice(file, 1)]
     while left:
-        # All rows that were not read yet come after this offset.
+        # The rows that were not read yet come after this offset.
         reached = min(rows.column("offset")[-1].as_py() for _, rows in left)
         parts, rest = [], []
         for file, rows in left:

@@ -1,4 +1,4 @@
-"""How fast records go: so many a second, so many bytes a second, or as far apart as their timestamps."""
+"""The pace of a replay: records a second, bytes a second, or the distances of the timestamps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pace:
     Args:
         records: The most records a second, or None.
         size_bytes: The most bytes a second, or None.
-        speed: How fast the time of the timestamps goes: 1.0 as it went, 2.0 twice as fast; None for no such pace.
+        speed: How fast the time of the timestamps passes: 1.0 as it did, 2.0 twice as fast; None ignores timestamps.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Pace:
         self._first_ms: int | None = None
 
     def begin(self, first_ms: int | None) -> None:
-        """Let the time of the timestamps begin now, with the first of them."""
+        """Start the clock: records with this timestamp go now."""
         self._begun_s, self._first_ms = time.monotonic(), first_ms
 
     def parts(self, rows: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, float]]:
@@ -63,7 +63,7 @@ class Pace:
         start, at_s = 0, 0.0
         for number, timestamp in enumerate(times):
             due_s = self._begun_s + (timestamp - first_ms) / 1000 / speed
-            # A record before its time by the timestamps goes with the one before it: the order stays.
+            # A record with an earlier timestamp than the one before it goes with that one: the order stays.
             if due_s > at_s + _STEP_S:
                 if number > start:
                     yield rows.slice(start, number - start), at_s

@@ -1,15 +1,16 @@
 """Files of records in four formats, written and read as Arrow rows with the columns of `odradek.columnar.SCHEMA`.
 
-parquet   compressed with zstd; row groups of 32 MB at most, so that memory stays flat
-arrow     Arrow's IPC file format (Feather V2), compressed with zstd
-jsonl     a JSON object a line
-csv       with a heading
+    parquet   compressed with zstd; row groups of 32 MB at most, so that memory stays flat
+    arrow     Arrow's IPC file format (Feather V2), compressed with zstd
+    jsonl     a JSON object a line
+    csv       with a heading
+
+`odradek.transfer.record_text` has the form of a row in JSON lines and CSV.
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,80 +21,16 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from odradek.columnar.record_schema import COLUMNS, SCHEMA
-from odradek.errors import FormatError, OptionError
+from odradek.columnar.row_files import ParquetWriter, RowWriter
+from odradek.errors import FormatError, LogError
 from odradek.inspection.record_json import CSV_HEADING
 from odradek.transfer.record_text import RowLines, TextReader
 
-_GROUP_BYTES = 32 << 20
-_GROUP_ROWS = 1 << 18
 _READ_ROWS = 1 << 14
 _READ_BYTES = 4 << 20
 _LINES = 1 << 12
 _CSV_BLOCK_BYTES = 32 << 20
 """A record must fit into it: pyarrow parses CSV block by block."""
-
-
-class RowWriter(ABC):
-    """Writes rows into a file, which the caller closes after `finish`.
-
-    Args:
-        out: The file.
-    """
-
-    def __init__(self, out: BinaryIO) -> None:
-        self._out = out
-
-    @property
-    def size_bytes(self) -> int:
-        """About how many bytes were written."""
-        return self._out.tell()
-
-    @abstractmethod
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Write rows."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Write what is left."""
-
-    def drop(self) -> None:  # noqa: B027 - most have nothing to do
-        """Write nothing more, if it was not finished."""
-
-
-class _ParquetWriter(RowWriter):
-    def __init__(self, out: BinaryIO) -> None:
-        super().__init__(out)
-        # Not for keys and values: their dictionary would as a rule become too large, and be dropped.
-        self._writer = pq.ParquetWriter(
-            out, SCHEMA, compression="zstd", use_dictionary=["topic", "timestamp_type"], write_page_index=False
-        )
-        self._rows: list[pa.RecordBatch] = []
-        self._bytes = self._count = 0
-
-    @property
-    def size_bytes(self) -> int:
-        # Rows in memory count too: with a file for each date there are many.
-        return super().size_bytes + self._bytes
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        self._rows.append(rows)
-        self._bytes += rows.nbytes
-        self._count += rows.num_rows
-        if self._bytes >= _GROUP_BYTES or self._count >= _GROUP_ROWS:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_table(pa.Table.from_batches(self._rows), row_group_size=self._count)
-            self._rows, self._bytes, self._count = [], 0, 0
-
-    def finish(self) -> None:
-        self._flush()
-        self._writer.close()
-
-    def drop(self) -> None:
-        # Otherwise pyarrow would write to the closed file when the writer is collected, and print an error.
-        self._writer.is_open = False
 
 
 class _ArrowWriter(RowWriter):
@@ -128,7 +65,7 @@ class _TextWriter(RowWriter):
 
 
 _WRITERS: Mapping[str, Callable[[BinaryIO], RowWriter]] = {
-    "parquet": _ParquetWriter,
+    "parquet": ParquetWriter,
     "arrow": _ArrowWriter,
     "jsonl": lambda out: _TextWriter(out, "jsonl"),
     "csv": lambda out: _TextWriter(out, "csv", CSV_HEADING),
@@ -141,7 +78,7 @@ STREAMS = ("jsonl", "csv")
 
 
 def row_writer(form: str, out: BinaryIO) -> RowWriter:
-    """Return what writes a format into a file."""
+    """Return a writer of a format into a file."""
     return _WRITERS[form](out)
 
 
@@ -229,7 +166,7 @@ def _read_csv(file: BinaryIO, reader: TextReader, where: str) -> Iterator[pa.Rec
     first = file.readline()
     names = first.decode("utf-8", "replace").rstrip("\r\n").split(",")
     if not set(names) <= set(COLUMNS) or len(names) != len(set(names)) or not {"key", "value"} & set(names):
-        raise OptionError(f"{where}: the first line of CSV must name the columns, {CSV_HEADING.decode().strip()}")
+        raise LogError(f"{where}: the first line of CSV must name the columns, {CSV_HEADING.decode().strip()}")
     try:
         blocks = pacsv.open_csv(
             pa.PythonFile(file, "r"),

@@ -59,7 +59,8 @@ class RowLines:
         owner = TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
         if self._formatter is None or owner != self._owner:
             start = head(self._form, owner).encode()
-            self._owner, self._formatter = owner, LineFormatter(open_section, self._form, start, max_bytes=_BLOCK_BYTES)
+            self._owner = owner
+            self._formatter = LineFormatter(open_section, self._form, start, max_bytes=_BLOCK_BYTES)
         kinds = pc.index_in(batch.column("timestamp_type"), _KINDS).cast(pa.uint8())
         rows, kinds_bytes, position = column_rows(batch, keep_offsets=True), kinds.buffers()[1], 0
         while position < batch.num_rows:
@@ -68,7 +69,7 @@ class RowLines:
 
 
 class TextReader:
-    """Makes rows of lines of JSON, or of CSV.
+    """Parses lines of JSON, or CSV, into rows.
 
     A field that is missing, or null, has no value: no key, no headers, no timestamp. `topic`, `partition` and `offset`
     are null then, and the importer gives them.

@@ -20,16 +20,14 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from odradek.columnar.record_schema import SCHEMA
-from odradek.errors import LogError, OffsetOutOfRangeError, OptionError
+from odradek.errors import FormatError, LogError, OffsetOutOfRangeError, OptionError
 from odradek.kafka.committed_offset import CommittedOffset
 from odradek.kafka.stopping import StoppedError, stopped_by
+from odradek.places.place import Place
 from odradek.records.isolation import Isolation
 from odradek.sources.arrow import record_batches
-from odradek.sources.source import Source
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason
-from odradek.transfer.folder_target import FolderTarget
 from odradek.transfer.pacing import Pace
-from odradek.transfer.positions import FolderPositions, GroupPositions
 from odradek.transfer.target import PartitionWriter, Target
 from odradek.transfer.threads import in_threads
 
@@ -37,7 +35,7 @@ COMMIT_BYTES = 16 << 20
 """About how many bytes a transaction has. After an interruption at most so much of a partition is sent again."""
 
 COMMIT_S = 1.0
-"""How long a transaction takes at most where a pace is kept, so that readers see the records soon."""
+"""The longest time of a transaction if there is a pace, so that readers see the records soon."""
 
 _MOST_THREADS = 8
 _WAIT_S = 0.2
@@ -69,6 +67,7 @@ class ReplayReport:
         positions: How many positions of groups it set.
         lost: What was deleted before it was replayed.
         left: The positions that it could not set.
+        damaged: What could not be read: the partition is replayed up to there.
     """
 
     records: int = 0
@@ -76,9 +75,32 @@ class ReplayReport:
     positions: int = 0
     lost: list[Lost] = field(default_factory=list)
     left: list[LeftPosition] = field(default_factory=list)
+    damaged: list[FormatError] = field(default_factory=list)
 
 
 _NO_ROWS = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+
+
+def names_there(partitions: Iterable[TopicPartition], names: Mapping[str, str]) -> dict[str, str]:
+    """Return what the topics of partitions are called in the target.
+
+    Args:
+        partitions: What is replayed.
+        names: The new names of the topics that are renamed.
+
+    Raises:
+        OptionError: There is no such topic, a new name is not valid, or two topics would become one.
+    """
+    found = {topic: names.get(topic, topic) for topic in sorted({partition.topic for partition in partitions})}
+    for old, new in names.items():
+        if old not in found:
+            raise OptionError(f"there is no topic {old} to be replayed as {new}")
+        reason = invalid_topic_name_reason(new)
+        if reason is not None:
+            raise OptionError(reason)
+    if len(set(found.values())) < len(found):
+        raise OptionError("two topics would become one: give each another name")
+    return found
 
 
 class Replay:
@@ -92,7 +114,7 @@ class Replay:
         isolation: `read_committed` leaves out the records of aborted and undecided transactions.
         groups: Whether the positions of groups go with the records.
         pace: How fast they go.
-        name: The name of this replay, by which it goes on with what an earlier run began: part of transactional ids.
+        name: The name of this replay, under which it continues an earlier run: part of transactional ids.
 
     Attributes:
         report: What was done so far; read by any thread.
@@ -103,7 +125,7 @@ class Replay:
 
     def __init__(
         self,
-        source: Source,
+        source: Place,
         target: Target,
         partitions: Iterable[TopicPartition],
         *,
@@ -123,20 +145,10 @@ class Replay:
         self._name = name or default_name(source.address)
         self._stop = threading.Event()
         self.lock = threading.Lock()
-        topics = sorted({partition.topic for partition in self._partitions})
-        self._names = {topic: (names or {}).get(topic, topic) for topic in topics}
-        self._check_names(names or {})
-
-    def _check_names(self, names: Mapping[str, str]) -> None:
-        for old, new in names.items():
-            if old not in self._names:
-                raise OptionError(f"there is no topic {old} to be replayed as {new}")
-            reason = invalid_topic_name_reason(new)
-            if reason is not None:
-                raise OptionError(reason)
-        if len(set(self._names.values())) < len(self._names):
-            raise OptionError("two topics would become one: give each another name")
-        if self._source.address == self._target.address and any(old == new for old, new in self._names.items()):
+        self._names = names_there(self._partitions, names or {})
+        # A folder may be named by a link. The address of a broker equals no other.
+        is_same = os.path.realpath(self._source.address) == os.path.realpath(self._target.address)
+        if is_same and any(old == new for old, new in self._names.items()):
             raise OptionError("a topic cannot be replayed into itself: give it another name")
 
     def total_offsets(self) -> int:
@@ -150,7 +162,6 @@ class Replay:
         Raises:
             LogError: The target holds other records, or the source ends before what was replayed.
             BrokerUnavailableError: A broker did not answer in time.
-            FormatError: A batch of the source is corrupt; what comes before it was written.
             StoppedError: `stop` was called.
         """
         with stopped_by(self._stop):
@@ -160,11 +171,10 @@ class Replay:
         described = self._source.topics()
         for old, new in self._names.items():
             self._target.ensure_topic(new, max(described[old].partitions) + 1, self._source.topic_config(old))
-        positions = self._group_positions()
         committed: dict[TopicPartition, dict[str, CommittedOffset]] = {}
         known: set[tuple[str, TopicPartition]] = set()
         if self._moves_groups:
-            known = positions.known()
+            known = self._target.known_positions()
             for group, offsets in self._source.group_offsets().items():
                 for partition, offset in offsets.items():
                     committed.setdefault(partition, {})[group] = offset
@@ -185,7 +195,7 @@ class Replay:
                     if begin.wait() == 0:
                         self._pace.begin(min(firsts, default=None))
                     begin.wait()
-                move.run(positions, known)
+                move.run(known)
             finally:
                 move.close()
 
@@ -196,15 +206,6 @@ class Replay:
     def stop(self) -> None:
         """End the run that is under way in another thread; it raises."""
         self._stop.set()
-
-    def _group_positions(self) -> GroupPositions:
-        if isinstance(self._target, FolderTarget):
-            return FolderPositions(self._target)
-        from odradek.transfer.broker_positions import BrokerPositions
-        from odradek.transfer.broker_target import BrokerTarget
-
-        assert isinstance(self._target, BrokerTarget)
-        return BrokerPositions(self._target.broker)
 
 
 def default_name(address: str) -> str:
@@ -231,6 +232,7 @@ class _PartitionReplay:
         self._groups = groups
         self._writer: PartitionWriter | None = None
         self._next = 0
+        self._is_damaged = False
         self._pending_bytes = 0
         self._committed_s = 0.0
 
@@ -239,7 +241,7 @@ class _PartitionReplay:
             self._writer.close()
 
     def open(self) -> None:
-        """Find out where to go on."""
+        """Find out where to continue."""
         writer = self._writer = self._target.writer(self._into, self._stream)
         start = self._source.bounds(self._partition).start_offset
         position = writer.position()
@@ -281,7 +283,7 @@ class _PartitionReplay:
         return record_batches(self._source, self._partition, start, end, isolation=isolation)
 
     def first_ms(self) -> int | None:
-        """Return the timestamp of the record that comes next; None if there is none."""
+        """Return the timestamp of the record that comes next, or None."""
         while True:
             try:
                 for rows in self._rows(self._next, self._end_offset, self._isolation):
@@ -293,11 +295,10 @@ class _PartitionReplay:
             else:
                 return None
 
-    def run(self, positions: GroupPositions, known: Collection[tuple[str, TopicPartition]]) -> None:
+    def run(self, known: Collection[tuple[str, TopicPartition]]) -> None:
         """Write everything up to the end.
 
         Args:
-            positions: Where positions of groups are written.
             known: The groups and partitions that have a position in the target.
         """
         writer = self._writer
@@ -314,8 +315,10 @@ class _PartitionReplay:
         self._committed_s = time.monotonic()
         for stop in sorted(by_stop):
             self._write_up_to(stop, writer)
-            if by_stop[stop]:
-                refused = positions.place(self._into, by_stop[stop])
+            if self._next < stop:
+                self._leave(dict.fromkeys(by_stop[stop], "it is after damage"))
+            elif by_stop[stop]:
+                refused = self._target.place_groups(self._into, by_stop[stop])
                 self._leave(refused)
                 with self._replay.lock:
                     self._report.positions += len(by_stop[stop]) - len(refused)
@@ -326,7 +329,7 @@ class _PartitionReplay:
 
     def _write_up_to(self, stop: int, writer: PartitionWriter) -> None:
         """Write the records below an offset, and commit them."""
-        if self._next >= stop:
+        if self._next >= stop or self._is_damaged:
             return
         while self._next < stop:
             try:
@@ -334,9 +337,15 @@ class _PartitionReplay:
                     self._write(rows, writer)
             except OffsetOutOfRangeError as error:
                 self._pass_deleted(error)
+            except FormatError as error:
+                # The records before the damage are right.
+                self._is_damaged = True
+                with self._replay.lock:
+                    self._report.damaged.append(error)
+                break
             else:
                 self._next = stop
-        # The offsets after the last record, of markers and of records that were left out, are done too.
+        # The offsets after the last record, those of markers and of skipped records, are done too.
         writer.write(_NO_ROWS, self._next)
         self._commit(writer)
 
@@ -354,7 +363,7 @@ class _PartitionReplay:
                 self._commit(writer)
 
     def _pass_deleted(self, error: OffsetOutOfRangeError) -> None:
-        """Go on after what was deleted in the source meanwhile; raise the error if nothing was."""
+        """Continue after what was deleted in the source meanwhile; raise the error if nothing was."""
         start = self._source.bounds(self._partition).start_offset
         if start <= self._next:
             raise error

@@ -3,24 +3,29 @@
     folder    offsets are kept: the end of a log is the next offset of the source, and every append moves it
     broker    a transaction holds records and the source's next offset, in a group of its own
 
-So the next run asks `position`, and goes on from there: nothing is written twice, and nothing is left out, whenever and
-however the writer was ended.
+So the next run asks `position`, and continues from there: nothing is written twice, and nothing is skipped, however
+the writer ended.
+
+Groups' positions go with the records:
+
+    source    | 3 | 4 | 7 | 9 |             a group's position is 7: it comes next
+    target    | 0 | 1 | C |                 all before 7 is committed: the next record will get 3
+
+A folder keeps the offsets, so positions stay as they are. On a broker a transaction ends before each record that is
+some group's position; the end of the partition is then the group's position in the target.
 """
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 
-from odradek.errors import OptionError
+from odradek.closing import Closing
+from odradek.kafka.committed_offset import CommittedOffset
+from odradek.places.place import Place
 from odradek.records import Record
-from odradek.records.compression import Codec
-from odradek.sources.source import is_broker
 from odradek.storage.names import TopicPartition
 
 _REMOVED = frozenset(("message.format.version", "message.downconversion.enable", "message.timestamp.difference.max.ms"))
@@ -29,6 +34,11 @@ _REMOVED = frozenset(("message.format.version", "message.downconversion.enable",
 def lasting_config(config: Mapping[str, str] | None) -> dict[str, str]:
     """Return a topic's settings without those that Apache Kafka 4.0 removed, with which no topic can be created."""
     return {name: value for name, value in (config or {}).items() if name not in _REMOVED}
+
+
+def positions_of(place: Place) -> set[tuple[str, TopicPartition]]:
+    """Return the groups and partitions that have a position in a place."""
+    return {(group, partition) for group, offsets in place.group_offsets().items() for partition in offsets}
 
 
 class PartitionWriter(ABC):
@@ -48,7 +58,7 @@ class PartitionWriter(ABC):
 
     @abstractmethod
     def write(self, rows: pa.RecordBatch, next_offset: int | None = None) -> None:
-        """Write records. They are kept for good by the next `commit`, or before.
+        """Write records. They are durable after the next `commit`, or before.
 
         Args:
             rows: The columns `key`, `value`, `headers`, `timestamp` and `timestamp_type`, and, if the position is to
@@ -62,21 +72,23 @@ class PartitionWriter(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Keep what was written, and the position after it."""
+        """Commit what was written, and the position after it."""
 
     @abstractmethod
     def close(self) -> None:
         """Drop what was not committed, as far as that can be dropped."""
 
 
-class Target(ABC):
+class Target(Closing, ABC):
     """Topics that are written; a context manager. Any thread may use it.
 
     Attributes:
         address: Where they are, without a password.
+        keeps_offsets: Whether records keep the offsets of the source.
     """
 
     address: str
+    keeps_offsets: bool
 
     @abstractmethod
     def partitions(self, topic: str) -> int:
@@ -89,7 +101,7 @@ class Target(ABC):
         Args:
             topic: Its name.
             partitions: How many partitions it has at least.
-            config: Its settings if it is created; those that Apache Kafka 4.0 removed are left out.
+            config: Its settings if it is created; those that Apache Kafka 4.0 removed are ignored.
 
         Raises:
             BrokerError: It cannot be created.
@@ -101,43 +113,26 @@ class Target(ABC):
 
         Args:
             topic_partition: The partition.
-            stream: The name of what is written, the same in each run that goes on with it. One process at a time
+            stream: The name of what is written, the same in each run that continues it. One process at a time
                 writes a stream; on a broker, one that begins later stops one that began before.
+        """
+
+    @abstractmethod
+    def known_positions(self) -> set[tuple[str, TopicPartition]]:
+        """Return the groups and partitions that have a position here."""
+
+    @abstractmethod
+    def place_groups(self, topic_partition: TopicPartition, positions: Mapping[str, CommittedOffset]) -> dict[str, str]:
+        """Set positions of groups to where the next record of the source will be here.
+
+        Args:
+            topic_partition: The partition.
+            positions: The position in the source of each group.
+
+        Returns:
+            The groups that were refused, each with the reason.
         """
 
     @abstractmethod
     def close(self) -> None:
         """Close files and connections."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def open_target(
-    address: str | os.PathLike[str], config: Mapping[str, str] | None = None, *, codec: Codec = Codec.NONE
-) -> Target:
-    """Open a log directory, which is created if it is missing, or connect to a broker.
-
-    Args:
-        address: A path, or `kafka://[user:password@]host:port[,host:port]`.
-        config: Settings of the connection to a broker, by the names of Kafka's clients.
-        codec: How batches are compressed.
-
-    Raises:
-        LogError: The folder cannot be opened, or another program has it open.
-        OptionError: The address or a setting is not valid, or the extra `odradek[kafka]` is not installed.
-    """
-    if is_broker(address):
-        try:
-            from odradek.transfer.broker_target import BrokerTarget
-        except ImportError as error:
-            raise OptionError(f"kafka://: needs the extra odradek[kafka] ({error})") from error
-        return BrokerTarget(os.fspath(address), config, codec=codec)
-    from odradek.transfer.folder_target import FolderTarget
-
-    return FolderTarget(address, codec=codec)

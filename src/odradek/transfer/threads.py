@@ -29,7 +29,7 @@ def in_threads(
         threads: How many threads there are.
         name: What their names begin with.
         stop: Set after the first error, and after a Ctrl-C: ends what the actions wait for from brokers, and they look
-            at it themselves, too. Those that have not begun are left out.
+            at it themselves, too. Those that have not started are skipped.
         halt: Called when it is set here, for what else they wait for.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from odradek.admin.admin import open_admin
+from odradek.admin.opening import open_admin
 from odradek.broker.config import BrokerConfig
 from odradek.broker.protocol import encode_request
 from odradek.broker.running import BrokerThread
@@ -31,8 +31,8 @@ from odradek.errors import (
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.settings import BrokerSettings
 from odradek.offsets.store import open_store
+from odradek.places.opening import open_place
 from odradek.records import Record
-from odradek.sources.source import open_source
 from odradek.testing.wire import WireClient
 from peers.broker_thread import advance, eventually, start
 from peers.certificates import Certificate, make_certificate
@@ -462,7 +462,7 @@ def test_our_clients_tell_at_once_of_tls_that_cannot_be(
     with open_store(f"kafka://localhost:{port}/g?timeout_ms=6000000", settings) as store:
         with pytest.raises(OffsetStoreError, match=told):
             store.load()
-    with pytest.raises(BrokerError, match=told), open_source(f"kafka://localhost:{port}", settings) as source:
+    with pytest.raises(BrokerError, match=told), open_place(f"kafka://localhost:{port}", settings) as source:
         source.topics()
 
 

@@ -10,26 +10,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 import odradek
 from odradek.cli import app
-from odradek.cli.app import COMMANDS, main
+from odradek.cli.app import COMMANDS
 from odradek.errors import CheckpointError, LogError
 from odradek.inspection.record_json import LineWriter
 from odradek.records import Record
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
+from peers.command import run
 from peers.kafka_fixture import KafkaFixture
 
 ODRADEK = [sys.executable, "-c", "from odradek.cli.app import main; main(prog_name='odradek')"]
 
 
+@pytest.mark.slow
 def test_help_needs_neither_arrow_nor_spark_nor_the_commands() -> None:
     program = """
 import sys
@@ -46,36 +49,12 @@ assert not heavy, heavy
     assert all(name in result.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_there_and_helps(name: str) -> None:
-    result = CliRunner().invoke(main, [name, "--help"])
-    assert result.exit_code == 0
-    assert result.stdout.startswith(f"Usage: main {name}")
-
-
-def every_command() -> list[str]:
-    found = []
-    for name in COMMANDS:
-        command = main.get_command(click.Context(main), name)
-        found.append(name)
-        if isinstance(command, click.Group):
-            found += [f"{name} {part}" for part in command.commands]
-    return found
-
-
-@pytest.mark.parametrize("name", every_command())
-def test_every_help_has_one_example(name: str) -> None:
-    result = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="odradek", terminal_width=200)
-    assert result.exit_code == 0
-    assert result.stdout.count(f"Example: odradek {name} ") == 1
-
-
 def test_the_help_begins_with_what_it_is_and_the_version_is_one_line() -> None:
-    assert "Odradek reads, verifies, repairs and serves" in CliRunner().invoke(main, ["--help"]).stdout.splitlines()[2]
-    assert CliRunner().invoke(main, ["--version"]).stdout == f"odradek {version('odradek')}\n"
+    assert "Odradek reads, verifies, repairs and serves" in run("--help", code=0).stdout.splitlines()[2]
+    assert run("--version", code=0).stdout == f"odradek {version('odradek')}\n"
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
@@ -94,6 +73,7 @@ def test_the_shell_completes(words: str, completed: str) -> None:
     assert (result.returncode, result.stdout.split()) == (0, [completed])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "words",
     [
@@ -109,9 +89,8 @@ def test_an_argument_that_is_no_text_is_one_line_and_2(
     monkeypatch.chdir(tmp_path)
     with odradek.open("data") as logs:
         logs.create_topic("events")
-    result = CliRunner().invoke(main, words.split(), input="a\n")
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
-    assert "\\udcff" in result.stderr
+    (told,) = run(*words.split(), given=b"a\n", code=2).stderr.splitlines()
+    assert "\\udcff" in told
 
 
 @pytest.mark.slow
@@ -130,24 +109,34 @@ def test_ctrl_c_is_one_line_and_130(tmp_path: Path) -> None:
         assert process.wait(60) == 130
 
 
+WAITS = [
+    *((f"{command} BROKER", "ApiVersions") for command in ("dump", "stat", "tail", "grep x")),
+    ("export BROKER --to exported", "Metadata"),
+    ("export BROKER --to exported", "Fetch"),
+    ("replay BROKER --to copy", "Fetch"),
+    ("replay DIR --to BROKER --map events=copied", "Produce"),
+    ("import records.jsonl --to BROKER", "Produce"),
+    ("tail BROKER", "Fetch"),
+    ("grep a BROKER", "Fetch"),
+    ("stat BROKER", "ListOffsets"),
+    ("topics BROKER", "Metadata"),
+    ("produce BROKER events", "Produce"),
+]
+OTHER_SIGNALS = [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)]
+"""The program ends by them as by Ctrl-C, whatever the command: a few are enough."""
+
+
+def waits_and_signals() -> Iterator[Any]:
+    for words, hanging in WAITS:
+        yield pytest.param(words, hanging, signal.SIGINT, 130)
+        marks = () if (words, hanging) in (WAITS[0], WAITS[5], WAITS[-1]) else pytest.mark.laboratory
+        for number, code in OTHER_SIGNALS:
+            yield pytest.param(words, hanging, number, code, marks=marks)
+
+
 @pytest.mark.costly
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-@pytest.mark.parametrize(
-    ("words", "hanging"),
-    [
-        ("export BROKER --to exported", "Metadata"),
-        ("export BROKER --to exported", "Fetch"),
-        ("replay BROKER --to copy", "Fetch"),
-        ("replay DIR --to BROKER --map events=copied", "Produce"),
-        ("import records.jsonl --to BROKER", "Produce"),
-        ("tail BROKER", "Fetch"),
-        ("grep a BROKER", "Fetch"),
-        ("stat BROKER", "ListOffsets"),
-        ("topics BROKER", "Metadata"),
-        ("produce BROKER events", "Produce"),
-    ],
-)
+@pytest.mark.parametrize(("words", "hanging", "number", "code"), list(waits_and_signals()))
 def test_a_signal_ends_a_wait_for_a_broker(tmp_path: Path, words: str, hanging: str, number: int, code: int) -> None:
     (tmp_path / "records.jsonl").write_text('{"topic":"events","partition":0,"value":"b"}\n')
     with Broker() as broker, broker.fault(hanging, drop=True) as fault:
@@ -180,18 +169,15 @@ def test_a_signal_ends_a_wait_for_a_broker(tmp_path: Path, words: str, hanging: 
 def test_a_file_without_positions_is_one_line_and_3(text: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
     path.write_text(text)
-    result = CliRunner().invoke(main, ["offsets", "show", f"file://{path}"])
-    assert result.exit_code == 3
-    assert result.stderr == f"odradek: file://{path}: this is not a file of positions: {reason}\n"
+    told = run("offsets", "show", f"file://{path}", code=3).stderr
+    assert told == f"odradek: file://{path}: this is not a file of positions: {reason}\n"
 
 
 @pytest.mark.parametrize(
     "arguments", [["topics", ""], ["verify", ""], ["dump", ""], ["salvage", "", "x"], ["salvage", ".", ""]]
 )
 def test_an_empty_path_is_not_the_working_directory(arguments: list[str]) -> None:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 2
-    assert "the path is empty" in result.stderr
+    assert "the path is empty" in run(*arguments, code=2).stderr
 
 
 @pytest.mark.slow
@@ -213,8 +199,8 @@ def test_a_working_directory_that_is_gone_is_named(tmp_path: Path, monkeypatch: 
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    result = CliRunner().invoke(main, ["offsets", "show", "file:offsets.json"])
-    assert (result.exit_code, result.stderr) == (3, "odradek: the working directory: No such file or directory\n")
+    told = run("offsets", "show", "file:offsets.json", code=3).stderr
+    assert told == "odradek: the working directory: No such file or directory\n"
 
 
 @pytest.mark.slow
@@ -247,8 +233,7 @@ def test_errors_become_codes(error: BaseException, code: int, message: str, monk
 
     monkeypatch.setattr(app.Application, "get_command", lambda *_: broken)
     monkeypatch.setattr(os, "dup2", lambda *_: None)
-    result = CliRunner().invoke(main, ["break"])
-    assert (result.exit_code, result.stderr.strip()) == (code, message.strip())
+    assert run("break", code=code).stderr.strip() == message.strip()
 
 
 @pytest.mark.parametrize("start", ["runpy.run_module('odradek', run_name='__main__')", "import odradek.__main__"])
@@ -274,27 +259,7 @@ def test_an_interrupt_before_a_command_runs_is_one_line(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(app.Application, "format_commands", interrupt)
     monkeypatch.setattr(os, "dup2", lambda *_: None)
-    result = CliRunner().invoke(main, ["--help"])
-    assert (result.exit_code, result.output) == (130, "odradek: interrupted\n")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["nonsense"],
-        ["dump"],
-        ["dump", "--offsets", "b:a", "."],
-        ["dump", "--offsets=-1:4", "."],
-        ["dump", "--since", "yesterday", "."],
-        ["dump", "--print-data-log", "."],
-        ["dump", "--kafka-compat", "--control", "."],
-        ["dump", "--offsets", "5:3", "."],
-    ],
-)
-def test_wrong_usage_is_2(arguments: list[str]) -> None:
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 2
-    assert "Traceback" not in result.output
+    assert run("--help", code=130).output == "odradek: interrupted\n"
 
 
 @pytest.mark.parametrize(
@@ -334,17 +299,16 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
     ],
 )
 def test_wrong_usage_is_one_line_that_names_it(arguments: list[str], told: str) -> None:
-    result = CliRunner().invoke(main, arguments, prog_name="odradek")
-    assert (result.exit_code, result.stdout) == (2, "")
+    result = run(*arguments, code=2)
+    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
     assert result.stderr.startswith(told)
-    assert result.stderr.count("\n") == 1
 
 
 def test_a_number_of_seconds_is_taken_as_it_is_and_told(tmp_path: Path) -> None:
     empty = tmp_path / "00000000000000000000.log"
     empty.touch()
-    result = CliRunner().invoke(main, ["dump", "--since", "1767225600", "--until", "1767225601", str(empty)])
-    assert (result.exit_code, result.stdout) == (0, "")
+    result = run("dump", "--since", "1767225600", "--until", "1767225601", empty, code=0)
+    assert result.stdout == ""
     first, second = result.stderr.splitlines()
     assert first.startswith("odradek: timestamp 1767225600 is 1970-01-21 in milliseconds, as Kafka has them; if these")
     assert second.startswith("odradek: timestamp 1767225601 is ")
@@ -356,14 +320,12 @@ def test_a_number_of_seconds_is_taken_as_it_is_and_told(tmp_path: Path) -> None:
 def test_a_time_that_is_one_is_taken_without_a_word(time: str, tmp_path: Path) -> None:
     empty = tmp_path / "00000000000000000000.log"
     empty.touch()
-    result = CliRunner().invoke(main, ["dump", f"--since={time}", str(empty)])
-    assert (result.exit_code, result.output) == (0, "")
+    assert run("dump", f"--since={time}", empty, code=0).output == ""
 
 
 def test_no_command_is_the_help_and_2() -> None:
-    result = CliRunner().invoke(main, [])
-    assert result.exit_code == 2
-    assert all(name in result.stderr for name in COMMANDS)
+    told = run(code=2).stderr
+    assert all(name in told for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", ["topics", "salvage", "pipeline run", "pipeline compact", "offsets from-checkpoint"])
@@ -377,53 +339,31 @@ def test_what_is_no_such_thing_is_named(name: str, tmp_path: Path) -> None:
     reason = "Is a directory" if name.startswith("pipeline") else "Not a directory"
     rest = ["new"] if name == "salvage" else ["file:x"] if name.startswith("offsets") else []
     for path, told in ((loop, "Too many levels of symbolic links"), (other, reason)):
-        result = CliRunner().invoke(main, [*name.split(), str(path), *rest])
-        assert (result.exit_code, result.stdout, result.stderr) == (3, "", f"odradek: {path}: {told}\n")
-    result = CliRunner().invoke(main, [*name.split(), str(fifo), *rest])
-    assert result.exit_code == 3
-    assert result.stderr.startswith(f"odradek: {fifo}: ")
-    assert result.stderr.count("\n") == 1
+        result = run(*name.split(), path, *rest, code=3)
+        assert (result.stdout, result.stderr) == ("", f"odradek: {path}: {told}\n")
+    (line,) = run(*name.split(), fifo, *rest, code=3).stderr.splitlines()
+    assert line.startswith(f"odradek: {fifo}: ")
 
 
 def test_a_path_that_is_none_is_3_and_the_others_follow(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
     paths = [tmp_path / "absent", tmp_path / "*.log", tmp_path / "notes.txt", tmp_path / "meta.properties"]
-    result = CliRunner().invoke(main, ["dump", "--format", "jsonl", *map(str, paths)])
-    assert result.exit_code == 3
+    result = run("dump", "--format", "jsonl", *paths, code=3)
     assert json.loads(result.stdout)["cluster_id"] == "c"
     assert result.stderr.count("\n") == 3
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["topics"],
-        ["salvage", "{}", "new"],
-        ["pipeline", "run"],
-        ["offsets", "from-checkpoint", "{}", "file:x"],
-        ["dump"],
-    ],
-)
-def test_what_is_missing_is_one_line_and_3(arguments: list[str], tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing")
-    given = [part.format(missing) for part in arguments]
-    result = CliRunner().invoke(main, given if missing in given else [*given, missing])
-    assert result.exit_code == 3
-    assert result.stderr.startswith("odradek: ")
-    assert missing in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
+@pytest.mark.sampled
 def test_topics_of_what_is_no_log_directory(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     for directory, reason in (
         (tmp_path, "not a log directory"),
         (kafka_fixture.log_dir / "keyed-0", "the folder of a partition, not a log directory"),
     ):
-        result = CliRunner().invoke(main, ["topics", str(directory)])
-        assert (result.exit_code, result.stdout, result.stderr) == (3, "", f"odradek: {directory}: {reason}\n")
+        result = run("topics", directory, code=3)
+        assert (result.stdout, result.stderr) == ("", f"odradek: {directory}: {reason}\n")
     with odradek.open(tmp_path / "new"):
-        assert CliRunner().invoke(main, ["topics", str(tmp_path / "new")]).exit_code == 0
+        run("topics", tmp_path / "new", code=0)
 
 
 @pytest.mark.slow
@@ -440,13 +380,14 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
         assert process.wait(60) == 3
 
 
+@pytest.mark.slow
 def test_a_closed_stdout_is_one_line_and_3() -> None:
     command = " ".join(map(shlex.quote, map(str, [*ODRADEK, "--help"])))
     result = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (3, "odradek: stdout is closed\n")
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["--help", "topics {}", "dump {}", "verify {} --format jsonl"])
 def test_a_full_disk_under_stdout_is_one_line_and_3(arguments: str, kafka_fixture: KafkaFixture) -> None:
     words = arguments.format(kafka_fixture.log_dir).split()
@@ -456,7 +397,7 @@ def test_a_full_disk_under_stdout_is_one_line_and_3(arguments: str, kafka_fixtur
     assert (result.returncode, result.stderr) == (3 if told else 0, told)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_a_stderr_that_cannot_be_written_changes_no_code(kafka_fixture: KafkaFixture) -> None:
     for arguments, code in ((["verify", kafka_fixture.log_dir], 0), (["dump", "/absent"], 3), (["topics"], 2)):
         with Path("/dev/full").open("wb") as full:
@@ -464,7 +405,7 @@ def test_a_stderr_that_cannot_be_written_changes_no_code(kafka_fixture: KafkaFix
         assert result.returncode == code
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_a_name_that_the_terminal_cannot_print_is_escaped(kafka_fixture: KafkaFixture, tmp_path: Path) -> None:
     folder = tmp_path / "日" / "keyed-0"
     shutil.copytree(kafka_fixture.log_dir / "keyed-0", folder)

@@ -5,25 +5,20 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from odradek.cli.app import main
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch
 from odradek.storage.segment.batch_reader import BatchReader, Damage
+from peers.command import rows, run
 from peers.kafka_fixture import KafkaFixture
 
 DECODERS = {"__consumer_offsets-0": ["--offsets-decoder"], "__transaction_state-0": ["--transaction-log-decoder"]}
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    return result
 
 
 def lines_of(result: Result) -> list[str]:
@@ -32,10 +27,7 @@ def lines_of(result: Result) -> list[str]:
     return text.split("\n")[:-1]
 
 
-def dump(*arguments: str | Path, code: int = 0) -> list[dict[str, Any]]:
-    result = run("dump", "--raw", "--format", "jsonl", *arguments)
-    assert result.exit_code == code, result.stderr
-    return [json.loads(line) for line in lines_of(result)]
+dump = partial(rows, "dump", "--raw")
 
 
 def from_json(value: Any) -> bytes | None:
@@ -63,7 +55,7 @@ def by_partition(lines: list[dict[str, Any]]) -> dict[str, list[Record]]:
     return partitions
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["log-dir", "log-dir-unclean"])
 def test_every_topic_is_what_a_consumer_saw(kafka_fixture: KafkaFixture, folder: str) -> None:
     dumped = by_partition(dump(kafka_fixture.path / folder))
@@ -91,6 +83,7 @@ def test_control_records_only_when_asked_for(fixture_4_3_1: KafkaFixture) -> Non
     assert dump(folder, "--batches") == [batch for batch in batches if not batch["is_control"]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("offsets", ["0:1", ":7", "1100:", "600:610", "633", "5000:", "0:0"])
 @pytest.mark.parametrize("topic", ["v2-lz4-0", "compacted-0", "transactional-0"])
 def test_a_range_of_offsets(kafka_fixture: KafkaFixture, topic: str, offsets: str) -> None:
@@ -101,6 +94,7 @@ def test_a_range_of_offsets(kafka_fixture: KafkaFixture, topic: str, offsets: st
     assert dump(folder, "--offsets", offsets) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["absent", "garbage"])
 def test_indexes_are_not_believed(writable_log_dir: Path, index: str) -> None:
     folder = writable_log_dir / "v2-none-0"
@@ -116,6 +110,7 @@ def test_indexes_are_not_believed(writable_log_dir: Path, index: str) -> None:
     assert dump(folder, "--since", str(times[3]), "--until", str(times[-3])) == in_time
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("topic", ["v2-zstd-0", "v2-append-time-0", "keyed-1", "transactional-0"])
 def test_a_range_of_time(kafka_fixture: KafkaFixture, topic: str) -> None:
     folder = kafka_fixture.log_dir / topic
@@ -132,6 +127,7 @@ def test_v0_has_no_time_to_ask_for(fixture_2_8_2: KafkaFixture) -> None:
     assert dump(fixture_2_8_2.log_dir / "v0-none-0", "--since", "0") == []
 
 
+@pytest.mark.slow
 def test_a_segment_by_each_of_its_names(writable_log_dir: Path) -> None:
     segment = writable_log_dir / "keyed-0" / f"{0:020d}.log"
     expected = dump(segment)
@@ -147,7 +143,7 @@ def test_a_segment_by_each_of_its_names(writable_log_dir: Path) -> None:
     assert dump(elsewhere) == [line | {"topic": None, "partition": None} for line in expected]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_a_log_directory_may_be_named_like_a_partition(writable_log_dir: Path, tmp_path: Path) -> None:
     renamed = writable_log_dir.rename(tmp_path / "data-0")
     assert {line["topic"] for line in dump(renamed)} > {"keyed", "v2-none"}
@@ -172,6 +168,7 @@ def test_the_other_files(fixture_4_3_1: KafkaFixture, fixture_2_8_2: KafkaFixtur
     assert run("dump", folder / "leader-epoch-checkpoint").stdout.endswith("epoch=0 start_offset=0\n")
 
 
+@pytest.mark.slow
 def test_kafka_compat_is_what_kafka_s_tool_printed(
     fixture_4_3_1: KafkaFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,8 +176,7 @@ def test_kafka_compat_is_what_kafka_s_tool_printed(
     names = [path.stem for path in sorted(fixture_4_3_1.dump.iterdir())]
     assert len(names) == 17
     for name in names:
-        result = run("dump", "--kafka-compat", "--print-data-log", *DECODERS.get(name, []), name)
-        assert result.exit_code == 0
+        result = run("dump", "--kafka-compat", "--print-data-log", *DECODERS.get(name, []), name, code=0)
         assert result.stdout_bytes == (fixture_4_3_1.dump / f"{name}.txt").read_bytes(), name
 
 
@@ -188,7 +184,7 @@ def largest_segment(folder: Path) -> Path:
     return max(folder.glob("*.log"), key=lambda path: path.stat().st_size)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", ["v2-none-0", "v2-gzip-0", "transactional-0"])
 def test_a_segment_cut_at_every_byte_of_its_last_batches(fixture_4_3_1: KafkaFixture, topic: str) -> None:
     data = largest_segment(fixture_4_3_1.log_dir / topic).read_bytes()
@@ -206,7 +202,7 @@ def test_a_segment_cut_at_every_byte_of_its_last_batches(fixture_4_3_1: KafkaFix
         )
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", ["v2-none-0", "v2-gzip-0", "transactional-0"])
 def test_a_cut_segment_is_dumped_up_to_the_cut(writable_log_dir: Path, topic: str) -> None:
     segment = largest_segment(writable_log_dir / topic)
@@ -225,6 +221,7 @@ def test_a_cut_segment_is_dumped_up_to_the_cut(writable_log_dir: Path, topic: st
         assert result.stderr.count("\n") == (1 if torn else 0)
 
 
+@pytest.mark.slow
 def test_the_dump_goes_on_behind_damage(writable_log_dir: Path) -> None:
     folder = writable_log_dir / "v2-none-0"
     segment = folder / f"{0:020d}.log"
@@ -236,8 +233,7 @@ def test_the_dump_goes_on_behind_damage(writable_log_dir: Path) -> None:
     data[bad_length.position + 8] = 0x7F
     data[zeroed.position : zeroed.end_position] = bytes(zeroed.size_bytes)
     segment.write_bytes(data)
-    result = run("dump", "--format", "jsonl", folder)
-    assert result.exit_code == 1
+    result = run("dump", "--format", "jsonl", folder, code=1)
     lost = {offset for h in (bad_crc, bad_length, zeroed) for offset in range(h.base_offset, h.next_offset)}
     expected = [line for line in before if line["offset"] not in lost]
     assert [json.loads(line) for line in lines_of(result)] == expected
@@ -245,8 +241,7 @@ def test_the_dump_goes_on_behind_damage(writable_log_dir: Path) -> None:
     assert len(reports) == 3
     for report, header in zip(reports, (bad_crc, bad_length, zeroed), strict=True):
         assert f"{segment}: position {header.position}: {header.size_bytes} bytes not read: " in report
-    compat = run("dump", "--kafka-compat", "--print-data-log", folder)
-    assert compat.exit_code == 1
+    compat = run("dump", "--kafka-compat", "--print-data-log", folder, code=1)
     assert compat.stdout.count("isvalid: false") == 1
 
 
@@ -274,11 +269,11 @@ def test_lines_keep_their_order_around_a_wrong_checksum(
 
 
 def test_control_records_say_what_they_are_and_data_does_not(kafka_fixture: KafkaFixture) -> None:
-    arguments = ["dump", str(kafka_fixture.log_dir / "transactional-0"), "--format", "jsonl"]
-    records = [json.loads(line) for line in CliRunner().invoke(main, [*arguments, "--control"]).stdout.splitlines()]
+    folder = kafka_fixture.log_dir / "transactional-0"
+    records = rows("dump", folder, "--control")
     control = [record for record in records if "control" in record]
     assert {record["control"] for record in control} == {"COMMIT", "ABORT"}
-    data = [json.loads(line) for line in CliRunner().invoke(main, arguments).stdout.splitlines()]
+    data = rows("dump", folder)
     assert [record for record in records if "control" not in record] == data
     keys = ["topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"]
     assert all(list(record) == keys for record in data)
@@ -317,8 +312,7 @@ def test_records_of_share_groups_as_kafka_shows_them(tmp_path: Path) -> None:
         assert lines_of(result)[-1] == f"| {line}"
 
 
-def compat(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["dump", "--kafka-compat", *map(str, arguments)])
+compat = partial(run, "dump", "--kafka-compat")
 
 
 def test_of_the_first_bytes_whole_batches_are_shown(tmp_path: Path) -> None:

@@ -6,28 +6,21 @@ import csv
 import io
 import json
 import re
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from odradek.cli.app import main
 from odradek.records import Record
 from odradek.records.builder import build_batch
-from odradek.records.timestamps import now_ms
 from odradek.testing import Broker
+from peers import command
 from peers.kafka_fixture import KafkaFixture
 
-
-def run(*arguments: str | Path, code: int = 0) -> Result:
-    result = CliRunner().invoke(main, ["dump", *map(str, arguments)])
-    assert result.exit_code == code, result.stderr
-    return result
+run = partial(command.run, "dump", code=0)
 
 
-def lines(*arguments: str | Path, code: int = 0) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run("--format", "jsonl", *arguments, code=code).stdout.split("\n")[:-1]]
+lines = partial(command.rows, "dump")
 
 
 def log_of(folder: Path, *records: Record) -> Path:
@@ -60,6 +53,7 @@ def test_csv_gives_back_what_was_in_it(tmp_path: Path) -> None:
     assert ',CreateTime,"","base64' in text
 
 
+@pytest.mark.slow
 def test_partitions_keys_and_a_limit(fixture_4_3_1: KafkaFixture) -> None:
     arguments = ("--topic", "key*", "--topic", "compacted", "--partition", "0", "--key", "k4?")
     expected = [
@@ -118,6 +112,7 @@ def test_what_is_left_out_is_nowhere(tmp_path: Path) -> None:
     assert "secret" not in run("--redact", "key", "--redact", "headers", log).stdout.splitlines()[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "value",
     [
@@ -216,25 +211,7 @@ def test_values_of_a_protobuf_message(tmp_path: Path) -> None:
     assert "no message" in run(*arguments, "--message", "shop.None", code=2).stderr
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--kafka-compat", "--key", "k"],
-        ["--kafka-compat", "--limit", "1"],
-        ["--kafka-compat", "--redact", "value"],
-        ["--batches", "--format", "csv"],
-        ["--batches", "--key", "k"],
-        ["--redact", "values"],
-        ["--redact", "value."],
-        ["--redact", "headers.h"],
-        ["--message", "m"],
-        ["--limit", "-1"],
-    ],
-)
-def test_what_cannot_be_asked_for(tmp_path: Path, arguments: list[str]) -> None:
-    run(*arguments, log_of(tmp_path, Record(None, b"", timestamp=now_ms())), code=2)
-
-
+@pytest.mark.slow
 def test_a_broker_is_dumped_as_its_folder(tmp_path: Path) -> None:
     with Broker(tmp_path / "data") as broker:
         broker.create_topic("events", partitions=2)

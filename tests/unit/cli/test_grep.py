@@ -6,22 +6,19 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 import odradek
-from odradek.cli.app import main
 from odradek.records import Record
 from odradek.testing import Broker
+from peers import command
+from peers.files import create_log
 from peers.kafka_fixture import KafkaFixture
 
-
-def run(*arguments: str | Path, code: int = 0) -> Result:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.stderr
-    return result
+run = partial(command.run, code=0)
 
 
 def lines(*arguments: str | Path, code: int = 0) -> list[str]:
@@ -33,7 +30,7 @@ def dumped(path: Path, *options: str) -> list[str]:
     return lines("dump", path, "--raw", *options)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "jsonl"])
 def test_what_matches_are_lines_of_the_dump(fixture_4_3_1: KafkaFixture, form: str) -> None:
     folder = fixture_4_3_1.log_dir
@@ -110,6 +107,7 @@ def test_read_committed(fixture_4_3_1: KafkaFixture) -> None:
     assert offsets == [record.offset for record in fixture_4_3_1.records("transactional-0", "read_committed")]
 
 
+@pytest.mark.slow
 def test_a_condition_in_sql(fixture_4_3_1: KafkaFixture) -> None:
     folder = fixture_4_3_1.log_dir
     found = lines("grep", "--sql", "key = 'k38' AND length(value) > 20 -- so", folder, "--topic", "keyed")
@@ -117,6 +115,7 @@ def test_a_condition_in_sql(fixture_4_3_1: KafkaFixture) -> None:
     assert "SELECT" not in run("grep", "--sql", "nonsense(", folder, code=3).stderr
 
 
+@pytest.mark.slow
 def test_a_broker_gives_what_its_folder_holds(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(fixture_4_3_1.log_dir, tmp_path / "data"))
     options = ["leader", "--topic", "keyed", "--topic", "v2-zstd", "-C", "1"]
@@ -137,12 +136,13 @@ def test_damage_is_reported_and_the_search_goes_on(fixture_4_3_1: KafkaFixture, 
     data[len(data) // 2] ^= 0x10
     path.write_bytes(data)
     result = run("grep", "leader", folder, code=1)
-    dump = CliRunner().invoke(main, ["dump", str(folder)])
+    dump = run("dump", folder, code=1)
     assert result.stderr == dump.stderr
     assert set(result.stdout.splitlines()) <= set(dump.stdout.splitlines())
     assert len(result.stdout.splitlines()) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part_bytes", [700, 20_000, 4 << 20])
 def test_after_damage_no_batch_steps_back(
     fixture_4_3_1: KafkaFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int
@@ -154,7 +154,7 @@ def test_after_damage_no_batch_steps_back(
     # Batches that were there before come again in the middle of another one.
     middle = len(data) // 2
     path.write_bytes(data[:middle] + data[middle - 6000 : middle] + data[middle + 2000 :])
-    dump = CliRunner().invoke(main, ["dump", str(folder)])
+    dump = run("dump", folder, code=1)
     result = run("grep", "-Fv", "no record has this", folder, code=1)
     assert (result.stdout, result.stderr) == (dump.stdout, dump.stderr)
     around = run("grep", "-C1", "leader", folder, "--format", "jsonl", code=1)
@@ -173,9 +173,7 @@ def test_a_file_that_may_not_be_read_is_no_mistake_of_the_command_line(
 
 
 def test_terminal_escapes_stay_escapes(tmp_path: Path) -> None:
-    with odradek.open(tmp_path) as logs:
-        logs.create_topic("t")
-        logs["t", 0].append([Record(b"\x1b[2J", b"a\nb\x9b\xe2\x80\xae", [("\x1b", b"\x07")])])
+    create_log(tmp_path, "t", [Record(b"\x1b[2J", b"a\nb\x9b\xe2\x80\xae", [("\x1b", b"\x07")])])
     (line,) = lines("grep", "a", tmp_path)
     assert line.isprintable()
     assert lines("grep", r"\x1b\[", tmp_path) == [line]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
@@ -13,34 +12,22 @@ from typing import Any
 
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 
 import odradek
-from odradek.admin.group_log import append_group_records
 from odradek.cli.app import main
+from odradek.errors import BrokerUnavailableError
 from odradek.messages.coordinators.group_records import GroupMetadataValue, MemberMetadata, encode_group_metadata
+from odradek.places.group_log import append_group_records
+from odradek.places.opening import open_place
 from odradek.records.partitioner import partition_for_key
-from odradek.sources.source import open_source
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
+from peers.command import rows
+from peers.command import told as run
 
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    yield
-    gc.collect()
-
-
-def run(*arguments: str | Path, code: int = 0, given: bytes | None = None) -> str:
-    result = CliRunner().invoke(main, [*map(str, arguments)], input=given, prog_name="odradek")
-    assert result.exit_code == code, result.output
-    return result.stderr if code else result.stdout
-
-
-def rows(*arguments: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run(*arguments, "--format", "jsonl").splitlines()]
+pytestmark = pytest.mark.usefixtures("collected")
 
 
 def topics(source: str) -> list[tuple[Any, ...]]:
@@ -92,6 +79,7 @@ def test_topics_are_made_changed_and_deleted(source: str) -> None:
     assert topics(source) == [("other", 0, 0, 0)]
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_one_line(source: str) -> None:
     run("topics", "create", source, "events")
     run("topics", "create", source, "events", "--if-not-exists")
@@ -118,11 +106,11 @@ def test_what_is_refused_is_one_line(source: str) -> None:
     )
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [None, "none", "gzip", "snappy", "lz4", "zstd"])
 def test_lines_become_records(source: str, codec: str | None, tmp_path: Path) -> None:
     run("topics", "create", source, "events", "--partitions", "2")
-    options = () if codec is None else ("--codec", codec)
+    options = () if codec is None else ("--compression", codec)
     lines = b"".join(b"k%d\tv%d\tw\n" % (number, number) for number in range(100))
     said = run("produce", source, "events", "--key-separator", "\\t", "--header", "h=1=2", *options, given=lines)
     assert said == "100 records appended to events\n"
@@ -139,6 +127,7 @@ def test_lines_become_records(source: str, codec: str | None, tmp_path: Path) ->
     }
 
 
+@pytest.mark.slow
 def test_what_dump_prints_becomes_records(source: str, tmp_path: Path) -> None:
     run("topics", "create", source, "events", "--partitions", "3")
     lines = [
@@ -162,13 +151,13 @@ def test_what_dump_prints_becomes_records(source: str, tmp_path: Path) -> None:
     assert [(row["key"], row["value"]) for row in dumped(tmp_path / "data", "events", 0)] == [(None, "")]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ("x", "it is not JSON: "),
         ("[]", "it is no JSON object"),
-        ('{"key":7}', "key must be a string, null or "),
+        ('{"value":{"base64":"YQ"}}', "value is no byte string: "),
         ('{"value":{"base64":"?"}}', "value is no byte string: "),
         ('{"value":"\\ud800"}', "value is no byte string: "),
         ('{"headers":[["a"]]}', "a header must be [name, value], not "),
@@ -190,6 +179,48 @@ def test_a_line_that_is_no_record_ends_it_and_the_lines_before_are_appended(
     assert [row["value"] for row in dumped(tmp_path / "data", "events", 0)] == ["a", "b"]
 
 
+@pytest.mark.slow
+def test_whole_files_become_records(source: str, tmp_path: Path) -> None:
+    run("topics", "create", source, "events", "--config", "max.message.bytes=1000")
+    values = [b"a\n\xffb\r\n", b"", bytes(2000)]
+    files = [tmp_path / f"{number}.bin" for number in range(3)]
+    for file, value in zip(files, values, strict=True):
+        file.write_bytes(value)
+    named = [word for file in files for word in ("--file", file)]
+    options = ("--key", "k", "--header", "h=1", "--compression", "none")
+    said = run("produce", source, "events", *named, *options, code=3).splitlines()
+    assert said[0].startswith(f"odradek: {files[2]}: MESSAGE_TOO_LARGE (10)")
+    assert said[1:] == ["odradek: 2 records appended"]
+    found = [(row["key"], row["value"], row["headers"]) for row in dumped(tmp_path / "data", "events", 0)]
+    assert found == [("k", {"base64": "YQr/Yg0K"}, [["h", "1"]]), ("k", "", [["h", "1"]])]
+    run("produce", source, "events", "--file", files[0], "--format", "jsonl", code=2)
+    run("produce", source, "events", "--file", tmp_path / "missing", code=3)
+    run("produce", source, "events", "--key", "k", code=2)
+
+
+@pytest.mark.slow
+def test_records_before_a_place_are_deleted(source: str) -> None:
+    run("topics", "create", source, "t", "--partitions", "2")
+    run("topics", "create", source, "compacted", "--config", "cleanup.policy=compact")
+    lines = [json.dumps({"partition": at % 2 if at < 4 else 0, "timestamp": at + 1}) for at in range(7)]
+    run("produce", source, "t", "--format", "jsonl", given="\n".join(lines).encode())
+    run("produce", source, "compacted", "--key-separator", ":", given=b"k:v")
+
+    def starts(topic: str, *arguments: str, code: int = 0) -> list[int]:
+        run("topics", "delete-records", source, topic, *arguments, code=code)
+        return [start for name, _, start, _ in topics(source) if name == "t"]
+
+    assert starts("t", "--to-latest", "--dry-run") == [0, 0]
+    assert starts("t", "--to-offset", "3") == [3, 2]
+    assert starts("t", "--to-earliest") == [3, 2]
+    assert starts("t", "--to-time", "7", "--partition", "0") == [4, 2]
+    assert starts("t", "--shift", "1") == [5, 2]
+    assert starts("t", code=2) == [5, 2]
+    assert starts("missing", "--to-latest", code=3) == [5, 2]
+    assert starts("compacted", "--to-latest", code=3) == [5, 2]
+
+
+@pytest.mark.slow
 def test_refused_lines_are_named_and_the_others_appended(source: str, tmp_path: Path) -> None:
     config = ("--config", "max.message.bytes=1000", "--config", "cleanup.policy=compact")
     run("topics", "create", source, "events", "--partitions", "2", *config)
@@ -198,7 +229,7 @@ def test_refused_lines_are_named_and_the_others_appended(source: str, tmp_path: 
     lines[7] = json.dumps({"key": "k", "value": "x" * 2000, "partition": 1})
     lines[30] = json.dumps({"key": "k", "partition": 2})
     given = "".join(f"{line}\n" for line in lines).encode()
-    for codec in ((), ("--codec", "none")):
+    for codec in ((), ("--compression", "none")):
         said = run("produce", source, "events", "--format", "jsonl", *codec, given=given, code=3).splitlines()
         assert [line[: line.index(")") + 1] for line in said[:2]] == [
             "odradek: stdin, line 7: INVALID_RECORD (87)",
@@ -257,7 +288,7 @@ def test_two_at_once(source: str, tmp_path: Path) -> None:
 
 def end_of(source: str, tmp_path: Path) -> int:
     path = source if source.startswith("kafka") else tmp_path / "data"
-    with open_source(path) as opened:
+    with open_place(path) as opened:
         return opened.bounds(TopicPartition("events", 0)).end_offset
 
 
@@ -302,7 +333,7 @@ def test_offsets_are_reset_within_the_log(source: str, tmp_path: Path) -> None:
     assert [(part["partition"], part["offset"], part["lag"]) for part in group["offsets"]] == [(0, 10, 0), (1, 0, 0)]
     run("groups", "delete", source, "words")
     assert rows("groups", source) == []
-    assert rows("offsets", "show", store) == []
+    run("offsets", "show", store, code=3)
 
 
 @pytest.mark.slow
@@ -363,9 +394,33 @@ def test_a_refused_deletion_has_the_name_that_the_broker_gave_it(tmp_path: Path)
         address = f"kafka://{broker.bootstrap_servers}"
         with broker.fault("DeleteGroups", error="GROUP_AUTHORIZATION_FAILED"):
             said = run("groups", "delete", address, "words", code=3)
-        assert said.startswith(f"odradek: GROUP_AUTHORIZATION_FAILED (30): {address}: group words: ")
+        servers = broker.bootstrap_servers
+        assert said.startswith(f"odradek: GROUP_AUTHORIZATION_FAILED (30): {servers}: group words: ")
 
 
+@pytest.mark.slow
+def test_who_may_not_read_the_settings_of_topics_sees_and_deletes_them() -> None:
+    """Kafka gives the right to read settings (DescribeConfigs) apart from that to see a topic (Describe)."""
+    with Broker() as broker:
+        broker.create_topic("events", config={"retention.ms": "7"})
+        address = f"kafka://{broker.bootstrap_servers}"
+        with broker.fault("DescribeConfigs", error="TOPIC_AUTHORIZATION_FAILED"):
+            (events,) = rows("topics", "describe", address, "events")
+            assert (events["config"], len(events["partitions"])) == ({}, 1)
+            # Without them a copy would be another topic.
+            with (
+                open_place(address) as place,
+                pytest.raises(BrokerUnavailableError, match="TOPIC_AUTHORIZATION_FAILED"),
+            ):
+                place.topic_config("events")
+            with broker.fault("DeleteTopics", error="POLICY_VIOLATION"):
+                said = run("topics", "delete", address, "events", code=3)
+            assert "POLICY_VIOLATION (44)" in said
+            assert said.endswith("deleting events: Request parameters do not satisfy the configured policy.\n")
+            run("topics", "delete", address, "events")
+
+
+@pytest.mark.slow
 def test_members_that_a_broker_left_are_refused_in_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "data"
     with odradek.open(path) as logs:
@@ -398,6 +453,7 @@ def test_members_that_a_broker_left_are_refused_in_the_folder(tmp_path: Path) ->
     assert rows("groups", path) == []
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_takes_the_offsets_with_it(source: str) -> None:
     for topic in ("events", "other"):
         run("topics", "create", source, topic)
@@ -406,6 +462,7 @@ def test_a_deleted_topic_takes_the_offsets_with_it(source: str) -> None:
     assert [row["topic"] for row in rows("offsets", "show", store_of(source, "words"))] == ["other"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_another_process_has_names_it(tmp_path: Path) -> None:
     program = "import odradek, sys; logs = odradek.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     with subprocess.Popen(

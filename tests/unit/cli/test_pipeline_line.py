@@ -53,6 +53,7 @@ def test_a_line_of_json_tells_the_same(capsys: pytest.CaptureFixture[str]) -> No
     told = json.loads(capsys.readouterr().out)
     assert told.pop("time_ms") > 1_600_000_000_000
     assert told == {
+        "event": "batch",
         "job": "orders",
         "batch": 7,
         "offsets": 2000,

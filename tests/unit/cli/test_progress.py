@@ -55,7 +55,7 @@ def program(text: str) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(text)]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 20, 1])
 def test_a_terminal_is_shown_a_bar_and_what_is_printed(columns: int) -> None:
     shown, _ = run_on_terminal(program(PROGRAM), columns=columns)
@@ -68,6 +68,7 @@ def test_a_terminal_is_shown_a_bar_and_what_is_printed(columns: int) -> None:
         assert "50.0/100.0 kB" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -119,6 +120,7 @@ def test_the_rate_is_shown() -> None:
     assert "records/s" in shown
 
 
+@pytest.mark.slow
 def test_stdout_in_a_file_gets_no_bar(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
         shown, _ = run_on_terminal(program(PROGRAM), stdout=file.fileno())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import functools
+import gc
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,25 +13,20 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 import odradek.cli.salvage
 from flips.breakage import flip_bit_of_number
-from odradek.cli.app import main
 from odradek.errors import OptionError
 from odradek.inspection import salvage, verify
 from odradek.records import BatchHeader, scan_batches
-from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.testing.disk import Operation
+from odradek.testing.faults import FaultyFileSystem
+from peers.command import run
+from peers.files import refuse
 from peers.kafka_fixture import KafkaFixture
 
 SmallLogDirectory = Callable[..., Path]
-
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    return result
 
 
 @pytest.mark.slow
@@ -74,8 +69,7 @@ def test_only_what_is_damaged_is_lost(small_log_dir: SmallLogDirectory, tmp_path
     overwrite(second, zeroed, bytes(zeroed.size_bytes))
     with third.open("r+b") as file:
         file.truncate(last.end_position - 1)
-    result = run("salvage", "--format", "jsonl", root, tmp_path / "out")
-    assert result.exit_code == 1
+    result = run("salvage", "--format", "jsonl", root, tmp_path / "out", code=1)
     losses = [json.loads(line) for line in result.stdout.splitlines()]
     expected = [
         (first, flipped, flipped.next_offset),
@@ -98,16 +92,17 @@ def test_only_what_is_damaged_is_lost(small_log_dir: SmallLogDirectory, tmp_path
     assert set(kinds) == {"gap"}
 
 
+@pytest.mark.slow
 def test_a_lost_marker_is_told(writable_log_dir: Path, tmp_path: Path) -> None:
     folder = writable_log_dir / "transactional-0"
     segment = max(folder.glob("*.log"))
     *_, marker = (header for header in scan_batches(segment.read_bytes()) if header.is_control)
     overwrite(segment, marker, b"\xff", at=70)
-    result = run("salvage", folder, tmp_path / "out")
-    assert result.exit_code == 1
+    result = run("salvage", folder, tmp_path / "out", code=1)
     assert "has no marker" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_segment_of_which_nothing_is_left(writable_log_dir: Path, tmp_path: Path) -> None:
     folder = writable_log_dir / "keyed-1"
     *_, last = sorted(folder.glob("*.log"))
@@ -118,13 +113,13 @@ def test_a_segment_of_which_nothing_is_left(writable_log_dir: Path, tmp_path: Pa
         assert log.log_end_offset == int(last.stem)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_read_is_left_out(writable_log_dir: Path, tmp_path: Path) -> None:
     """Apache Kafka takes a log directory offline for one, and does without one that is missing."""
     broken = ("keyed-0/leader-epoch-checkpoint", "keyed-1/partition.metadata", "log-start-offset-checkpoint")
     for name in broken:
         (writable_log_dir / name).write_bytes(b"0\n5\n\xff")
-    result = run("salvage", writable_log_dir, tmp_path / "out")
-    assert result.exit_code == 1
+    result = run("salvage", writable_log_dir, tmp_path / "out", code=1)
     for name in broken:
         assert f"{writable_log_dir / name}" in result.stderr
         assert not (tmp_path / "out" / name).exists()
@@ -132,9 +127,9 @@ def test_a_checkpoint_that_cannot_be_read_is_left_out(writable_log_dir: Path, tm
     assert run("verify", tmp_path / "out").exit_code == 0
 
 
+@pytest.mark.slow
 def test_nothing_is_written_over(writable_log_dir: Path) -> None:
-    result = run("salvage", writable_log_dir / "keyed-0", writable_log_dir)
-    assert result.exit_code == 3
+    result = run("salvage", writable_log_dir / "keyed-0", writable_log_dir, code=3)
     assert "is not empty" in result.stderr
 
 
@@ -142,8 +137,7 @@ def test_nothing_is_written_over(writable_log_dir: Path) -> None:
 def test_a_folder_that_is_no_log_is_refused(tmp_path: Path, size: int) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "notes").write_bytes(bytes(size))
-    result = run("salvage", tmp_path / "source", tmp_path / "target")
-    assert result.exit_code == 3
+    run("salvage", tmp_path / "source", tmp_path / "target", code=3)
     assert not (tmp_path / "target").exists()
 
 
@@ -204,17 +198,7 @@ def test_batches_that_are_there_twice_are_there_once(small_log_dir: SmallLogDire
 # -- what cannot be read
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Path], bool]) -> None:
-    opened = os.open
-
-    def refusing(path: str | Path, *arguments: int, **options: int) -> int:
-        if str(path).endswith(".log") and wanted(Path(path)):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return opened(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", refusing)
-
-
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_one_segment_that_cannot_be_read_ends_nothing(
     small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -223,8 +207,7 @@ def test_one_segment_that_cannot_be_read_ends_nothing(
     segments = sorted((root / "keyed-0").glob("*.log"))
     bases = [*(int(path.stem) for path in segments), None]
     refuse(monkeypatch, lambda path: path == segments[number])
-    result = run("salvage", "--format", "jsonl", root, tmp_path / "out")
-    assert result.exit_code == 1
+    result = run("salvage", "--format", "jsonl", root, tmp_path / "out", code=3)
     [loss] = [json.loads(line) for line in result.stdout.splitlines()]
     assert loss == {
         "file": str(segments[number]),
@@ -249,8 +232,7 @@ def test_where_nothing_can_be_read_nothing_is_written(
 ) -> None:
     root = small_log_dir("keyed-0")
     refuse(monkeypatch, lambda path: path.is_relative_to(root))
-    result = run("salvage", root, tmp_path / "new" / "out")
-    assert result.exit_code == 3
+    result = run("salvage", root, tmp_path / "new" / "out", code=3)
     assert result.stderr.startswith(f"odradek: nothing of {root} could be read: ")
     assert result.stderr.count("\n") == 1
     assert list((tmp_path / "new").iterdir()) == []
@@ -310,8 +292,7 @@ def test_an_empty_target_is_taken_also_through_a_link(small_log_dir: SmallLogDir
 def test_what_is_left_of_another_salvage_is_not_written_over(small_log_dir: SmallLogDirectory, tmp_path: Path) -> None:
     root = small_log_dir("keyed-0")
     (tmp_path / "out.incomplete").mkdir()
-    result = run("salvage", root, tmp_path / "out")
-    assert result.exit_code == 3
+    result = run("salvage", root, tmp_path / "out", code=3)
     assert result.stderr.count("\n") == 1
     assert f"{tmp_path / 'out.incomplete'} is there already" in result.stderr
 
@@ -319,65 +300,37 @@ def test_what_is_left_of_another_salvage_is_not_written_over(small_log_dir: Smal
 # -- interrupted
 
 
-class InterruptedDisk(FileSystem):
+class InterruptedDisk(FaultyFileSystem):
     """Is interrupted at one of the changes that are made to it."""
 
-    def __init__(self, at: int, error: BaseException) -> None:
+    def __init__(self, root: Path, at: int, error: BaseException) -> None:
+        root.mkdir()
+        super().__init__(root)
         self.changes = 0
         self._at = at
         self._error = error
 
-    def _change(self) -> None:
+    def run(self, operation: Operation) -> None:
         self.changes += 1
         if self.changes == self._at:
             raise self._error
-
-    def open(self, path: Path) -> WritableFile:
-        self._change()
-        disk = self
-        file = super().open(path)
-        write_at, sync = file.write_at, file.sync
-
-        def writing(position: int, data: bytes | bytearray | memoryview) -> None:
-            disk._change()
-            write_at(position, data)
-
-        def syncing() -> None:
-            disk._change()
-            sync()
-
-        file.write_at, file.sync = writing, syncing  # type: ignore[method-assign]
-        return file
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._change()
-        super().rename(source, target)
-
-    def make_directory(self, path: Path) -> None:
-        self._change()
-        super().make_directory(path)
-
-    def sync_directory(self, path: Path) -> None:
-        self._change()
-        super().sync_directory(path)
+        super().run(operation)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")], ids=repr)
 def test_whatever_ends_it_early_leaves_nothing_that_looks_whole(
     small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     root = small_log_dir("empty-0", "v2-zstd-0")
-    disk = InterruptedDisk(0, error)
-    salvage(root, tmp_path / "whole", disk)
-    whole = content(tmp_path / "whole")
+    disk = InterruptedDisk(tmp_path / "whole", 0, error)
+    salvage(root, tmp_path / "whole" / "out", disk)
+    whole = content(tmp_path / "whole" / "out")
     for at in sorted({*range(1, disk.changes, 13), *range(disk.changes - 5, disk.changes + 1)}):
         target = tmp_path / str(at) / "out"
-        target.parent.mkdir(exist_ok=True)
-        interrupted = functools.partial(salvage, files=InterruptedDisk(at, error))
+        interrupted = functools.partial(salvage, files=InterruptedDisk(target.parent, at, error))
         monkeypatch.setattr(odradek.cli.salvage, "salvage", interrupted)
-        result = run("salvage", root, target)
-        assert result.exit_code == (130 if isinstance(error, KeyboardInterrupt) else 3)
+        result = run("salvage", root, target, code=130 if isinstance(error, KeyboardInterrupt) else 3)
         if target.exists():
             # It was renamed, and only its name is not on the disk yet.
             assert content(target) == whole
@@ -391,7 +344,7 @@ def test_whatever_ends_it_early_leaves_nothing_that_looks_whole(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_locks")
+@pytest.mark.usefixtures("real_locks", "leftovers_frozen")
 def test_an_interrupt_at_any_moment(
     small_log_dir: SmallLogDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,11 +366,13 @@ def test_an_interrupt_at_any_moment(
     def interrupted(source: Path, target: Path, **options: Any) -> object:
         nonlocal calls
         calls = 0
+        gc.disable()  # what Hypothesis does after each collection would be interrupted
         sys.setprofile(count)
         try:
             return salvage(source, target, **options)
         finally:
             sys.setprofile(None)
+            gc.enable()
 
     # What is imported the first time must not count.
     assert run("salvage", root, tmp_path / "first").exit_code == 0
@@ -428,8 +383,7 @@ def test_an_interrupt_at_any_moment(
     for number in range(30):
         at = 1 + number * (total - 1) // 29
         target = tmp_path / f"{number}"
-        result = run("salvage", root, target)
-        assert result.exit_code == 130
+        result = run("salvage", root, target, code=130)
         left = tmp_path / f"{number}.incomplete"
         seen.add((target.exists(), left.exists()))
         if target.exists():

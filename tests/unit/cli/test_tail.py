@@ -9,18 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import odradek
-from odradek.cli.app import main
 from odradek.records import Record
+from peers import command
 from peers.kafka_fixture import KafkaFixture
 
 
 def run(*arguments: str | Path, code: int = 0) -> list[str]:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.stderr
-    return result.stdout_bytes.decode().splitlines()
+    return command.run(*arguments, code=code).stdout_bytes.decode().splitlines()
 
 
 @pytest.mark.parametrize("form", ["text", "jsonl"])

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import odradek
-from odradek.cli.app import main
+from peers import command
+from peers.files import create_log
 from peers.kafka_fixture import KafkaFixture
 
 
 def listed(path: Path, *options: str) -> list[str]:
-    result = CliRunner().invoke(main, ["topics", str(path), *options])
-    assert (result.exit_code, result.stderr) == (0, "")
+    result = command.run("topics", path, *options, code=0)
+    assert result.stderr == ""
     return result.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_people_get_sizes_times_and_a_total(kafka_fixture: KafkaFixture) -> None:
     lines = listed(kafka_fixture.log_dir)
-    rows = [json.loads(line) for line in listed(kafka_fixture.log_dir, "--format", "jsonl")]
+    rows = command.rows("topics", kafka_fixture.log_dir)
     assert lines[0].split() == ["TOPIC", "PARTITION", "LOG_START", "LOG_END", "SEGMENTS", "SIZE", "LAST_RECORD"]
     topics = len({row["topic"] for row in rows})
     segments = sum(row["segments"] for row in rows)
@@ -32,15 +32,12 @@ def test_people_get_sizes_times_and_a_total(kafka_fixture: KafkaFixture) -> None
 
 
 def test_programs_get_exact_numbers(tmp_path: Path) -> None:
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("events", partitions=1)
-        logs["events", 0].append([odradek.Record(value=b"x" * 5000, timestamp=1_600_000_000_000)])
+    create_log(tmp_path / "data", "events", [odradek.Record(value=b"x" * 5000, timestamp=1_600_000_000_000)])
     (segment,) = (tmp_path / "data" / "events-0").glob("*.log")
     size = segment.stat().st_size
-    (line,) = listed(tmp_path / "data", "--format", "jsonl")[-1:]
-    assert json.loads(line) == {
-        "topic": "events", "partition": 0, "log_start_offset": 0, "log_end_offset": 1, "segments": 1, "bytes": size,
-    }  # fmt: skip
+    offsets = {"log_start_offset": 0, "log_end_offset": 1}
+    (row,) = command.rows("topics", tmp_path / "data")
+    assert row == {"topic": "events", "partition": 0, **offsets, "segments": 1, "bytes": size}
 
 
 @pytest.mark.parametrize(
@@ -53,9 +50,9 @@ def test_programs_get_exact_numbers(tmp_path: Path) -> None:
 )
 def test_the_time_of_the_last_record(timestamp: int, shown: str, tmp_path: Path) -> None:
     config = {"message.timestamp.after.max.ms": str(2**63 - 1)}
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("events", partitions=2, config=config)
-        logs["events", 0].append([odradek.Record(value=b"x", timestamp=timestamp)])
+    create_log(
+        tmp_path / "data", "events", [odradek.Record(value=b"x", timestamp=timestamp)], partitions=2, config=config
+    )
     first, second, _, total = [line for line in listed(tmp_path / "data") if not line.startswith("TOPIC")]
     assert first.endswith(f"  {shown}")
     assert second.endswith("  0 bytes  " + "-".rjust(len(shown)))

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from flips.breakage import THINGS
-from odradek.cli.app import main
 from odradek.records import scan_batches
+from peers.command import rows, run
+from peers.files import refuse
 from peers.kafka_fixture import KafkaFixture
 
-
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    return result
+verify = partial(rows, "verify", code=1)
 
 
-def verify(*arguments: str | Path, code: int = 1) -> list[dict[str, Any]]:
-    result = run("verify", "--format", "jsonl", *arguments)
-    assert result.exit_code == code, result.output
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["log-dir", "log-dir-unclean"])
 def test_what_kafka_wrote_is_clean(kafka_fixture: KafkaFixture, folder: str) -> None:
     result = run("verify", "--records", kafka_fixture.path / folder)
@@ -86,7 +75,7 @@ BREAKAGES: dict[str, tuple[str, Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_every_breakage_is_found(writable_log_dir: Path, name: str) -> None:
     file, damage, kind = BREAKAGES[name]
@@ -101,21 +90,21 @@ def test_every_breakage_is_found(writable_log_dir: Path, name: str) -> None:
     assert list(findings[0]) == ["file", "position", "kind", "reason"]
     if kind != "index":
         assert findings[0]["file"] == str(folder / file_name)
-    text = run("verify", folder)
-    assert text.exit_code == 1
+    text = run("verify", folder, code=1)
     assert len(text.stdout.splitlines()) == len(findings)
     assert text.stderr.endswith("not clean\n")
 
 
+@pytest.mark.slow
 def test_a_malformed_checkpoint_of_the_root(writable_log_dir: Path) -> None:
     (writable_log_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nkeyed zero 1\n")
     [finding] = verify(writable_log_dir)
     assert finding["file"] == str(writable_log_dir / "recovery-point-offset-checkpoint")
 
 
+@pytest.mark.sampled
 def test_topics_as_consumers_saw_them(kafka_fixture: KafkaFixture) -> None:
-    result = run("topics", "--format", "jsonl", kafka_fixture.log_dir)
-    assert result.exit_code == 0
+    result = run("topics", "--format", "jsonl", kafka_fixture.log_dir, code=0)
     rows = {f"{row['topic']}-{row['partition']}": row for row in map(json.loads, result.stdout.splitlines())}
     for name, consumed in kafka_fixture.consumed.items():
         offsets = (rows[name]["log_start_offset"], rows[name]["log_end_offset"])
@@ -130,28 +119,20 @@ def test_topics_as_consumers_saw_them(kafka_fixture: KafkaFixture) -> None:
 def test_topics_reports_a_torn_tail(writable_log_dir: Path) -> None:
     segment = max((writable_log_dir / "v2-none-0").glob("*.log"))
     cut(segment, segment.stat().st_size - 1)
-    result = run("topics", writable_log_dir)
-    assert result.exit_code == 1
+    result = run("topics", writable_log_dir, code=1)
     assert str(segment) in result.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_told_on_stderr_and_is_3(
     writable_log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is wrong with the others is on stdout all the same."""
     segment = min((writable_log_dir / "keyed-0").glob("*.log"))
     flip(max((writable_log_dir / "keyed-0").glob("*.log")), 90)
-    opened = os.open
-
-    def refuse(path: str | Path, *arguments: int, **options: int) -> int:
-        if Path(path) == segment:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return opened(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", refuse)
+    refuse(monkeypatch, lambda path: path == segment)
     for form, lines in (("text", 2), ("jsonl", 1)):
-        result = run("verify", "--format", form, writable_log_dir / "keyed-0")
-        assert result.exit_code == 3
+        result = run("verify", "--format", form, writable_log_dir / "keyed-0", code=3)
         assert result.stderr.startswith(f"odradek: {segment}: Input/output error\n")
         assert (len(result.stdout.splitlines()), len(result.stderr.splitlines())) == (1, lines)
 
@@ -167,7 +148,7 @@ def matters(command: str, path: Path) -> bool:
     return command == "verify" or path.suffix in {".log"} | SHOWN.get(command, set())
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_hangs_or_ends_at_what_is_no_file(small_log_dir: SmallLogDirectory, command: str) -> None:
@@ -201,30 +182,18 @@ def test_what_lies_in_the_place_of_a_partition(
     root = small_log_dir("empty-0")
     THINGS[thing](root / "other-0")
     target = [tmp_path / "target"] if command == "salvage" else []
-    result = run(command, root, *target)
-    assert result.exit_code == (3 if command in {"dump", "verify"} else 1)
+    result = run(command, root, *target, code=3)
     assert result.stderr.startswith(f"odradek: {root / 'other-0'}: ")
 
 
-def unreadable_segments(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Path], bool]) -> None:
-    opened = os.open
-
-    def refuse(path: str | Path, *arguments: int, **options: int) -> int:
-        if str(path).endswith(".log") and wanted(Path(path)):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return opened(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", refuse)
-
-
+@pytest.mark.slow
 def test_topics_goes_on_after_a_segment_that_cannot_be_read(
     writable_log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = run("topics", "--format", "jsonl", writable_log_dir).stdout.splitlines()
     first, *_, last = sorted((writable_log_dir / "keyed-1").glob("*.log"))
-    unreadable_segments(monkeypatch, lambda path: path in {first, last})
-    result = run("topics", "--format", "jsonl", writable_log_dir)
-    assert result.exit_code == 1
+    refuse(monkeypatch, lambda path: path in {first, last}, errno.EACCES)
+    result = run("topics", "--format", "jsonl", writable_log_dir, code=3)
     assert result.stderr.splitlines() == [f"odradek: {path}: Permission denied" for path in (first, last)]
     after = result.stdout.splitlines()
     [(was, now)] = [
@@ -237,9 +206,8 @@ def test_topics_goes_on_after_a_segment_that_cannot_be_read(
 
 
 def test_topics_of_which_nothing_can_be_read_is_3(writable_log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unreadable_segments(monkeypatch, lambda path: True)
-    result = run("topics", writable_log_dir)
-    assert result.exit_code == 3
+    refuse(monkeypatch, lambda path: True, errno.EACCES)
+    result = run("topics", writable_log_dir, code=3)
     assert len(result.stdout.splitlines()) == 1 + 18 + 2
 
 

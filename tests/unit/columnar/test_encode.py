@@ -118,16 +118,6 @@ def test_a_batch_ends_before_an_offset_delta_past_32_bits() -> None:
     ]
 
 
-def test_a_table_goes_on_from_chunk_to_chunk() -> None:
-    rows = pa.record_batch(_columns())
-    table = pa.Table.from_batches([rows.slice(0, 3), rows.slice(0, 0), rows.slice(3)])
-    options = BatchOptions(producer_id=9, producer_epoch=2, base_sequence=2**31 - 2)
-    data, headers = _batches(encode_batches(table, options, base_offset=5))
-    assert [(header.base_offset, header.base_sequence) for header in headers] == [(5, 2**31 - 2), (8, 1)]
-    data, headers = _batches(encode_batches(table, keep_offsets=True))
-    assert [record.offset for header in headers for record in read_records(data, header)] == OFFSETS
-
-
 def test_many_blocks_are_one_run() -> None:
     rows = pa.record_batch({"value": pa.array([b"v" * 1000] * 5000)})
     blocks = list(encode_batches(rows, max_batch_records=3))

@@ -9,25 +9,59 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 
 import odradek
 from odradek.columnar import read_ahead, scan
-from odradek.errors import LogError, OptionError
+from odradek.errors import LogError, OdradekError, OptionError
 from odradek.records import Record, scan_batches
 from odradek.records.builder import build_batch
 from odradek.records.compression import Codec
 from odradek.storage.log.read_only_log import ReadOnlyLog
-from peers.descriptors import descriptors
+from odradek.storage.names import LOG_SUFFIX, segment_file_name
+from peers.descriptors import descriptors, stay_open
 from peers.kafka_fixture import KafkaFixture
-from threaded_scans import outcome, write_log
 
 THREADS = 3
+
+
+def write_log(path: Path, batches: Sequence[bytes], *, batches_per_segment: int) -> Path:
+    """Write the log of the partition `t-0`, without indexes; the v2 batches follow each other's offsets."""
+    (path / "t-0").mkdir(parents=True)
+    offset = 0
+    for start in range(0, len(batches), batches_per_segment):
+        with (path / "t-0" / segment_file_name(offset, LOG_SUFFIX)).open("wb") as file:
+            for batch in batches[start : start + batches_per_segment]:
+                # The base offset is not part of what the checksum covers.
+                file.write(offset.to_bytes(8, "big") + batch[8:])
+                offset += next(iter(scan_batches(batch))).last_offset_delta + 1
+    return path
+
+
+class Outcome(NamedTuple):
+    """The rows that came, and the error after them: its type, text, path and position."""
+
+    rows: list[dict[str, Any]]
+    error: str
+
+
+def outcome(path: Path, *arguments: Any, **options: Any) -> Outcome:
+    """Read a log directory and tell what came."""
+    rows: list[dict[str, Any]] = []
+    error = ""
+    try:
+        for batch in odradek.scan(path, *arguments, **options):
+            batch.validate(full=True)
+            assert 0 < batch.num_rows <= options.get("rows", 65_536)
+            rows += batch.to_pylist()
+    except OdradekError as caught:
+        error = f"{type(caught).__name__}: {caught} {vars(caught)}"
+    return Outcome(rows, error)
 
 
 def scan_threads() -> list[threading.Thread]:
@@ -61,7 +95,7 @@ def log_dir(tmp_path: Path) -> Path:
     return write_log(tmp_path / "data", [build_batch(records) for records in batches], batches_per_segment=10)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
@@ -101,7 +135,7 @@ def test_what_is_small_starts_no_thread(log_dir: Path) -> None:
     assert reader.read_all().num_rows < 2500
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("way", ["let go of", "closed", "an exception", "a cycle"])
 def test_a_reader_that_is_left_in_the_middle_leaves_no_thread(log_dir: Path, way: str) -> None:
@@ -123,7 +157,7 @@ def test_a_reader_that_is_left_in_the_middle_leaves_no_thread(log_dir: Path, way
         del reader
         gc.collect()
     wait_for_no_threads()
-    assert descriptors() - before == set()
+    assert stay_open(before) == set()
 
 
 @pytest.mark.slow
@@ -148,6 +182,7 @@ def test_memory_of_readers_that_were_left_is_given_back(log_dir: Path) -> None:
     assert resident_bytes() - before < 32 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 def test_readers_at_once_and_a_reader_in_another_thread(log_dir: Path) -> None:
     expected = odradek.scan(log_dir, threads=1).read_all()

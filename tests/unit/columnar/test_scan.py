@@ -33,7 +33,7 @@ def as_records(table: pa.Table) -> dict[str, list[Record]]:
     return found
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_a_scan_gives_what_a_consumer_was_given(kafka_fixture: KafkaFixture, isolation: Isolation, views: bool) -> None:
@@ -47,7 +47,7 @@ def test_a_scan_gives_what_a_consumer_was_given(kafka_fixture: KafkaFixture, iso
     assert found == {}
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_a_scan_reads_a_crashed_directory(kafka_fixture: KafkaFixture) -> None:
     found = as_records(odradek.scan(kafka_fixture.log_dir_unclean).read_all())
     for name in kafka_fixture.consumed:
@@ -125,6 +125,7 @@ def test_offsets_and_times_narrow_a_scan(fixture_4_3_1: KafkaFixture) -> None:
     assert offsets(since=date(2099, 1, 1)) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("topic", ["v0-gzip", "v0-lz4", "v1-gzip", "v1-none"])
 def test_a_range_may_end_within_a_wrapper(fixture_2_8_2: KafkaFixture, topic: str) -> None:
     """Its offset is that of its last record: where it begins, only its content tells."""

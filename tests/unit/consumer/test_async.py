@@ -234,7 +234,7 @@ def test_nothing_works_after_it_was_closed(data: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("interval_ms", [0, 1, 20])
 def test_a_commit_that_falls_due_meanwhile_is_no_end(data: Path, group: str, interval_ms: int, follow: bool) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import re
 import shutil
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +36,6 @@ from peers.kafka_fixture import KafkaFixture
 from peers.placed import offset_of
 
 SEGMENT = "00000000000000000000.log"
-
-
-def plain(consumed: Any) -> dict[str, Any]:
-    """A record as the fixtures' `consumed-*.json` have it."""
-    record = consumed.record
-
-    def text(data: bytes | None) -> str | None:
-        return None if data is None else base64.b64encode(data).decode()
-
-    return {
-        "offset": record.offset,
-        "timestamp": -1 if record.timestamp is None else record.timestamp,
-        "key": text(record.key),
-        "value": text(record.value),
-        "headers": [[name, text(value)] for name, value in record.headers],
-    }
 
 
 @pytest.fixture
@@ -104,72 +84,20 @@ def offsets(consumed: Any) -> list[int]:
     return [entry.record.offset for entry in consumed]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_all_that_real_consumers_saw(kafka_fixture: KafkaFixture, isolation: Any, group: str) -> None:
     expected = kafka_fixture.consumed if isolation == "read_uncommitted" else kafka_fixture.consumed_committed
     names = {name.rpartition("-")[0] for name in expected}
-    seen: dict[str, list[dict[str, Any]]] = {name: [] for name in expected}
+    seen: dict[str, list[Record]] = {name: [] for name in expected}
     with consume(
         kafka_fixture.log_dir, names, group=group, auto_offset_reset="earliest", isolation=isolation, follow=False
     ) as consumer:
         for consumed in consumer:
-            seen[str(consumed.topic_partition)].append(plain(consumed))
-    for name, records in seen.items():
-        wanted = [
-            {field: record.get(field) for field in ("offset", "timestamp", "key", "value", "headers")}
-            for record in expected[name]["records"]
-        ]
-        assert [record["offset"] for record in records] == [record["offset"] for record in wanted], name
-        assert [(record["key"], record["value"]) for record in records] == [
-            (record["key"], record["value"]) for record in wanted
-        ], name
+            seen[str(consumed.topic_partition)].append(consumed.record)
+    assert seen == {name: kafka_fixture.records(name, isolation) for name in expected}
     with consume(kafka_fixture.log_dir, names, group=group, auto_offset_reset="none", isolation=isolation) as again:
         assert again.poll() == []
-
-
-def test_the_reset_policies(growing: GrowingLog, group: str, tmp_path: Path) -> None:
-    end_offset = growing.append(6)
-    third = growing.batches[2]
-
-    def position(reset: Any) -> int:
-        with consume(tmp_path / "data", "grow", auto_offset_reset=reset) as consumer:
-            return consumer.position(GROW_0)
-
-    assert position("earliest") == 0
-    assert position("latest") == end_offset
-    assert position(0) == 0
-    assert position(10**14) == end_offset
-    timestamp = third.max_timestamp
-    by_time = position(timestamp)
-    assert position(datetime.fromtimestamp(timestamp / 1000, UTC)) == by_time
-    assert by_time < third.next_offset
-    with pytest.raises(NoOffsetForPartitionError, match="no position is stored"):
-        position("none")
-    with pytest.raises(OptionError, match="sometimes"):
-        position("sometimes")
-
-
-def test_goes_on_where_it_was(growing: GrowingLog, group: str, tmp_path: Path) -> None:
-    end_offset = growing.append(6)
-    with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest", follow=False) as consumer:
-        assert offsets([next(consumer) for _ in range(3)]) == [0, 1, 2]
-    with FileOffsetStore(tmp_path / "offsets.json") as store:
-        assert store.load().offset(GROW_0) == 3
-    with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none", follow=False) as consumer:
-        assert offsets(consumer) == list(range(3, end_offset))
-    with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none", follow=False) as consumer:
-        assert offsets(consumer) == []
-        assert consumer.position(GROW_0) == end_offset
-
-
-def test_a_record_whose_treatment_fails_comes_again(growing: GrowingLog, group: str, tmp_path: Path) -> None:
-    growing.append(2)
-    consumer = consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest")
-    with pytest.raises(ZeroDivisionError), consumer:
-        all(1 / (2 - offset_of(consumed.record)) for consumed in consumer)
-    with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none") as consumer:
-        assert next(consumer).record.offset == 2
 
 
 def test_what_was_polled_is_done_with_the_next_poll(growing: GrowingLog, group: str, tmp_path: Path) -> None:
@@ -185,106 +113,6 @@ def test_what_was_polled_is_done_with_the_next_poll(growing: GrowingLog, group: 
     assert store.load().offset(GROW_0) == 4
 
 
-def test_manual_commit(growing: GrowingLog, group: str, tmp_path: Path) -> None:
-    growing.append(4)
-    store = FileOffsetStore(tmp_path / "offsets.json")
-    arguments: dict[str, Any] = {"group": group, "auto_commit": False, "auto_offset_reset": "earliest"}
-    with consume(tmp_path / "data", "grow", **arguments) as consumer:
-        assert offsets([next(consumer), next(consumer)]) == [0, 1]
-        consumer.commit()
-        assert store.load().offset(GROW_0) == 2
-        assert consumer.committed[GROW_0].offset == 2
-        next(consumer)
-    with consume(tmp_path / "data", "grow", **arguments) as consumer:
-        assert next(consumer).record.offset == 2
-    with (
-        consume(tmp_path / "data", "grow", auto_offset_reset="latest") as consumer,
-        pytest.raises(LogError, match="no group"),
-    ):
-        consumer.commit()
-
-
-def test_seek_and_pause(growing: GrowingLog, source: Path, tmp_path: Path) -> None:
-    end_offset = growing.append(4)
-    other = GrowingLog(source, tmp_path / "data" / "grow-1")
-    other.append(4)
-    grow_1 = TopicPartition("grow", 1)
-    with consume(tmp_path / "data", "grow", auto_offset_reset="earliest", follow=False) as consumer:
-        assert consumer.assignment == [GROW_0, grow_1]
-        first = next(consumer).topic_partition
-        consumer.pause(first)
-        second = next(consumer).topic_partition
-        assert second != first
-        assert {consumed.topic_partition for consumed in consumer} == {second}
-        assert (consumer.position(first), consumer.position(second)) == (1, end_offset)
-        consumer.resume()
-        assert offsets(consumer) == list(range(1, end_offset))
-        consumer.seek(GROW_0, 3)
-        assert offsets(consumer.poll(max_records=2)) == [3, 4]
-        consumer.seek_to_beginning(GROW_0)
-        assert offsets(consumer) == list(range(end_offset))
-        consumer.seek(GROW_0, 1)
-        next(consumer)
-        consumer.seek_to_end()
-        assert list(consumer) == []
-        consumer.seek(GROW_0, end_offset + 100)
-        assert offsets(consumer) == list(range(end_offset)), "out of range is for the reset policy"
-        with pytest.raises(LogError):
-            consumer.seek(GROW_0, -1)
-        with pytest.raises(UnknownTopicOrPartitionError):
-            consumer.seek(TopicPartition("grow", 2), 0)
-
-
-def test_follows_a_log_that_grows(growing: GrowingLog, group: str, tmp_path: Path) -> None:
-    growing.append(1)
-    with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest") as consumer:
-        seen = offsets(consumer.poll())
-        while growing.written < 6:
-            end_offset = growing.append(1)
-            while not seen or seen[-1] < end_offset - 1:
-                polled = consumer.poll(timeout_ms=5_000)
-                assert polled, "nothing came"
-                seen += offsets(polled)
-        assert seen == list(range(end_offset))
-        started = time.monotonic()
-        assert consumer.poll(timeout_ms=50) == []
-        assert time.monotonic() - started > 0.04
-
-
-def test_an_iteration_waits_for_more(growing: GrowingLog, tmp_path: Path) -> None:
-    first_end = growing.append(1)
-    with consume(tmp_path / "data", "grow", auto_offset_reset="earliest") as consumer:
-        assert offsets([next(consumer) for _ in range(first_end)]) == list(range(first_end))
-        writer = threading.Timer(0.05, growing.append)
-        writer.start()
-        assert next(consumer).record.offset == first_end
-        writer.join()
-
-
-def test_new_partitions_and_topics_are_picked_up(growing: GrowingLog, source: Path, tmp_path: Path) -> None:
-    growing.append(1)
-    with consume(tmp_path / "data", re.compile("gr.w"), auto_offset_reset="latest", metadata_max_age_ms=0) as consumer:
-        assert consumer.poll() == []
-        GrowingLog(source, tmp_path / "data" / "graw-0").append(1)
-        GrowingLog(source, tmp_path / "data" / "other-0").append(1)
-        polled = consumer.poll(timeout_ms=5_000)
-        assert {consumed.topic for consumed in polled} == {"graw"}
-        assert polled[0].record.offset == 0
-
-
-def test_a_second_consumer_takes_the_group(growing: GrowingLog, group: str, tmp_path: Path) -> None:
-    growing.append(4)
-    zombie = consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest")
-    assert offsets(zombie.poll(max_records=3)) == [0, 1, 2]
-    with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest") as successor:
-        assert offsets(successor.poll(max_records=1)) == [0]
-        with pytest.raises(CommitConflictError):
-            zombie.close()
-    zombie.close()
-    with FileOffsetStore(tmp_path / "offsets.json") as store:
-        assert store.load().offset(GROW_0) == 1
-
-
 def test_a_truncated_log(growing: GrowingLog, group: str, tmp_path: Path) -> None:
     end_offset = growing.append(4)
     with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest", follow=False) as consumer:
@@ -298,36 +126,6 @@ def test_a_truncated_log(growing: GrowingLog, group: str, tmp_path: Path) -> Non
     with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="latest") as consumer:
         assert consumer.poll() == []
         assert consumer.position(GROW_0) == last.base_offset
-
-
-def test_a_log_that_was_truncated_and_grew_again(growing: GrowingLog, group: str, tmp_path: Path) -> None:
-    growing.append(4)
-    checkpoint = growing.path.with_name("leader-epoch-checkpoint")
-    checkpoint.write_text("0\n1\n0 0\n")
-    with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest", follow=False) as consumer:
-        position = len(list(consumer))
-    with FileOffsetStore(tmp_path / "offsets.json") as store:
-        assert store.load()[GROW_0].leader_epoch == 0
-    checkpoint.write_text(f"0\n2\n0 0\n1 {position - 1}\n")
-    with pytest.raises(NoOffsetForPartitionError, match="truncated below"):
-        consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none")
-    for policy in ("earliest", "latest", 0):
-        # As Kafka's consumer: from the first offset that is known to have another record.
-        with consume(tmp_path / "data", "grow", group=group, auto_offset_reset=policy, auto_commit=False) as consumer:
-            assert offsets(consumer.poll()) == [position - 1]
-
-
-def test_a_topic_made_anew_under_its_name(growing: GrowingLog, group: str, tmp_path: Path) -> None:
-    growing.append(4)
-    metadata = growing.path.with_name("partition.metadata")
-    assert metadata.exists()
-    with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest") as consumer:
-        consumer.poll(max_records=3)
-    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABQ\n")
-    with pytest.raises(NoOffsetForPartitionError, match="an earlier topic"):
-        consume(tmp_path / "data", "grow", group=group, auto_offset_reset="none")
-    with consume(tmp_path / "data", "grow", group=group, auto_offset_reset="earliest") as consumer:
-        assert next(consumer).record.offset == 0
 
 
 def test_corruption_hides_no_record_before_it(source: Path, group: str, tmp_path: Path) -> None:
@@ -404,6 +202,8 @@ def test_what_cannot_be_consumed(growing: GrowingLog, tmp_path: Path) -> None:
         consume(tmp_path / "data", "grow", group="nowhere://")
     with pytest.raises(OptionError, match="auto_offset_reset must be earliest, latest, none or a time"):
         consume(tmp_path / "data", "grow", auto_offset_reset="oldest")
+    with pytest.raises(OptionError, match="not 'largest'; today it is latest"):
+        consume(tmp_path / "data", "grow", auto_offset_reset="largest")
     with pytest.raises(OptionError, match="no time zone"):
         consume(tmp_path / "data", "grow", auto_offset_reset=datetime(2026, 11, 1))
     consumer = consume(tmp_path / "data", "grow", auto_offset_reset="latest")

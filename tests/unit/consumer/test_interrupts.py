@@ -51,6 +51,7 @@ def places(records: list[ConsumedRecord]) -> list[tuple[int, int | None]]:
 ALL = [(partition, offset) for partition in range(2) for offset in range(RECORDS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, STEP + 1))])
 def test_a_poll_that_is_interrupted_takes_no_record_away(directory: Path, group: str, first: int) -> None:
     with start(directory, group) as consumer:
@@ -70,6 +71,7 @@ def test_a_poll_that_is_interrupted_takes_no_record_away(directory: Path, group:
         assert places(given) == ALL, f"interrupted at bytecode {bytecode}"
 
 
+@pytest.mark.slow
 def test_a_poll_that_is_interrupted_commits_nothing_that_was_not_handed_out(directory: Path, group: str) -> None:
     for bytecode in range(1, 4000, 123):
         given: list[ConsumedRecord] = []
@@ -86,6 +88,7 @@ def test_a_poll_that_is_interrupted_commits_nothing_that_was_not_handed_out(dire
         assert places(given) == ALL, f"interrupted at bytecode {bytecode}"
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_interrupted_is_no_conflict_with_oneself(directory: Path, group: str) -> None:
     consumer = start(directory, group)
     list(drain(consumer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import hmac
 import sys
@@ -123,12 +124,14 @@ def calls_of_a_refused_login(
         if event == "c_call":
             found.append(function.__qualname__)
 
+    gc.disable()  # what Hypothesis does after each collection would be counted
     sys.setprofile(note)
     try:
         answer, _ = server.evaluate(client.first())
         refusal(server, client.final(answer))
     finally:
         sys.setprofile(None)
+        gc.enable()
     return found
 
 

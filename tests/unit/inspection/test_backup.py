@@ -30,12 +30,12 @@ from odradek.messages.coordinators.transaction_records import (
     encode_transaction_record,
 )
 from odradek.records import Record
-from odradek.records.builder import build_batch
 from odradek.storage.files import UnsyncedFileSystem
 from odradek.storage.log.root_checkpoints import RootCheckpoints
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 from odradek.testing.faults import FaultyFileSystem
+from peers.batches import transactional
 from peers.kafka_fixture import KafkaFixture
 
 SMALL = {"index.interval.bytes": 256, "file.delete.delay.ms": 0}
@@ -61,6 +61,7 @@ def values(folder: Path, topic: str = "events") -> list[bytes | None]:
         return [record.value for record in logs[topic, 0].read()]
 
 
+@pytest.mark.slow
 def test_only_what_never_changes_is_linked(tmp_path: Path) -> None:
     source = written(tmp_path / "data")
     report = backup(source, tmp_path / "copy")
@@ -183,6 +184,7 @@ def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "outside").exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("renames", range(3))
 def test_an_interrupted_backup_leaves_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
@@ -311,16 +313,9 @@ def test_a_topic_that_was_deleted_meanwhile_is_not_in_the_copy(tmp_path: Path, m
         assert list(restored["made-again", 0].read()) == []
 
 
-def test_a_backup_beside_a_writer_is_of_one_moment(tmp_path: Path) -> None:
-    check_beside_writer(tmp_path, backups=1)
-
-
 @pytest.mark.slow
-def test_many_backups_beside_a_writer_are_of_one_moment(tmp_path: Path) -> None:
-    check_beside_writer(tmp_path, backups=12)
-
-
-def check_beside_writer(tmp_path: Path, *, backups: int) -> None:
+@pytest.mark.parametrize("backups", [1, pytest.param(12, marks=pytest.mark.slow)])
+def test_backups_beside_a_writer_are_of_one_moment(tmp_path: Path, backups: int) -> None:
     """Copy while records are appended, rolled, compacted and deleted; each copy must be a moment of the source.
 
     `states` takes 40 keys in turn, so its latest values are those of the last 40 records before the copy's end. Of
@@ -395,13 +390,7 @@ class Coordinators:
     def data(self, topic: str, producer_id: int, record: Record | None = None, epoch: int = 0) -> None:
         sequence = self._sequences.get((topic, producer_id), 0)
         self._sequences[topic, producer_id] = sequence + 1
-        batch = build_batch(
-            [record or Record(value=b"x")],
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-            is_transactional=True,
-        )
+        batch = transactional([record or Record(value=b"x")], producer_id, sequence, producer_epoch=epoch)
         self.log(topic).append_batches(batch)
 
     def commit(self, topic: str, producer_id: int, epoch: int = 0) -> None:

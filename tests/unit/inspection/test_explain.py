@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from odradek.cli.app import main
 from odradek.inspection import Reason, UnknownPathError, explain
 from odradek.inspection.explaining.fields import fields_of_batch
-from odradek.records import scan_batches
+from odradek.places.opening import open_place
+from odradek.records import Record, scan_batches
+from odradek.records.builder import build_batch
+from odradek.records.compression import Codec
 from odradek.sources.arrow import record_batches
-from odradek.sources.source import open_source
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
+from peers.command import run
 from peers.kafka_fixture import KafkaFixture
 
 SmallLogDirectory = Callable[..., Path]
@@ -118,6 +120,7 @@ def test_every_field_of_an_old_message(name: str) -> None:
     assert fields[2].note.endswith("as its bytes give")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("partition", ["v2-none-0", "v2-zstd-0", "v1-gzip-0", "v0-snappy-0", "v2-append-time-0"])
 def test_every_byte_is_in_one_field(fixture_2_8_2: KafkaFixture, partition: str) -> None:
     """Also where a byte is wrong, and of what was compressed."""
@@ -140,7 +143,7 @@ def test_every_byte_is_in_one_field(fixture_2_8_2: KafkaFixture, partition: str)
 PARTITIONS = ["transactional-0", "truncated-head-0", "compacted-0", "v2-lz4-0", "v1-gzip-0", "v0-none-0"]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_it_says_what_consumers_saw(fixture_2_8_2: KafkaFixture, partition: str) -> None:
     folder = fixture_2_8_2.log_dir / partition
@@ -201,7 +204,7 @@ def test_every_record_of_an_open_transaction_is_what_it_was_to_a_consumer(
             segment.write_bytes(data[: header.end_position])
             shutil.rmtree(tmp_path / "served", ignore_errors=True)
             shutil.copytree(tmp_path / "data", tmp_path / "served")
-            with Broker(tmp_path / "served") as broker, open_source(f"kafka://{broker.bootstrap_servers}") as source:
+            with Broker(tmp_path / "served") as broker, open_place(f"kafka://{broker.bootstrap_servers}") as source:
                 name = TopicPartition("transactional", 0)
                 given = {
                     row["offset"]
@@ -288,6 +291,23 @@ def test_damage(small_log_dir: SmallLogDirectory) -> None:
     assert explain(folder, second.base_offset).read_uncommitted.reason is Reason.MISSING
 
 
+def test_a_large_batch_is_not_in_memory_as_a_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "plain-0"
+    folder.mkdir()
+    batch = build_batch([Record(b"%d" % number, bytes(100_000)) for number in range(400)], codec=Codec.ZSTD)
+    (folder / f"{0:020}.log").write_bytes(batch)
+    tracemalloc.start()
+    try:
+        found = explain(folder, 321)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20  # of 40 MB
+    finally:
+        tracemalloc.stop()
+    assert (found.record_number, found.read_uncommitted.is_given) == (321, True)
+    assert {one.record for one in found.own_fields} == {None, 321}
+    assert [one.data for one in found.own_fields if one.name == "record 321 key"] == [b"321"]
+    assert sum(1 for one in found.all_fields() if one.name.endswith(" value")) == 400
+
+
 def test_what_is_no_partition(fixture_4_3_1: KafkaFixture) -> None:
     with pytest.raises(UnknownPathError, match="18 partitions"):
         explain(fixture_4_3_1.log_dir, 0)
@@ -309,18 +329,17 @@ def test_the_command_line(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     folder = tmp_path / "plain-0"
     folder.mkdir()
     (folder / f"{0:020d}.log").write_bytes(EXAMPLE)
-    result = CliRunner().invoke(main, ["explain", str(folder), "3", "--all-records"])
-    assert result.exit_code == 0
+    result = run("explain", folder, "3", "--all-records", code=0)
     dump = result.stdout.partition("\n\n")[2].splitlines()
     assert dump[4] == "        17  97 86 17 1b              crc = 2542147355  (0x9786171b, as its bytes give)"
     assert dump[18] == '        66  6b 31                    record 0 key = "k1"'
     assert len(dump) == len(EXAMPLE_FIELDS)
-    one = CliRunner().invoke(main, ["explain", str(folder), "3", "--format", "jsonl"])
+    one = run("explain", folder, "3", "--format", "jsonl")
     fields = json.loads(one.stdout)["fields"]
     wanted = [field for field in EXAMPLE_FIELDS if not field[2].startswith(("record 0", "record 1", "record 2"))]
     assert [field["name"] for field in fields] == [field[2] for field in wanted]
     segment = min((fixture_4_3_1.log_dir / "v2-none-0").glob("*.log"))
-    cut = CliRunner().invoke(main, ["explain", str(segment), "0"]).stdout
-    full = CliRunner().invoke(main, ["explain", str(segment), "0", "--full"]).stdout
+    cut = run("explain", segment, "0").stdout
+    full = run("explain", segment, "0", "--full").stdout
     assert "bytes more" in cut
     assert "bytes more" not in full

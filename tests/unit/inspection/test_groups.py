@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 import odradek
-from odradek.admin.group_log import append_group_records
+from odradek.coordination.placement import partition_for
 from odradek.errors import FormatError
 from odradek.inspection.groups import GroupStates, load_groups
 from odradek.messages.coordinators.coordinator_records import CoordinatorRecord, encode
@@ -26,11 +26,12 @@ from odradek.messages.coordinators.group_records import (
     TopicIdPartitions,
     encode_offset_commit,
 )
+from odradek.places.group_log import append_group_records
 from odradek.records import Record
 from odradek.records.append.validator import AppendOrigin
-from odradek.records.builder import build_batch
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
+from peers.batches import transactional
 
 GROUP, MEMBER = GroupKey("g"), MemberKey("g", "m")
 EVENTS_0 = TopicPartition("events", 0)
@@ -95,14 +96,30 @@ def test_offsets_of_a_transaction_count_from_its_marker_on(tmp_path: Path) -> No
         with odradek.open(tmp_path) as logs:
             (producer_id,) = logs.take_producer_ids()
             made = Record(*encode_offset_commit(key, OffsetCommitValue(3, "", 0)), timestamp=0)
-            data = build_batch([made], producer_id=producer_id, producer_epoch=0, is_transactional=True)
+            data = transactional([made], producer_id, -1)
             log = logs["__consumer_offsets", 0]
-            log.append_batches(bytearray(data), origin=AppendOrigin.COORDINATOR)
+            log.append_batches(data, origin=AppendOrigin.COORDINATOR)
             with LogDirectory(tmp_path) as reading:
                 assert load_groups(reading).committed("g")[EVENTS_0].offset == 1
             log.end_transaction(producer_id, 0, commit=commits)
         with LogDirectory(tmp_path) as reading:
             assert load_groups(reading).committed("g")[EVENTS_0].offset == after
+
+
+def test_a_marker_ends_no_transaction_in_another_partition(tmp_path: Path) -> None:
+    """The same producer has ended a transaction in one partition, and has the next one open in another."""
+    first, second = sorted(("g0", "g1"), key=lambda group_id: partition_for(group_id, 2))
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("__consumer_offsets", 2, {"cleanup.policy": "compact"})
+        for group_id in (first, second):
+            commit = encode_offset_commit(OffsetCommitKey(group_id, *EVENTS_0), OffsetCommitValue(1, "", 0))
+            append_group_records(logs, group_id, [commit], producer=(7, 0))
+        logs["__consumer_offsets", 1].end_transaction(7, 0, commit=True)
+    with LogDirectory(tmp_path) as reading:
+        states = load_groups(reading)
+    assert (states.committed(first), list(states.committed(second))) == ({}, [EVENTS_0])
+    assert [list(states.partitions_with_offsets(one)) for one in (first, second)] == [[EVENTS_0], [EVENTS_0]]
+    assert list(states.offsets_of_topics(["events"])) == [(first, EVENTS_0), (second, EVENTS_0)]
 
 
 def test_a_record_that_is_damaged_is_named(tmp_path: Path) -> None:

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import odradek
 from odradek import Record
-from odradek.cli.app import main
 from odradek.cli.dump import Dump
 from odradek.inspection import log_files, salvage, verify
 from odradek.inspection.explaining import explanation
@@ -30,6 +28,7 @@ from odradek.inspection.verification.run import Verification
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.names import TopicPartition
+from peers.command import run
 
 DUMPED = pytest.mark.parametrize("read", ["dump", "grep"])
 
@@ -96,6 +95,7 @@ def listed(logs: WritableLogDirectory, topic: str) -> list[LogFile]:
     return files
 
 
+@pytest.mark.sampled
 @DUMPED
 @pytest.mark.parametrize("topic", ["gone", "compacted"])
 def test_what_is_left_is_read(logs: WritableLogDirectory, topic: str, read: str) -> None:
@@ -104,6 +104,7 @@ def test_what_is_left_is_read(logs: WritableLogDirectory, topic: str, read: str)
     assert reader(read)(files) == offsets(logs, topic)
 
 
+@pytest.mark.slow
 @DUMPED
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_what_was_read_does_not_come_again(logs: WritableLogDirectory, read: str, count: int) -> None:
@@ -131,14 +132,15 @@ def test_a_file_that_was_named_or_is_a_link_to_nowhere_is_missed(logs: WritableL
     logs.close()
     first = min(path.glob("gone-0/*.log"))
     first.unlink()
-    assert CliRunner().invoke(main, ["dump", str(first)]).exit_code == 3
+    assert run("dump", first).exit_code == 3
     first.symlink_to("nowhere")
     for command in ("dump", "grep -F x", "verify", "stat"):
-        ended = CliRunner().invoke(main, [*command.split(), str(path)])
+        ended = run(*command.split(), path)
         assert ended.exit_code in (1, 3)
         assert f"{first}: " in ended.stderr + ended.stdout
 
 
+@pytest.mark.slow
 def test_a_range_that_never_stays_is_an_error(logs: WritableLogDirectory) -> None:
     (file, *_) = listed(logs, "gone")
 
@@ -160,7 +162,7 @@ def test_what_kafkas_tool_would_print_leaves_out_what_was_deleted(
         yield from files_of(folder)
 
     monkeypatch.setattr(log_files, "_files_of", shrinking)
-    ended = CliRunner().invoke(main, ["dump", "--kafka-compat", str(logs.path / "gone-0")])
+    ended = run("dump", "--kafka-compat", logs.path / "gone-0")
     assert (ended.exit_code, ended.stderr) == (0, "")
     assert f"Log starting offset: {logs['gone', 0].log_start_offset}\n" in ended.stdout
 
@@ -182,6 +184,7 @@ def test_whole_partitions_are_looked_at_again(logs: WritableLogDirectory, tmp_pa
         assert (summary.problems, summary.log_end_offset) == ([], 40)
 
 
+@pytest.mark.slow
 def test_a_salvage_of_what_changes_begins_again(logs: WritableLogDirectory, tmp_path: Path) -> None:
     watched: list[object] = []
 
@@ -200,6 +203,7 @@ def test_a_salvage_of_what_changes_begins_again(logs: WritableLogDirectory, tmp_
             assert found == offsets(logs, topic)
 
 
+@pytest.mark.slow
 def test_what_a_condition_found_may_be_deleted(logs: WritableLogDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     get = LogDirectory.__getitem__
 
@@ -210,7 +214,7 @@ def test_what_a_condition_found_may_be_deleted(logs: WritableLogDirectory, monke
 
     monkeypatch.setattr(LogDirectory, "__getitem__", shrinking)
     where = ["grep", "--sql", "key = 'k1'", str(logs.path), "--topic", "gone", "--format", "jsonl"]
-    ended = CliRunner().invoke(main, where)
+    ended = run(*where)
     assert (ended.exit_code, ended.stderr) == (0, "")
     found = [json.loads(line)["offset"] for line in ended.stdout.splitlines()]
     assert found == [record.offset for record in logs["gone", 0].read() if record.key == b"k1"]

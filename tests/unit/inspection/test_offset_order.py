@@ -71,6 +71,7 @@ def place(
 GOOD = [(0, 10), (10, 20), (20, 30), (30, 31), (31, 50)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("wrong", range(5))
 def test_one_flipped_bit_is_one_finding_and_is_put_right(wrong: int, dense: bool) -> None:

@@ -28,6 +28,7 @@ def reasons(path: Path, *entries: ProducerSnapshotEntry) -> list[str]:
     return [finding.reason for finding in found]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

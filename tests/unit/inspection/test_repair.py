@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 import odradek
 from flips.breakage import cut, flip_bit
-from odradek.cli.app import main
 from odradek.errors import LogDirectoryLockedError
 from odradek.inspection import FindingKind, UnknownPathError, repair, verify
 from odradek.records import scan_batches
+from peers import command
 
 SmallLogDirectory = Callable[..., Path]
 
@@ -57,7 +57,7 @@ def state(root: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE_AGAIN)
 def test_it_is_made_again_as_kafka_had_it(small_log_dir: SmallLogDirectory, name: str) -> None:
     file, damage = MADE_AGAIN[name]
@@ -92,6 +92,7 @@ def test_all_at_once(small_log_dir: SmallLogDirectory) -> None:
     assert state(root) == whole
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "cleaner-offset-checkpoint"]
 )
@@ -155,6 +156,7 @@ def test_a_partition_by_itself(small_log_dir: SmallLogDirectory, tmp_path: Path)
         repair(alone / f"{BASE}.index")
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_keeps_none_of_the_others(small_log_dir: SmallLogDirectory) -> None:
     root = small_log_dir("v2-none-0", "v2-zstd-0")
     wrong = [root / name / f"{BASE}.index" for name in ("v2-none-0", "v2-zstd-0")]
@@ -188,12 +190,10 @@ def test_a_link_into_a_log_directory_that_is_open_is_refused(small_log_dir: Smal
     assert [made.path.name for made in repair(other).repairs] == [f"{BASE}.index"]
 
 
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(main, ["verify", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    return result
+run = partial(command.run, "verify")
 
 
+@pytest.mark.slow
 def test_the_command_line(small_log_dir: SmallLogDirectory) -> None:
     root = small_log_dir("v2-none-0")
     index = root / "v2-none-0" / f"{BASE}.index"

@@ -16,11 +16,7 @@ from odradek.records import Record
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_batch, build_control_batch
 from odradek.records.control import ControlRecordType, EndTransactionMarker
-from odradek.storage.formats.transaction_index import (
-    AbortedTransaction,
-    format_transaction,
-    parse_transaction_index,
-)
+from odradek.storage.formats.transaction_index import AbortedTransaction, format_transaction, parse_transaction_index
 
 SmallLogDirectory = Callable[..., Path]
 BASE = f"{0:020d}"

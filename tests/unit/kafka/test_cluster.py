@@ -25,9 +25,7 @@ def _sockets() -> set[str]:
 @pytest.mark.slow
 def test_a_socket_that_does_not_connect_is_closed_and_not_left_to_the_collector() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        cluster = Cluster([f"127.0.0.1:{port}"], "test", {"reconnect_backoff_ms": 10}, max_response_bytes=1000)
+        cluster = _cluster_of(taken)
         gc.collect()
         gc.disable()
         try:
@@ -54,7 +52,10 @@ def _lost(cause: Exception) -> errors.KafkaConnectionError:
         (_lost(ssl.SSLCertVerificationError("self-signed certificate")), True),
         (FileNotFoundError("ssl.cafile"), True),
         (TypeError("no name of a user"), True),
+        (_lost(ssl.SSLError("wrong version number")), True),
+        (errors.KafkaConnectionError(ssl.SSLError("certificate required")), True),
         (_lost(ssl.SSLEOFError("the broker ended")), False),
+        (errors.KafkaConnectionError(ssl.SSLZeroReturnError("the broker ended")), False),
         (errors.KafkaConnectionError("socket disconnected"), False),
         (ConnectionRefusedError(), False),
         (errors.RequestTimedOutError(), False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 import odradek.errors
-from odradek.kafka.error_names import error_name
+from odradek.kafka.client import error_name
 
 
 def test_names_are_those_of_kafka() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from kafka import errors
 
+from odradek.arguments import is_broker
 from odradek.errors import BrokerUnavailableError, OffsetStoreError, OptionError
 from odradek.kafka.client import BrokerClient
 from odradek.kafka.servers import check_known, parse_servers
 from odradek.kafka.settings import BrokerSettings
 from odradek.offsets.store import open_store
-from odradek.sources.source import is_broker, open_source
+from odradek.places.opening import open_place
 
 NEVER_MS = "999999999"
 
@@ -74,4 +75,4 @@ def test_a_misspelt_address_of_a_broker_is_no_path(address: str) -> None:
     assert is_broker(address)
     if not address.startswith("KAFKA"):
         with pytest.raises(OptionError, match=r"kafka://host:port"):
-            open_source(address)
+            open_place(address)

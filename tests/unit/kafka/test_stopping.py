@@ -102,7 +102,7 @@ def test_a_limit_goes_before_a_stop() -> None:
     check_not_stopped()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_within_a_task_of_the_event_loop_is_not_lost_with_the_task(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

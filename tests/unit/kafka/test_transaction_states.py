@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +23,8 @@ class SlowCoordinator(BrokerClient):
         self.states = states
         self.asked: list[list[str]] = []
 
-    def coordinator(self, key: str, kind: Any) -> int:
-        return 0
+    def by_coordinator(self, keys: Iterable[str], kind: Any) -> dict[int, list[str]]:
+        return {0: list(keys)}
 
     def ask(self, request: Any, node_id: int | None = None, *, timeout_ms: float | None = None) -> Any:
         self.asked.append(request.transactional_ids)

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import odradek
-from odradek.admin.group_log import append_group_records
-from odradek.errors import OffsetStoreError
+import odradek.testing
+from odradek.errors import CommitConflictError, OffsetStoreError
 from odradek.messages.coordinators.group_records import GroupMetadataValue, MemberMetadata, encode_group_metadata
 from odradek.offsets.folder import FolderOffsetStore
 from odradek.offsets.store import Position, open_store
+from odradek.places.group_log import append_group_records
 from odradek.storage.names import TopicPartition
 from odradek.testing.offset_store_suite import EVENTS_0, EVENTS_1, OTHER_0, OffsetStoreSuite
 
@@ -37,6 +38,10 @@ class TestFolderStore(OffsetStoreSuite):
     @pytest.fixture
     def address(self, folder: Path) -> str:
         return f"folder:{folder}?group=words"
+
+    def delete_topic(self, address: str, topic: str) -> None:
+        with odradek.testing.Broker(address.removeprefix("folder:").partition("?")[0]) as broker:
+            broker.delete_topic(topic)
 
     def prepare(self, address: str, partitions: Iterable[TopicPartition]) -> None:
         path = Path(address.removeprefix("folder:").partition("?")[0])
@@ -65,10 +70,10 @@ def test_groups_are_apart_and_the_topic_is_made_as_a_broker_makes_it(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_folder_that_is_written_is_read_and_not_changed(folder: Path) -> None:
+def test_a_folder_that_a_broker_has_open_is_read_and_not_changed(folder: Path) -> None:
     store = FolderOffsetStore(folder, "words", timeout_ms=0)
     loaded = store.load()
-    with odradek.open(folder):
+    with odradek.testing.Broker(folder):
         assert dict(store.load()) == {}
         with pytest.raises(OffsetStoreError, match="is locked: this program has it open already"):
             store.commit({EVENTS_0: Position(1)}, expected=loaded)
@@ -116,3 +121,33 @@ def test_a_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:
         with pytest.raises(OffsetStoreError, match="cannot be read"):
             call()
     assert not (tmp_path / "data").exists()
+
+
+def test_a_group_has_a_name_that_kafka_can_store(folder: Path) -> None:
+    for name in ("a\0b", "é" * 16383):
+        with FolderOffsetStore(folder, name) as store:
+            assert store.claim() == store.load()
+    for name, reason in (("é" * 16384, "at most 32767 bytes, not 32768"), ("\ud800", "half a surrogate pair")):
+        with pytest.raises(odradek.OptionError, match=reason):
+            FolderOffsetStore(folder, name)
+        with pytest.raises(odradek.OptionError, match=reason):
+            open_store(f"kafka://localhost:1/{name}")
+
+
+def test_a_group_of_a_folder_that_this_program_has_open(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with odradek.open(path) as logs:
+        logs.create_topic("events")
+        for batch in range(2):
+            logs["events", 0].append([odradek.Record(b"a"), odradek.Record(b"b")])
+            with odradek.consume(path, "events", group="g", auto_offset_reset="earliest", follow=False) as consumer:
+                assert [offset.offset for _, _, offset in consumer] == [2 * batch, 2 * batch + 1]
+        store = FolderOffsetStore(path, "g", timeout_ms=0)
+        assert store.load().offset(TopicPartition("events", 0)) == 4
+        # A zombie is refused there, too.
+        late = store.load()
+        store.commit({}, expected=late)
+        with pytest.raises(CommitConflictError):
+            store.commit({TopicPartition("events", 0): Position(1)}, expected=late)
+    # Closed, it is opened for each commit.
+    store.delete([TopicPartition("events", 0)], expected=store.load())

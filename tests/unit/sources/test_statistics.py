@@ -7,31 +7,29 @@ import itertools
 import json
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from flips.breakage import cut, flip_bit
-from odradek.cli.app import main
 from odradek.inspection.statistics.distinct_keys import estimate, united
 from odradek.inspection.statistics.log_statistics import LogStatistics, class_start
 from odradek.inspection.statistics.timeline import Timeline
 from odradek.records import scan_batches
 from odradek.records.kernels.tally import RecordTally
-from odradek.sources.statistics import StatisticsRun, log_statistics
-from odradek.storage.names import TopicPartition
+from odradek.sources.statistics import log_statistics
 from odradek.testing import Broker
+from peers import command
 from peers.kafka_fixture import KafkaFixture
 
 SmallLogDirectory = Callable[..., Path]
 
 
-def run(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(main, ["stat", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    return result
+run = partial(command.run, "stat")
 
 
 @pytest.mark.sampled
@@ -84,6 +82,7 @@ def test_gaps_and_sizes_of_a_compacted_log(fixture_4_3_1: KafkaFixture) -> None:
         assert log.size_quantile(share) == pytest.approx(exact, rel=0.25)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [0, 1, 60, 5_000, 100_000])
 def test_different_keys_are_counted_to_two_percent(count: int) -> None:
     tally, other = RecordTally(), RecordTally()
@@ -152,14 +151,8 @@ def test_a_broker_says_the_same(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> 
     with Broker(root) as broker:
         address = f"kafka://{broker.bootstrap_servers}"
         found = [_numbers(log) for log in log_statistics(address, topics="v2-*", decode=True)]
-        lags = {tuple(lag) for lag in StatisticsRun(address, topics="keyed").lags()}
         assert run(f"{address}/keyed").stdout == run(root, "--topic", "keyed").stdout
     assert found == expected
-    assert lags == {tuple(lag) for lag in StatisticsRun(root, topics="keyed").lags()}
-    assert lags == {("group-1", TopicPartition("keyed", number), *rest) for number, rest in enumerate(LAGS)}
-
-
-LAGS = [(69, 312), (157, 250), (274, 138)]
 
 
 def _numbers(log: LogStatistics) -> dict[str, object]:
@@ -168,6 +161,7 @@ def _numbers(log: LogStatistics) -> dict[str, object]:
     return numbers | {"stretches": log.timeline.stretches}
 
 
+@pytest.mark.slow
 def test_the_command_line(fixture_4_3_1: KafkaFixture) -> None:
     result = run(fixture_4_3_1.log_dir, "--topic", "keyed", "--format", "jsonl", "--records")
     assert result.exit_code == 0
@@ -186,33 +180,15 @@ def test_the_command_line(fixture_4_3_1: KafkaFixture) -> None:
     assert text.startswith("keyed: 3 partitions, 1,200 records, 1,200 batches, 269.1 kB\n")
     assert run(fixture_4_3_1.log_dir, "--topic", "no-such").exit_code == 3
     assert run(fixture_4_3_1.log_dir / "meta.properties").exit_code == 3
-    assert run(fixture_4_3_1.log_dir, "--plot", "a.pdf").exit_code == 2
-
-
-MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "html": b"<!DOCTYPE html>"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", MAGIC)
-def test_plots(fixture_4_3_1: KafkaFixture, tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize(("form", "magic"), [("png", b"\x89PNG\r\n\x1a\n"), ("svg", b"<?xml")])
+def test_the_example_draws_them(fixture_2_8_2: KafkaFixture, tmp_path: Path, form: str, magic: bytes) -> None:
     pytest.importorskip("matplotlib")
-    pictures = []
-    for name in ("first", "second"):
-        path = tmp_path / f"{name}.{form}"
-        assert run(fixture_4_3_1.log_dir, "--topic", "keyed", "--plot", path).exit_code == 0
-        pictures.append(path.read_bytes())
-    assert pictures[0].startswith(MAGIC[form])
-    assert pictures[0] == pictures[1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"first.{form}", f"second.{form}"]
-    if form == "html":
-        assert b"<td>381</td>" in pictures[0]
-        assert b"<script" not in pictures[0]
-
-
-@pytest.mark.slow
-def test_a_plot_of_what_has_no_times(fixture_2_8_2: KafkaFixture, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    for number, topic in enumerate(("v0-none", "empty")):
-        path = tmp_path / f"{number}.png"
-        assert run(fixture_2_8_2.log_dir, "--topic", topic, "--plot", path).exit_code == 0
-        assert path.stat().st_size > 1000
+    # Among them is a topic without times, and an empty one.
+    lines = run(fixture_2_8_2.log_dir, "--format", "jsonl").stdout
+    picture = tmp_path / f"picture.{form}"
+    example = Path(__file__).parents[3] / "examples/plot_stat.py"
+    subprocess.run([sys.executable, example, picture], input=lines, text=True, check=True, timeout=60)
+    assert picture.read_bytes().startswith(magic)

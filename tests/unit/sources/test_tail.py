@@ -11,9 +11,9 @@ import pytest
 
 import odradek
 from odradek.errors import LogError, OptionError, UnknownTopicOrPartitionError
+from odradek.places.opening import open_place
 from odradek.records import Record
-from odradek.sources.growing_partition import BrokerPartition
-from odradek.sources.source import open_source
+from odradek.sources.growing_partition import BrokerPartition, growing_partition
 from odradek.sources.tail import Choice, Tail, TailedRecord
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
@@ -170,6 +170,23 @@ def test_damage_is_reported_once_and_stepped_over(logs: odradek.WritableLogDirec
     assert f"position {size}" in reports[0]
 
 
+def test_missing_offsets_are_reported_and_no_record_after_them_is_skipped(tmp_path: Path, reports: list[str]) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("events")
+        for start in (0, 3, 6):
+            logs["events", 0].append([value(number) for number in range(start, start + 3)])
+            logs["events", 0].roll()
+    for file in (tmp_path / "events-0").glob("00000000000000000003.*"):
+        file.unlink()
+    with open_place(tmp_path) as place:
+        partition = growing_partition(place, TopicPartition("events", 0), "read_uncommitted", reports.append)
+        found = [record.offset for record in partition.read(0, 9, isolation="read_uncommitted")]
+    assert found == [0, 1, 2, 6, 7, 8]
+    assert len(reports) == 1
+    assert "offsets 3 to 5 are missing" in reports[0]
+
+
+@pytest.mark.slow
 def test_beside_a_writer_that_rolls_compacts_and_deletes(tmp_path: Path, reports: list[str]) -> None:
     count = 600
     with odradek.open(tmp_path / "data") as logs:
@@ -197,6 +214,7 @@ def test_beside_a_writer_that_rolls_compacts_and_deletes(tmp_path: Path, reports
         assert of_partition == [f"t-{partition}:{number}" for number in range(partition, count, 2)]
 
 
+@pytest.mark.slow
 def test_a_broker(tmp_path: Path, reports: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.sources.tail._LIST_TOPICS_S", 0.01)
     with odradek.open(tmp_path / "data") as logs:
@@ -220,7 +238,7 @@ def test_a_broker(tmp_path: Path, reports: list[str], monkeypatch: pytest.Monkey
 
 def test_a_topic_of_a_broker_that_is_deleted_between_a_look_and_a_read(reports: list[str]) -> None:
     name = TopicPartition("t", 0)
-    with Broker() as broker, open_source(f"kafka://{broker.bootstrap_servers}") as source:
+    with Broker() as broker, open_place(f"kafka://{broker.bootstrap_servers}") as source:
         broker.create_topic("t")
         broker.logs["t", 0].append([value(0)])
         partition = BrokerPartition(source, name, "read_uncommitted", reports.append, source.bounds(name))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import odradek.testing
-from odradek.errors import BrokerUnavailableError, SinkError
+from odradek.errors import BrokerUnavailableError, OptionError, SinkError
 from odradek.kafka import client
 from odradek.kafka.settings import BrokerSettings
 from odradek.records.compression import Codec
@@ -70,7 +70,7 @@ def test_a_later_attempt_of_a_task_takes_its_rows_back(broker: odradek.testing.B
     assert committed(broker) == ["once"]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", [None, Epoch(QUERY, 0)])
 @pytest.mark.parametrize("how", ["timed out", "taken over"])
 def test_nothing_is_committed_if_the_rows_of_a_later_task_are_lost(
@@ -120,6 +120,7 @@ def test_a_broker_that_does_not_tell_whose_transactions_are(broker: odradek.test
     assert len(broker.requests("DescribeTransactions")) == asked
 
 
+@pytest.mark.slow
 def test_a_batch_of_a_stream_that_is_repeated_is_written_once(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 7)
     write = write_of(broker)
@@ -139,6 +140,7 @@ def test_a_batch_of_a_stream_that_is_repeated_is_written_once(broker: odradek.te
         write.write(rows("a"), 0, epoch)
 
 
+@pytest.mark.slow
 def test_a_new_query_under_the_transactional_id_of_an_earlier_one(broker: odradek.testing.Broker) -> None:
     settings = BrokerSettings.parse({"bootstrap.servers": broker.bootstrap_servers})
     write = BrokerWrite(settings, None, Codec.NONE, "job")
@@ -197,6 +199,7 @@ def test_rows_that_are_lost_because_the_driver_was_away_too_long(broker: odradek
     assert committed(broker) == ["0"]
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_paused_commits_nothing_more(broker: odradek.testing.Broker) -> None:
     epoch = Epoch(QUERY, 0)
     write = write_of(broker)
@@ -270,6 +273,14 @@ def test_errors_name_topic_partition_and_reason(
         by_column.write([pa.record_batch({"topic": ["t"], "value": ["x"], "partition": pa.array([5], pa.int32())})], 0)
     with pytest.raises(SinkError, match="there is no topic nowhere"):
         BrokerWrite(settings, "nowhere", Codec.NONE).check()
+
+
+def test_a_transaction_that_may_be_open_too_long_is_told_by_its_setting(broker: odradek.testing.Broker) -> None:
+    too_long = write_of(broker, **{"transaction.timeout.ms": "900001"})
+    with pytest.raises(
+        OptionError, match=r"transaction\.timeout\.ms = 900001: .* transaction\.max\.timeout\.ms allows"
+    ):
+        too_long.write(rows("a"), 0, Epoch(QUERY, 0))
 
 
 @pytest.mark.slow

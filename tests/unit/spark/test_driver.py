@@ -10,20 +10,24 @@ import pytest
 
 import odradek
 from odradek.errors import CommitConflictError, JobError, OffsetStoreUnavailableError, SinkError
+from odradek.kafka.topics import Bounds
 from odradek.offsets.file import FileOffsetStore
 from odradek.offsets.store import Position, Positions
+from odradek.spark.open_transactions import TransactionWatch
 from odradek.spark.pipeline import claimed_store
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.claimed_store import ClaimedStore, StopRequest
-from odradek.spark.pipeline.driver import Pipeline
-from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, ParquetSinkSpec
+from odradek.spark.pipeline.driver import Pipeline, PlainRun
+from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.planning import BatchPlan
 from odradek.spark.pipeline.sink import FencedError, Sink, check_held
-from odradek.spark.ranges import Bounds, OffsetRange
-from odradek.spark.spark_session import session
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec
+from odradek.spark.ranges import OffsetRange
+from odradek.spark.spark_session import SparkStartError, session
 from odradek.storage.names import TopicPartition
 
 NAME = TopicPartition("events", 0)
+PLANNED = BatchPlan([OffsetRange(NAME, 0, 3)], {NAME: 3}, {}, {NAME: Bounds(0, 3)})
 
 
 class MemorySink(Sink):
@@ -54,6 +58,13 @@ def claimed(store: FileOffsetStore) -> ClaimedStore:
     return found
 
 
+def plain_run(job: Job, store: ClaimedStore, *sinks: Sink) -> PlainRun:
+    options = job.source_options()
+    watch, stopping = TransactionWatch(options.isolation), StopRequest()
+    # Neither the source nor Spark is asked.
+    return PlainRun(job=job, store=store, topics=None, sinks=sinks, watch=watch, stopping=stopping)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("wrong", [MemorySink("error"), MemorySink("skip", "another")])
 def test_no_sink_forgets_anything_where_another_is_wrong(wrong: MemorySink) -> None:
     first = {NAME: Position(0, topic_id="this")}
@@ -65,16 +76,22 @@ def test_no_sink_forgets_anything_where_another_is_wrong(wrong: MemorySink) -> N
     assert not any(sink.held(first) for sink in (sinks[0], sinks[2]))
 
 
+def job_of(folder: Path) -> Job:
+    """A job over the folder `data` beside its store, in which there is a topic without records."""
+    with odradek.open(folder / "data") as logs:
+        logs.create_topic("events")
+    store = (folder / "offsets.json").as_uri()
+    return Job({"path": str(folder / "data"), "subscribe": "events"}, store, (ConsoleSinkSpec("SELECT 1"),))
+
+
 def test_a_sink_that_holds_more_than_there_is_passes_over_nothing(tmp_path: Path) -> None:
-    job = Job({"path": str(tmp_path), "subscribe": "events"}, "file:///offsets.json", (ConsoleSinkSpec("SELECT 1"),))
-    pipeline = Pipeline(job)
     store = claimed(FileOffsetStore(tmp_path / "offsets.json"))
+    run = plain_run(job_of(tmp_path), store, MemorySink("skip"))
     store.commit({NAME: Position(0)})
-    planned = BatchPlan([OffsetRange(NAME, 0, 3)], {NAME: 3}, {}, {NAME: Bounds(0, 3)})
     with pytest.raises(
         SinkError, match="a sink says that it holds events-0 up to offset 5, and the partition ends at 3"
     ):
-        pipeline._do(store, None, None, [MemorySink("skip")], planned, "batch 1")  # type: ignore[arg-type]
+        run._do(None, PLANNED, "batch 1", {})  # type: ignore[arg-type]
 
 
 def test_an_argument_of_a_wrong_type_is_named_before_spark_starts() -> None:
@@ -86,23 +103,32 @@ def test_an_argument_of_a_wrong_type_is_named_before_spark_starts() -> None:
         session(conf=["x"])  # type: ignore[arg-type]
 
 
+def test_spark_connect_is_refused_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(tmp_path)
+    with pytest.raises(JobError, match="Spark Connect has none there") as refused:
+        replace(job, spark_master="sc://127.0.0.1:15002")
+    assert refused.value.key == "spark.master"
+    # A session of Spark Connect is another class.
+    with pytest.raises(TypeError, match=r"spark must be a SparkSession, not .* Spark Connect has none there"):
+        Pipeline(job, object())  # type: ignore[arg-type]
+    with pytest.raises(SparkStartError, match="Spark Connect has none there"):
+        session(master="sc://127.0.0.1:15002")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:15002")
+    with pytest.raises(SparkStartError, match="Spark Connect has none there"):
+        session()
+
+
 def test_a_pipeline_that_follows_ends_without_news(tmp_path: Path) -> None:
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("events")
-    store = (tmp_path / "offsets.json").as_uri()
-    job = Job({"path": str(tmp_path / "data"), "subscribe": "events"}, store, (ConsoleSinkSpec("SELECT 1"),))
     steps: list[str] = []
-    assert Pipeline(replace(job, trigger_interval_ms=5), on_step=steps.append).run(follow_s=0.02) == 0
+    job = replace(job_of(tmp_path), trigger_interval_ms=5)
+    assert Pipeline(job, on_step=steps.append).run(follow_s=0.02) == 0
     # Spark was not needed.
     assert steps == []
 
 
 def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claimed_store, "STORE_RETRY_S", 0)
-    with odradek.open(tmp_path / "data") as logs:
-        logs.create_topic("events")
-    store = (tmp_path / "offsets.json").as_uri()
-    job = Job({"path": str(tmp_path / "data"), "subscribe": "events"}, store, (ConsoleSinkSpec("SELECT 1"),))
+    job = job_of(tmp_path)
     claim, steps = FileOffsetStore.claim, list[str]()
 
     def claiming(store: FileOffsetStore) -> Positions:
@@ -123,9 +149,6 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path, monkeyp
 def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = (tmp_path / "offsets.json").as_uri()
-    pipeline = Pipeline(Job({"path": str(tmp_path), "subscribe": "events"}, address, (ConsoleSinkSpec("SELECT 1"),)))
-    planned = BatchPlan([OffsetRange(NAME, 0, 3)], {NAME: 3}, {}, {NAME: Bounds(0, 3)})
     times = 0
     is_taken_over = False
 
@@ -139,12 +162,13 @@ def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(
             raise FencedError("somebody else has the transactional id")
         return [("a sink", 0.1)]
 
-    monkeypatch.setattr(pipeline, "_do", do)
     with FileOffsetStore(tmp_path / "offsets.json") as opened:
         store = claimed(opened)
+        run = plain_run(job_of(tmp_path), store)
+        monkeypatch.setattr(run, "_do", do)
 
         def write() -> list[tuple[str, float]]:
-            return pipeline._do_as_owner(store, None, None, [], planned, "batch 1")  # type: ignore[arg-type]
+            return run._do_as_owner(None, PLANNED, "batch 1")  # type: ignore[arg-type]
 
         assert write() == [("a sink", 0.1)]
         assert times == 3
@@ -166,6 +190,5 @@ def test_a_batch_in_which_others_were_in_the_way_is_repeated_by_the_owner_alone(
 def test_a_sink_that_cannot_be_opened_is_named_by_its_key(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     sinks = (ConsoleSinkSpec("SELECT 1"), ParquetSinkSpec(tmp_path / "file" / "out", "records"))
-    job = Job({"path": str(tmp_path / "data"), "subscribe": "events"}, (tmp_path / "offsets.json").as_uri(), sinks)
     with pytest.raises(JobError, match=r"^sink\[1\]\.path: .*file/out/_odradek: Not a directory$"):
-        Pipeline(job).run()
+        Pipeline(replace(job_of(tmp_path), sinks=sinks)).run()

@@ -7,21 +7,20 @@ from pathlib import Path
 import pytest
 
 import odradek
-from odradek.errors import OptionError
+from odradek.errors import OptionError, TimestampWarning
 from odradek.records import Record
-from odradek.records.builder import build_batch
-from odradek.spark.folder import Folder
 from odradek.spark.options import SourceOptions
 from odradek.spark.ranges import DataLossError, LossCause, OffsetRange, plan_batch
 from odradek.spark.source_topics import open_topics
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.stream import StreamReader
 from odradek.storage.names import TopicPartition
+from peers.batches import transactional
+from peers.files import create_log
 from peers.kafka_fixture import KafkaFixture
 
 READ = """
 import sys
-from odradek.spark.folder import Folder
 from odradek.spark.options import SourceOptions
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.source import SourceReader
@@ -42,15 +41,22 @@ def test_a_worker_reads_without_pandas(fixture_4_3_1: KafkaFixture) -> None:
     assert found == [str(rows), "False"]
 
 
+def test_a_time_in_seconds_is_told(tmp_path: Path) -> None:
+    with odradek.open(tmp_path) as logs:
+        logs.create_topic("t")
+        logs["t", 0].append([Record(None, b"x", timestamp=1_700_000_000_000)])
+    options = SourceOptions.parse({"path": str(tmp_path), "subscribe": "t", "startingTimestamp": "1700000000"})
+    with open_topics(options) as topics, pytest.warns(TimestampWarning, match="if these are seconds"):
+        assert plan_batch(topics, options) == [OffsetRange(TopicPartition("t", 0), 0, 1)]
+
+
 def test_a_time_in_an_open_transaction(tmp_path: Path) -> None:
     with odradek.open(tmp_path) as logs:
         logs.create_topic("t")
         log = logs["t", 0]
         log.append([Record(None, b"decided", timestamp=1000)])
         undecided = [Record(None, b"undecided", timestamp=2000)] * 2
-        log.append_batches(
-            bytearray(build_batch(undecided, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True))
-        )
+        log.append_batches(transactional(undecided, 1))
 
     def options(streaming: bool = False, **more: str) -> SourceOptions:
         given = {"path": str(tmp_path), "subscribe": "t", "isolation.level": "read_committed"}
@@ -81,9 +87,7 @@ def stream_of(path: Path, **more: str) -> StreamReader:
 
 
 def test_a_stream_notices_a_topic_that_was_made_again_and_has_grown_past_the_place(tmp_path: Path) -> None:
-    with odradek.open(tmp_path) as logs:
-        logs.create_topic("t", partitions=2)
-        logs["t", 0].append([Record(value=b"old")] * 2)
+    create_log(tmp_path, "t", [b"old"] * 2, partitions=2)
     stream = stream_of(tmp_path)
     start = stream.initialOffset()
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
@@ -97,9 +101,9 @@ def test_a_stream_notices_a_topic_that_was_made_again_and_has_grown_past_the_pla
         # The one of before, and one that starts again from its checkpoint.
         again = stream_of(tmp_path, failOnDataLoss=fail_on_data_loss)
         for reader in (stream, again):
-            with pytest.raises(DataLossError, match=r"made again under the same name.*new checkpoint"):
+            with pytest.raises(DataLossError, match=r"created again under the same name.*new checkpoint"):
                 reader.latestOffset(end, reader.getDefaultReadLimit())
-            with pytest.raises(DataLossError, match="made again under the same name"):
+            with pytest.raises(DataLossError, match="created again under the same name"):
                 reader.partitions(start, end)
         again.stop()
     # A checkpoint of an earlier version has offsets only.
@@ -110,9 +114,7 @@ def test_a_stream_notices_a_topic_that_was_made_again_and_has_grown_past_the_pla
 
 
 def test_a_stream_notices_a_log_that_was_cut_and_has_grown_past_the_place(tmp_path: Path) -> None:
-    with odradek.open(tmp_path) as logs:
-        logs.create_topic("t")
-        logs["t", 0].append([Record(value=b"x")] * 8)
+    create_log(tmp_path, "t", [b"x"] * 8)
     checkpoint = tmp_path / "t-0" / "leader-epoch-checkpoint"
     checkpoint.write_text("0\n1\n0 0\n")
     stream = stream_of(tmp_path)
@@ -134,13 +136,11 @@ def test_a_folder_is_looked_at_again(tmp_path: Path) -> None:
     """Also where a topic was deleted and made again, and another one was added."""
 
     def create(name: str, records: int) -> None:
-        with odradek.open(tmp_path) as logs:
-            logs.create_topic(name)
-            logs[name, 0].append([Record(None, b"v")] * records)
+        create_log(tmp_path, name, [b"v"] * records)
 
     create("t", 3)
     first, second = TopicPartition("t", 0), TopicPartition("u", 0)
-    folder = Folder(str(tmp_path), "read_uncommitted", fail_on_data_loss=True)
+    folder = open_topics(SourceOptions.parse({"path": str(tmp_path), "subscribe": "t"}))
     before = folder.bounds([first, second])
     assert [held.end_offset for held in before.values()] == [3]
     with odradek.open(tmp_path) as logs:

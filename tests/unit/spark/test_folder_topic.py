@@ -12,14 +12,17 @@ import pyarrow as pa
 import pytest
 
 import odradek
-from odradek.admin.folder_transaction import FolderTransaction
+from odradek.coordination.state_log import state_batch
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
+from odradek.places.folder_transaction import FolderTransaction
+from odradek.places.group_log import state_partition
+from odradek.records.append.validator import AppendOrigin
 from odradek.spark.pipeline import folder_topic
 from odradek.spark.pipeline.folder_topic import FolderTopicSink, _parsed, _StageTask
-from odradek.spark.pipeline.job import TopicSinkSpec
+from odradek.spark.pipeline.sink_specs import TopicSinkSpec
 from odradek.spark.ranges import OffsetRange
-from odradek.storage.names import TopicPartition
+from odradek.storage.names import TRANSACTION_STATE_TOPIC, TopicPartition
 
 SOURCE = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
@@ -79,6 +82,7 @@ def numbers(*offsets: int, partition: int = 0) -> list[bytes]:
     return [b"orders-%d %d" % (partition, offset) for offset in offsets]
 
 
+@pytest.mark.slow
 def test_each_record_is_forwarded_once(folder: Path) -> None:
     forwarder = Forwarder(folder)
     forwarder.write(OffsetRange(SOURCE, 0, 5), OffsetRange(OTHER, 0, 2))
@@ -89,6 +93,7 @@ def test_each_record_is_forwarded_once(folder: Path) -> None:
     assert forwarder.sink.held([SOURCE, OTHER, TopicPartition("new", 0)]) == {SOURCE: Position(8), OTHER: Position(2)}
 
 
+@pytest.mark.slow
 def test_a_crash_at_each_step_loses_nothing_and_repeats_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class CrashError(BaseException):
         pass
@@ -119,6 +124,15 @@ def test_a_crash_at_each_step_loses_nothing_and_repeats_nothing(folder: Path, mo
                 Forwarder(folder).write(wanted)
         Forwarder(folder).write(wanted)
         assert Forwarder(folder).values()[0] == numbers(*range(wanted.end_offset)), list(patches)
+
+
+def test_a_record_of_a_later_kafka_does_not_end_a_transaction_of_a_folder(folder: Path) -> None:
+    with odradek.open(folder) as logs:
+        log = logs[state_partition(logs, TRANSACTION_STATE_TOPIC, "t")]
+        first = FolderTransaction(logs, "t").producer
+        FolderTransaction(logs, "t").begin([TopicPartition("copy", 0)])
+        log.append_batches(state_batch([(b"\0\x7f", b"later")], 0), origin=AppendOrigin.COORDINATOR)
+        assert FolderTransaction(logs, "t").producer > first
 
 
 def test_columns_say_where_records_go(folder: Path) -> None:
@@ -159,6 +173,7 @@ def test_a_row_that_no_record_can_hold_is_named(folder: Path) -> None:
     assert forwarder.values()[0] == numbers(0, 1)
 
 
+@pytest.mark.slow
 def test_rows_that_no_record_can_hold_are_passed_over_or_put_aside(folder: Path) -> None:
     skipping = Forwarder(folder, owner=("job", "skip"), on_invalid="skip")
     skipping.write(OffsetRange(SOURCE, 0, 5), **impossible_rows())
@@ -182,6 +197,7 @@ def test_rows_that_no_record_can_hold_are_passed_over_or_put_aside(folder: Path)
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("on_invalid", ["error", "skip", "dead-letter"])
 def test_what_the_topic_does_not_take(folder: Path, on_invalid: str) -> None:
     with odradek.open(folder, sync="off") as logs:
@@ -205,6 +221,7 @@ def test_what_the_topic_does_not_take(folder: Path, on_invalid: str) -> None:
         assert forwarder.values("letters") == {0: [bytes(2000)]}
 
 
+@pytest.mark.slow
 def test_two_jobs_whose_transactional_ids_are_the_same(folder: Path) -> None:
     first = Forwarder(folder, owner=("job-new", "copy"), topic="copy")
     second = Forwarder(folder, owner=("job", "new-copy"), topic="other")
@@ -219,6 +236,7 @@ def test_two_jobs_whose_transactional_ids_are_the_same(folder: Path) -> None:
     assert second.values("other") == {0: []}
 
 
+@pytest.mark.slow
 def test_positions_can_be_set_back(folder: Path) -> None:
     forwarder = Forwarder(folder, on_held="replay")
     forwarder.write(OffsetRange(SOURCE, 0, 3))
@@ -227,6 +245,7 @@ def test_positions_can_be_set_back(folder: Path) -> None:
     assert forwarder.values()[0] == numbers(0, 1, 2, 1, 2)
 
 
+@pytest.mark.slow
 def test_a_folder_that_another_program_has_open_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_topic, "_LOCK_WAIT_S", 0.1)
     forwarder = Forwarder(folder)

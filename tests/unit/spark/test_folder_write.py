@@ -11,15 +11,20 @@ import pyarrow as pa
 import pytest
 
 import odradek
-from odradek.admin.folder_transaction import FolderTransaction
+from odradek.coordination.state_log import state_batch
+from odradek.coordination.transactions.metadata import TransactionMetadata
 from odradek.errors import LogDirectoryLockedError, LogError, SinkError
 from odradek.inspection.groups import load_groups
-from odradek.messages.coordinators.transaction_records import TransactionState, TransactionValue
+from odradek.messages.coordinators.transaction_records import TransactionState, encode_transaction_record
+from odradek.places.folder_transaction import FolderTransaction
+from odradek.places.group_log import state_partition
+from odradek.records.append.validator import AppendOrigin
 from odradek.records.compression import Codec
 from odradek.spark.writing import folder_write
 from odradek.spark.writing.epochs import PREFIX, Epoch
 from odradek.spark.writing.folder_write import FolderWrite
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from peers.batches import transactional
 
 QUERY = "5e0f63b3-2c0a-4f0c-8d3f-2f5a3f9f2a11"
 
@@ -81,6 +86,7 @@ def test_rows_that_a_partition_does_not_take_leave_nothing_behind(log_dir: Path)
     assert committed(log_dir) == ["a"]
 
 
+@pytest.mark.slow
 def test_a_batch_of_a_stream_that_is_repeated_is_written_once(log_dir: Path) -> None:
     write, epoch = write_of(log_dir), Epoch(QUERY, 7)
     for tasks in (2, 2, 3):
@@ -106,7 +112,7 @@ class _CrashError(BaseException):
 
 
 # What a commit writes: the transaction, rows in two partitions, the position, the decision, three markers, the end.
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("step", range(9))
 def test_a_crash_anywhere_in_a_commit(log_dir: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     write, epoch = write_of(log_dir), Epoch(QUERY, 0)
@@ -184,8 +190,8 @@ def test_a_commit_whose_decision_fails_says_that_it_may_be_there(
 ) -> None:
     append = FolderTransaction._append
 
-    def failing(transaction: FolderTransaction, state: TransactionValue) -> None:
-        if state.transaction_status is not TransactionState.PREPARE_COMMIT:
+    def failing(transaction: FolderTransaction, state: TransactionMetadata) -> None:
+        if state.state is not TransactionState.PREPARE_COMMIT:
             append(transaction, state)
             return
         if is_there:
@@ -201,6 +207,7 @@ def test_a_commit_whose_decision_fails_says_that_it_may_be_there(
     assert committed(log_dir) == (["a", "b"] if is_there else ["b"])
 
 
+@pytest.mark.slow
 def test_a_broker_goes_on_with_the_folder(log_dir: Path) -> None:
     write = write_of(log_dir)
     write.commit_epoch([write.write(rows("a"), 0, Epoch(QUERY, 4))])
@@ -215,6 +222,7 @@ def test_a_broker_goes_on_with_the_folder(log_dir: Path) -> None:
         assert broker.logs["t", 0].last_stable_offset == broker.logs["t", 0].log_end_offset
 
 
+@pytest.mark.slow
 def test_another_writer_is_named(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_write, "_LOCK_WAIT_S", 0.1)
     write = write_of(log_dir)
@@ -245,3 +253,19 @@ def test_what_a_task_staged_is_not_there(log_dir: Path) -> None:
     told.path.unlink()
     with pytest.raises(SinkError, match="stagingPath"):
         write.commit([told])
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_folder_finishes_what_a_broker_of_transaction_version_2_left(log_dir: Path, committed: bool) -> None:
+    partition = odradek.TopicPartition("t", 0)
+    began = TransactionMetadata(7, 3, 60_000, TransactionState.EMPTY, 0).with_partitions([partition], 2, 1)
+    left = began.ending(commit=True, client_version=2, now_ms=2) if committed else began
+    with odradek.open(log_dir) as logs:
+        log = logs[state_partition(logs, "__transaction_state", PREFIX)]
+        record = encode_transaction_record(PREFIX, left.to_value(1))
+        log.append_batches(state_batch([record], 0), origin=AppendOrigin.COORDINATOR)
+        logs[partition].append_batches(transactional([odradek.Record(value=b"a")], 7, producer_epoch=3))
+        assert FolderTransaction(logs, PREFIX).producer == (7, left.producer_epoch + 1)
+        found = logs[partition].read(isolation="read_committed")
+        assert [one.value for one in found] == ([b"a"] if committed else [])
+        assert logs[partition].last_stable_offset == 2

@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import odradek
-from odradek.cli.app import main
 from odradek.errors import JobError
 from odradek.offsets.store import Position, open_store
 from odradek.spark.pipeline import Job
 from odradek.spark.pipeline.check import check_job
-from odradek.spark.pipeline.job import ConsoleSinkSpec, ParquetSinkSpec, TopicSinkSpec
 from odradek.spark.pipeline.job_lines import JobLines
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, TopicSinkSpec
 from odradek.storage.names import TopicPartition
+from peers.command import run
 
 JOBS = """\
 [source]
@@ -159,8 +159,8 @@ WRONG = [
     ),
     (
         "[spark]",
-        '[metrics]\nlisten = "127.0.0.1:9404"\n[spark]',
-        "line 10: job bills: metrics.listen: job orders serves at this address: each job needs its own",
+        '[metrics]\nhistory = "day"\n[spark]',
+        "line 10: job bills: metrics.history: job orders keeps its history here: each job needs its own",
     ),
 ]
 
@@ -185,6 +185,8 @@ def test_job_is_an_array_of_tables(tmp_path: Path, text: str) -> None:
         ("redis://h/0?group=g", "rediss://u:p@h:6379/?group=g", True),
         ("redis://h:6379/0?group=g", "redis://h:6379/1?group=g", False),
         ("redis://h:6379/0?group=g", "redis://h:6379/0?group=h", False),
+        ("redis://h:6379/0?list=g", "redis://h:6379/0?list=h", False),
+        ("redis://h:6379/0?list=g", "redis://h/?list=g", True),
         ("kafka://a:9092,b:9092/g", "kafka://c:9092,b/g?timeout_ms=3", True),
         ("kafka://a:9092/g", "zookeeper://a:9092/g", False),
         ("zookeeper://a/x/g", "zookeeper://a:2181/g", False),
@@ -228,7 +230,7 @@ def test_the_lines_of_keys() -> None:
 
 
 def odradek_pipeline(*words: str | Path) -> Result:
-    return CliRunner().invoke(main, ["pipeline", *map(str, words)])
+    return run("pipeline", *words)
 
 
 @pytest.fixture

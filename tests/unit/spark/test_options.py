@@ -6,14 +6,7 @@ import pytest
 
 from odradek.errors import OptionError
 from odradek.kafka.settings import tell_once
-from odradek.spark.options import (
-    EARLIEST,
-    LATEST,
-    OffsetSpec,
-    SourceOptions,
-    offsets_by_topic,
-    parse_offsets,
-)
+from odradek.spark.options import EARLIEST, LATEST, OffsetSpec, SourceOptions, offsets_by_topic, parse_offsets
 from odradek.storage.names import TopicPartition
 
 FOLDER = {"path": "data", "subscribe": "t"}
@@ -64,6 +57,7 @@ def test_times_go_before_offsets(options: dict[str, str], spec: OffsetSpec) -> N
     assert SourceOptions.parse({**FOLDER, **options}, streaming=True).starting == spec
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -84,6 +78,7 @@ def test_times_go_before_offsets(options: dict[str, str], spec: OffsetSpec) -> N
         ({**FOLDER, "startingOffsets": '{"t": {"0": -3}}'}, "startingOffsets"),
         ({**FOLDER, "startingOffsets": '{"t": [1]}'}, "startingOffsets"),
         ({**FOLDER, "startingOffsets": "sometimes"}, "startingOffsets"),
+        ({**FOLDER, "startingOffsets": "smallest"}, "startingOffsets: .* not smallest; today it is earliest"),
         ({**FOLDER, "startingTimestamp": "-1"}, "startingTimestamp"),
         ({**FOLDER, "kafka.security.protocol": "SSL"}, "kafka.security.protocol is for a broker"),
         ({**FOLDER, "groupIdPrefix": "x"}, "groupIdPrefix is for a broker"),

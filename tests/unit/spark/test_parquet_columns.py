@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from odradek.errors import SinkError
-from odradek.spark.pipeline.job import ParquetSinkSpec
 from odradek.spark.pipeline.parquet_columns import check_columns
+from odradek.spark.pipeline.sink_specs import ParquetSinkSpec
 
 BY_DATE = ParquetSinkSpec(Path("out"), "v", partition_by=("date",))
 
@@ -32,7 +32,7 @@ def columns(*fields: tuple[str, DataType]) -> StructType:
 
 def test_columns_that_are_written() -> None:
     inner = columns(("a", NullType()), ("A", ArrayType(MapType(StringType(), LongType()))))
-    check_columns(columns(("a.b", LongType()), ("timestamp", TimestampType()), ("", inner)), BY_DATE, "parquet out")
+    check_columns(columns(("a.b", LongType()), ("timestamp", TimestampType()), ("", inner)), BY_DATE)
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_columns_that_are_written() -> None:
 )
 def test_columns_that_cannot_be_written(wrong: StructType, told: str) -> None:
     with pytest.raises(SinkError, match=told):
-        check_columns(wrong, BY_DATE, "parquet out")
+        check_columns(wrong, BY_DATE)

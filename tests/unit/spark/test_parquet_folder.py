@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from chaos.folder_driver import rows
+from odradek.errors import SinkError
 from odradek.offsets.store import Position
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
+from odradek.spark.ranges import OffsetRange
 from odradek.storage.files import FileSystem, WritableFile
 from odradek.storage.names import TopicPartition
 
@@ -30,7 +32,9 @@ def staged(folder: ParquetFolder, staging: str, start: int, end: int) -> str:
     path = folder.path
     assert isinstance(path, Path)
     rows = pa.table({"offset": pa.array(range(start, end), pa.int64())})
-    pq.write_table(rows.replace_schema_metadata({RANGES_KEY: format_ranges({NAME: (start, end)})}), path / name)
+    pq.write_table(
+        rows.replace_schema_metadata({RANGES_KEY: format_ranges([OffsetRange(NAME, start, end)])}), path / name
+    )
     return name
 
 
@@ -48,6 +52,7 @@ def replace(folder: ParquetFolder, end: int) -> None:
     folder.commit(staging, moves, {NAME: Position(end)}, folder.files.names())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("error", [OSError("the disk is gone"), KeyboardInterrupt()])
 @pytest.mark.parametrize("commit", [lambda folder: append(folder, 10, 20), lambda folder: replace(folder, 20)])
@@ -102,3 +107,33 @@ def test_a_commit_that_is_interrupted_anywhere(
             break
         step += 1
     assert step > 10
+
+
+@pytest.mark.parametrize(("first", "second"), [("nest", "nest/deep/inner"), ("nest/deep/inner", "nest")])
+def test_a_folder_around_or_within_that_of_another_job_is_refused(tmp_path: Path, first: str, second: str) -> None:
+    opened = ParquetFolder(tmp_path / first)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=f"{second}: a pipeline writes to .*/{first} too, and who reads the outer"):
+            ParquetFolder(tmp_path / second)
+        # Also when that job does not run.
+        opened.close()
+    ParquetFolder(tmp_path / "nest-beside").close()
+    ParquetFolder(tmp_path / first).close()
+
+
+def test_files_that_a_backfill_writes_again_outlive_a_merge_that_replaced_theirs(tmp_path: Path) -> None:
+    """The user removes a merged file; a backfill writes its ranges under the names that files had before the merge."""
+    folder = ParquetFolder(tmp_path)
+    for start in (0, 10):
+        append(folder, start, start + 10)
+    staging = folder.files.stage()
+    folder.commit(staging, [(staged(folder, staging, 0, 20), "date=x/t-0-0-merged.parquet")], {}, folder.files.names())
+    folder.close()
+    (tmp_path / "date=x/t-0-0-merged.parquet").unlink()
+    backfill = ParquetFolder(tmp_path, for_backfill=True)
+    for start in (0, 10):
+        append(backfill, start, start + 10)
+    backfill.close()
+    again = ParquetFolder(tmp_path)
+    assert rows(again) == list(range(20))
+    again.close()

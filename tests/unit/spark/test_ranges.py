@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +9,10 @@ import pytest
 
 import odradek
 from odradek.errors import OptionError
-from odradek.spark.folder import Folder
+from odradek.kafka.topics import Bounds
 from odradek.spark.options import OffsetSpec, SourceOptions
 from odradek.spark.pipeline.batch import cut, token
 from odradek.spark.ranges import (
-    Bounds,
     DataLossError,
     LossCause,
     OffsetRange,
@@ -24,9 +22,11 @@ from odradek.spark.ranges import (
     find_partitions,
     limited,
     pieces,
+    position_at,
     resolve,
     within,
 )
+from odradek.spark.source_topics import open_topics
 from odradek.storage.names import TopicPartition
 from peers.kafka_fixture import KafkaFixture
 
@@ -61,9 +61,9 @@ def test_names_a_loss(wanted: OffsetRange, held: Bounds | None, topic_id: str | 
             None,
             r"it holds \[30, 100\): deleted by retention, or by a request to delete records \(fail",
         ),
-        (Bounds(0, 10), None, r"it holds \[0, 10\): truncated, or made again under the same name \(fail"),
+        (Bounds(0, 10), None, r"it holds \[0, 10\): truncated, or created again under the same name \(fail"),
         (Bounds(0, 10, "x"), "x", r"it holds \[0, 10\): truncated \(fail"),
-        (Bounds(0, 100, "y"), "x", r"it holds \[0, 100\): made again under the same name \(other records"),
+        (Bounds(0, 100, "y"), "x", r"it holds \[0, 100\): created again under the same name \(other records"),
         (None, "x", r"it is gone: deleted with its topic \(fail"),
     ],
 )
@@ -78,8 +78,8 @@ def test_a_log_that_was_cut_and_has_grown_past_the_place(tmp_path: Path) -> None
         logs[name].append([odradek.Record(value=b"x")] * 10)
     checkpoint = tmp_path / "events-0" / "leader-epoch-checkpoint"
     checkpoint.write_text("0\n2\n0 0\n4 3\n")
-    with closing(Folder(str(tmp_path), "read_uncommitted")) as topics:
-        place = topics.bounds([name])[name].position(8)
+    with open_topics(SourceOptions.parse({"path": str(tmp_path), "subscribe": "events"})) as topics:
+        place = position_at(topics.bounds([name])[name], 8)
         assert place.leader_epoch == 4
         checkpoint.write_text("0\n3\n0 0\n4 3\n6 8\n")
         for fail_on_data_loss in (True, False):
@@ -97,7 +97,7 @@ def test_a_log_that_was_cut_and_has_grown_past_the_place(tmp_path: Path) -> None
 
 def test_partitions_that_were_read_before_and_are_gone(fixture_4_3_1: KafkaFixture) -> None:
     gone, other = TopicPartition("gone", 0), TopicPartition("v2-none", 0)
-    with closing(Folder(str(fixture_4_3_1.log_dir), "read_uncommitted")) as topics:
+    with open_topics(SourceOptions.parse({"path": str(fixture_4_3_1.log_dir), "subscribe": "gone"})) as topics:
 
         def found(**options: str) -> list[TopicPartition]:
             return find_partitions(topics, SourceOptions.parse({"path": "/", **options}), [gone, other])

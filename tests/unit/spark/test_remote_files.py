@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ Commit = Callable[[ParquetFolder, int, int], None]
 
 def at_step(number: int, do: Callable[[], None]) -> Callable[[], None]:
     """Return what counts operations, also those of several threads, and does something at one of them."""
-    steps = iter(range(1 << 30))
+    steps = count()
     lock = threading.Lock()
 
     def step() -> None:
@@ -140,6 +141,11 @@ def at_step(number: int, do: Callable[[], None]) -> Callable[[], None]:
             do()
 
     return step
+
+
+def steps_of(case: Callable[[int], bool]) -> int:
+    """Try a case at every step; return how many there are."""
+    return next(number for number in count() if not case(number))
 
 
 def in_the_middle(watched: Watched, number: int, do: Callable[[], None], commit: Callable[[], None]) -> bool:
@@ -160,6 +166,7 @@ def in_the_middle(watched: Watched, number: int, do: Callable[[], None], commit:
     return reached
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("error", [OSError("the network is gone"), KeyboardInterrupt()])
 @pytest.mark.parametrize("commit", COMMITS)
@@ -203,12 +210,10 @@ def test_a_commit_that_ends_anywhere(
         assert not [info.path for info in left if info.type == FileType.File]
         return is_dead
 
-    number = 0
-    while case(number):
-        number += 1
-    assert number > 5
+    assert steps_of(case) > 5
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("commit", COMMITS)
 @pytest.mark.parametrize("other_commit", [None, *COMMITS])
 def test_a_driver_that_pauses_in_the_middle_of_a_commit(
@@ -251,15 +256,14 @@ def test_a_driver_that_pauses_in_the_middle_of_a_commit(
         outcomes.add((is_fenced, held in (20, 33)))
         return True
 
-    number = 0
-    while case(number):
-        number += 1
+    steps_of(case)
     # Fenced before the commit; fenced between commit and moves, or not: then the other one has seen it.
     assert (True, False) in outcomes
     assert (False, False) not in outcomes
     assert {was_seen for _, was_seen in outcomes} == {False, True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit", COMMITS)
 def test_a_folder_that_is_opened_while_another_driver_commits(uri: FolderUri, watched: Watched, commit: Commit) -> None:
     def case(number: int) -> bool:
@@ -283,12 +287,10 @@ def test_a_folder_that_is_opened_while_another_driver_commits(uri: FolderUri, wa
         assert rows(ParquetFolder(uri)) == list(range(40))
         return True
 
-    number = 0
-    while case(number):
-        number += 1
-    assert number > 6
+    assert steps_of(case) > 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit", COMMITS)
 def test_moves_that_two_drivers_finish(
     uri: FolderUri, watched: Watched, commit: Commit, monkeypatch: pytest.MonkeyPatch
@@ -313,10 +315,7 @@ def test_moves_that_two_drivers_finish(
         assert rows(opened[0]) == list(range(20))
         return is_step
 
-    number = 0
-    while case(number):
-        number += 1
-    assert number > 10
+    assert steps_of(case) > 10
 
 
 class Turns:
@@ -344,6 +343,7 @@ class Turns:
             self._turn.notify_all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(CASES))
 def test_several_drivers_at_the_same_time(
     uri: FolderUri, watched: Watched, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -442,6 +442,7 @@ def test_objects_of_other_names_are_no_commits(uri: FolderUri, watched: Watched,
     assert rows(folder) == list(range(20))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"null", b"\xff", b'{"moves": 1}', b'{"positions": {}, "moves": '])
 def test_a_damaged_commit(uri: FolderUri, watched: Watched, content: bytes) -> None:
     append(ParquetFolder(uri), 0, 10)
@@ -452,6 +453,7 @@ def test_a_damaged_commit(uri: FolderUri, watched: Watched, content: bytes) -> N
         ParquetFolder(uri)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("is_opened_before", [False, True])
 def test_a_folder_that_was_copied_from_a_machine(
@@ -499,6 +501,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keys")
 def test_a_bucket(s3: S3Server) -> None:
     uri = FolderUri.parse(s3.uri("shop/paid%20orders"))
@@ -525,6 +528,7 @@ def test_a_bucket(s3: S3Server) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("keys")
 def test_a_driver_whose_staged_files_another_one_has_moved(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = FolderUri.parse(s3.uri("orders"))
@@ -571,3 +575,15 @@ def test_keys_in_the_uri_are_those_that_arrow_reads(s3: S3Server) -> None:
     assert root == "cafe/orders"
     append(ParquetFolder(FolderUri.parse(address)), 0, 10)
     assert any(key.endswith(".parquet") for key in s3.objects)
+
+
+@pytest.mark.parametrize(("first", "second"), [("orders", "orders/deep/inner"), ("orders/deep/inner", "orders")])
+def test_a_folder_around_or_within_that_of_another_job_is_refused(
+    monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    files = PyFileSystem(Watched())
+    monkeypatch.setattr(FolderUri, "open", lambda uri: (files, "/".join(["bucket", *uri.parts[1:]])))
+    RemoteFiles(FolderUri.parse(f"s3://bucket/{first}")).claim()
+    with pytest.raises(SinkError, match=f"s3://bucket/{second}: a pipeline writes to .*{first} too"):
+        RemoteFiles(FolderUri.parse(f"s3://bucket/{second}")).claim()
+    RemoteFiles(FolderUri.parse("s3://bucket/orders-beside")).claim()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
+from unittest.mock import MagicMock
 
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
+from odradek.errors import JobError
+from odradek.spark.pipeline import values
+from odradek.spark.pipeline.restarts import WorkerLostError
 from odradek.spark.pipeline.session import explain
+from odradek.spark.pipeline.value_format import ValueFormat
 
 WORKER = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -63,6 +68,10 @@ NO_METHOD = """An error occurred while calling o264.count. Trace:
 py4j.Py4JException: Method count([]) does not exist
 \tat py4j.reflection.ReflectionEngine.getMethod(ReflectionEngine.java:321)
 """
+SOURCES = (
+    "[PYTHON_DATA_SOURCE_ERROR] Failed to generate Python data source read partitions: "
+    "odradek.errors.OptionError: subscribe: topic nope does not exist\n SQLSTATE: 38000"
+)
 SPARKS = """[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012
 == SQL (line 1, position 8) ==
 SELECT 1/0
@@ -78,9 +87,10 @@ SELECT 1/0
         (SPARKS, "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"),
         (RECURSION, "RecursionError: maximum recursion depth exceeded (/jobs/words.py, line 3, in split)"),
         (NO_METHOD, "Method count([]) does not exist"),
+        (SOURCES, "subscribe: topic nope does not exist"),
         ("\n", "RuntimeError"),
     ],
-    ids=["a function", "the last of several", "ours", "Spark's", "without an end", "Py4J's", "nothing"],
+    ids=["a function", "the last of several", "ours", "Spark's", "without an end", "Py4J's", "a source's", "nothing"],
 )
 def test_an_error_is_told_in_one_line(text: str, told: str) -> None:
     assert str(explain(RuntimeError(text))) == told
@@ -90,7 +100,13 @@ def test_a_worker_that_ended_is_told_by_what_may_have_ended_it() -> None:
     assert str(explain(RuntimeError(ENDED), "sink[0]")).startswith("sink[0]: a Python worker of Spark ended")
 
 
-def test_spark_that_ends_during_a_call_is_told_so() -> None:
+def test_a_worker_that_does_not_start_in_time_is_a_lost_one() -> None:
+    told = explain(RuntimeError("[STREAM_FAILED] ... Python worker failed to connect back. SQLSTATE: XXKST"))
+    assert isinstance(told, WorkerLostError)
+    assert str(told).startswith("a Python worker of Spark did not start within the ten seconds")
+
+
+def test_spark_that_ends_during_a_call_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def end_each() -> None:
@@ -110,3 +126,7 @@ def test_spark_that_ends_during_a_call_is_told_so() -> None:
     told = explain(broken.value, "sink[2]")
     assert str(told).startswith("Spark has ended while it was at work (")
     assert told.key is None
+    # Not that the schema cannot be used.
+    monkeypatch.setattr(values, "sql", MagicMock(from_json=MagicMock(side_effect=broken.value)))
+    with pytest.raises(JobError, match=r"^Spark has ended while it was at work"):
+        values.with_values(MagicMock(), ValueFormat("json", b"id INT"))

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, ParquetSinkSpec, Transform
+from odradek.spark.pipeline.functions import Transform
+from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.shared_views import shared_views
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec
 
 WORDS = Transform("words", "SELECT explode(split(value, ' ')) AS word FROM Records")
 COUNTS = Transform("counts", "SELECT word, count(*) FROM words GROUP BY word")

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from odradek.errors import OptionError
 from odradek.spark.spark_schema import arrow_schema

@@ -56,6 +56,7 @@ def test_splits_without_records_have_no_batches() -> None:
     assert list(SplitGroup([Empty("a"), Empty("b")]).read(SCHEMA)) == []
 
 
+@pytest.mark.slow
 def test_large_splits_stay_alone_and_so_do_those_whose_number_is_asked_for(log_dir: Path) -> None:
     with odradek.open(log_dir) as logs:
         logs["t", 5].append([Record(None, bytes(1_000_000))] * 9)

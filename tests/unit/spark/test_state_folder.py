@@ -14,7 +14,9 @@ import odradek
 from odradek.errors import JobError
 from odradek.offsets.store import Position, open_store
 from odradek.spark.pipeline.driver import Pipeline
-from odradek.spark.pipeline.job import ConsoleSinkSpec, Job, Transform
+from odradek.spark.pipeline.functions import Transform
+from odradek.spark.pipeline.job import Job
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec
 from odradek.spark.pipeline.state_folder import StateFolder
 from odradek.spark.pipeline.state_spec import StateSpec
 from odradek.storage.names import TopicPartition

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import urllib.request
+import re
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import SparkSession
+from confluent_kafka import Producer
 
 import odradek
+import odradek.testing
 from odradek.cli.app import main
-from odradek.errors import JobError
 from odradek.offsets.store import Position, open_store
-from odradek.spark.pipeline import Job, Pipeline
-from odradek.spark.pipeline.batch_report import BatchReport
-from odradek.spark.pipeline.metrics import PipelineMetrics
+from odradek.spark.pipeline import Job
 from odradek.spark.pipeline.run_note import LastBatch, LastError, RunNote, newest_note
 from odradek.spark.pipeline.status import job_status
-from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
-from peers.process import free_port
 
 ORDERS_0 = TopicPartition("orders", 0)
 ORDERS_1 = TopicPartition("orders", 1)
@@ -93,6 +90,7 @@ def test_position_lag_last_batch_and_last_error(file: Path) -> None:
         "end_offset": 3,
         "lag": 0,
         "problem": None,
+        "open_transaction": None,
     }
 
 
@@ -103,8 +101,45 @@ def test_what_the_next_batch_would_fail_on_is_told(file: Path) -> None:
     assert told[0] is not None
     assert "truncated" in told[0]
     assert told[1] is not None
-    assert "made again under the same name" in told[1]
+    assert "created again under the same name" in told[1]
     assert not found.is_well
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_what_an_open_transaction_holds_back_is_told(tmp_path: Path) -> None:
+    with odradek.testing.Broker(tmp_path / "data") as broker:
+        broker.create_topic("orders", partitions=2)
+        broker.logs[ORDERS_0].append([odradek.Record(value=b"before")] * 3)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payments"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(40):
+            producer.produce("orders", b"held", partition=0)
+        producer.flush()
+        # Of the broker, and of its folder beside it.
+        for place in (f'kafka."bootstrap.servers" = "{broker.bootstrap_servers}"', 'path = "data"'):
+            file = tmp_path / "job.toml"
+            file.write_text(
+                JOB.replace('path = "data"', f'{place}\nisolation.level = "read_committed"'), encoding="utf-8"
+            )
+            commit(file, {ORDERS_0: Position(3)})
+            lines = CliRunner().invoke(main, ["pipeline", "status", str(file)]).output.splitlines()
+            assert lines[0].startswith("orders: 0 left, 40 held back by open transactions, position in ")
+            told = r"orders-0 waits at offset 3: a transaction of payments \(producer \d+\) has been open for \d+ s"
+            assert re.fullmatch(told, lines[1])
+            assert [line.split() for line in lines[2:]] == [
+                ["TOPIC", "PARTITION", "OFFSET", "LOG_END", "LAST_STABLE", "LAG"],
+                ["orders", "0", "3", "43", "3", "0"],
+                ["orders", "1", "-", "0", "0", "0"],
+            ]
+            told = json.loads(CliRunner().invoke(main, ["pipeline", "status", str(file), "--format", "jsonl"]).output)
+            held = told["partitions"][0]["open_transaction"]
+            assert held.pop("producer_id") >= 0
+            assert time.time() * 1000 - 600_000 < held.pop("since_ms") <= time.time() * 1000
+            assert held == {"transactional_id": "payments", "last_stable_offset": 3, "log_end_offset": 43}
+            assert told["held_back"] == 40
+        producer.abort_transaction()
 
 
 def test_a_source_that_is_away_hides_no_positions(file: Path) -> None:
@@ -127,6 +162,8 @@ def test_a_note_fits_beside_a_position_and_foreign_ones_count_for_nothing() -> N
             Position(1, note="[]"),
             Position(1, note='{"batch": {"time_ms": "today", "offsets": 1, "seconds": 1}}'),
             Position(1, note='{"batch": {"time_ms": 3, "offsets": 1, "seconds": null}}'),
+            Position(1, note='{"batch": {"time_ms": 3, "offsets": 1, "seconds": NaN}}'),
+            Position(1, note=f'{{"batch": {{"time_ms": 3, "offsets": 1, "seconds": {10**400}}}}}'),
             Position(1, note='{"error": {"time_ms": 3, "text": 5}}'),
         ]
     )
@@ -135,54 +172,3 @@ def test_a_note_fits_beside_a_position_and_foreign_ones_count_for_nothing() -> N
     assert read.error is not None
     assert read.error.text == ("ü\n" * 5000)[: len(read.error.text)] != ""
     assert not read.has_failed
-
-
-@pytest.mark.slow
-def test_metrics_are_served(file: Path) -> None:
-    metrics = PipelineMetrics("127.0.0.1", 0)
-    try:
-        with pytest.raises(JobError, match=r"metrics.listen: 127.0.0.1:\d+: Address already in use"):
-            PipelineMetrics("127.0.0.1", metrics.port)
-        positions = {ORDERS_0: Position(5)}
-        report = BatchReport(1, [OffsetRange(ORDERS_0, 3, 5)], {ORDERS_0: 9}, positions, 0.5, 1, [("console", 0.25)])
-        metrics.done(report)
-        metrics.measured(positions, report.end_offsets)
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics") as answer:
-            lines = answer.read().decode().splitlines()
-    finally:
-        metrics.close()
-    assert {
-        "odradek_pipeline_offsets_total 2.0",
-        "odradek_pipeline_refused_records_total 1.0",
-        "odradek_pipeline_batch_seconds_count 1.0",
-        'odradek_pipeline_sink_seconds_sum{sink="console"} 0.25',
-        'odradek_pipeline_position{partition="0",topic="orders"} 5.0',
-        'odradek_pipeline_log_end_offset{partition="0",topic="orders"} 9.0',
-        'odradek_pipeline_lag{partition="0",topic="orders"} 4.0',
-    } <= set(lines)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("state", ["", '[state]\npath = "state"\n'])
-def test_metrics_are_those_of_the_source_before_the_first_batch(file: Path, state: str) -> None:
-    transform = '[[transform]]\nview = "counts"\nsql = "SELECT count(*) FROM records"\n'
-    port = free_port()
-    file.write_text(f'{JOB}sql = "SELECT 1"\n{transform}{state}[metrics]\nlisten = "127.0.0.1:{port}"\n')
-    lines: list[str] = []
-
-    def session() -> SparkSession:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            lines.extend(answer.read().decode().splitlines())
-        raise JobError("this is enough")
-
-    with pytest.raises(JobError, match="this is enough"):
-        Pipeline(Job.read(file), session).run()
-    assert 'odradek_pipeline_lag{partition="0",topic="orders"} 3.0' in lines
-    assert 'odradek_pipeline_lag{partition="1",topic="orders"} 0.0' in lines
-
-
-@pytest.mark.parametrize("listen", ["9404", "localhost:99999", "a b:1"])
-def test_a_wrong_address_of_metrics_is_named_with_its_line(file: Path, listen: str) -> None:
-    file.write_text(f'{JOB}[metrics]\nlisten = "{listen}"\n', encoding="utf-8")
-    with pytest.raises(JobError, match=r"job\.toml: line 11: metrics\.listen: an address such as 127\.0\.0\.1:9404"):
-        Job.read(file)

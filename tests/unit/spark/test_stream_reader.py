@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 
 import odradek
 import odradek.testing
-from odradek.spark import stream
+from odradek.spark import idle_wait, stream
 from odradek.spark.broker_split import close_kept_clients
 from odradek.spark.options import SourceOptions
-from odradek.spark.ranges import DataLossError, LossCause
+from odradek.spark.ranges import DataLossError, LossCause, Topics
 from odradek.spark.spark_schema import arrow_schema, source_schema
 from odradek.spark.stream import StreamReader
+from odradek.storage.names import TopicPartition
 
 
 def reader(path: Path, **options: str) -> StreamReader:
@@ -48,6 +50,7 @@ def test_few_offsets_wait_until_there_are_enough_or_the_delay_is_over(
 ) -> None:
     now_s = 1000.0
     monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(idle_wait, "PATIENCE_S", 0)
     append(tmp_path, 10)
     planned = reader(tmp_path, minOffsetsPerTrigger="100", maxOffsetsPerTrigger="150", maxTriggerDelay="1m")
     limit = planned.getDefaultReadLimit()
@@ -111,3 +114,124 @@ def test_no_request_names_a_group() -> None:
         planned.stop()
         close_kept_clients()
         assert {request.api for request in broker.requests()} <= {"ApiVersions", "Metadata", "ListOffsets", "Fetch"}
+
+
+class Looks:
+    """What is done at each look at the ends of logs; the third one finds records."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, third: Any) -> None:
+        self.number = 0
+        ends_of = Topics.ends
+
+        def ends(topics: Any, partitions: Any) -> Any:
+            self.number += 1
+            if self.number == 3:
+                third()
+            return ends_of(topics, partitions)
+
+        monkeypatch.setattr(Topics, "ends", ends)
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits last longer than any test, and every query is idle at once."""
+    monkeypatch.setattr(idle_wait, "PATIENCE_S", 3600)
+    monkeypatch.setattr(idle_wait, "_IDLE_S", 3600)
+
+
+@pytest.mark.usefixtures("patience")
+def test_an_idle_stream_waits_until_a_folder_has_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(tmp_path, 1)
+    planned = reader(tmp_path)
+    limit = planned.getDefaultReadLimit()
+    # The first answer does not wait, although it has nothing.
+    start = planned.latestOffset({"t": {"0": 1}}, limit)
+    assert ends(start) == {"t-0": 1}
+    looks = Looks(monkeypatch, lambda: append(tmp_path, 5))
+    assert ends(planned.latestOffset(start, limit)) == {"t-0": 6}
+    assert looks.number == 3
+    # What Spark reports is what was seen then.
+    append(tmp_path, 1)
+    assert ends(planned.reportLatestOffset()) == {"t-0": 6}
+    planned.stop()
+
+
+@pytest.mark.usefixtures("patience")
+def test_an_idle_stream_asks_a_broker_only_where_logs_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with odradek.testing.Broker() as broker:
+        broker.create_topic("t", 1)
+        options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}
+        schema = arrow_schema(source_schema(include_headers=False))
+        planned = StreamReader(SourceOptions.parse(options, streaming=True), schema)
+        limit = planned.getDefaultReadLimit()
+        start = planned.latestOffset(planned.initialOffset(), limit)
+        asked: list[str] = []
+        before = len(broker.requests())
+
+        def third() -> None:
+            asked.extend(request.api for request in broker.requests()[before:])
+            broker.logs["t", 0].append([odradek.Record(value=b"x")] * 3)
+
+        Looks(monkeypatch, third)
+        assert ends(planned.latestOffset(start, limit)) == {"t-0": 3}
+        planned.stop()
+    # One look at everything, and two at the end of the log.
+    assert asked[-2:] == ["ListOffsets", "ListOffsets"]
+    assert asked.count("ListOffsets") == 4
+
+
+@pytest.mark.usefixtures("patience")
+def test_a_topic_that_is_deleted_while_a_stream_waits_is_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path, 1)
+    planned = reader(tmp_path)
+    limit = planned.getDefaultReadLimit()
+    start = planned.latestOffset({"t": {"0": 1}}, limit)
+    Looks(monkeypatch, lambda: shutil.rmtree(tmp_path / "t-0"))
+    with pytest.raises(DataLossError) as caught:
+        planned.latestOffset(start, limit)
+    assert caught.value.cause is LossCause.MISSING
+    planned.stop()
+
+
+def test_a_stream_that_spark_does_not_ask_again_at_once_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle_wait, "PATIENCE_S", 3600)
+    append(tmp_path, 1)
+    planned = reader(tmp_path)
+    limit = planned.getDefaultReadLimit()
+    start = planned.latestOffset({"t": {"0": 1}}, limit)
+    # Spark was busy with a batch or with another source, or has a trigger interval.
+    monkeypatch.setattr(idle_wait, "_IDLE_S", -1)
+    looks = Looks(monkeypatch, lambda: None)
+    assert planned.latestOffset(start, limit) == start
+    # With the trigger availableNow nothing is waited for.
+    monkeypatch.setattr(idle_wait, "_IDLE_S", 3600)
+    planned.prepareForTriggerAvailableNow()
+    assert planned.latestOffset(start, limit) == start
+    assert looks.number == 0
+    planned.stop()
+
+
+def test_a_pause_ends_with_the_wait_after_a_look_that_took_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        slept.append(seconds)
+        now_s += seconds
+
+    class Slow:
+        def ends(self, names: Any) -> dict[TopicPartition, int]:
+            nonlocal now_s
+            now_s += 0.06
+            return {}
+
+    monkeypatch.setattr(idle_wait, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+    wait = idle_wait.IdleWait()
+    wait.answered()
+    assert wait.for_growth(Slow(), {}) is False  # type: ignore[arg-type]
+    assert slept == pytest.approx([0.01, 0.03])

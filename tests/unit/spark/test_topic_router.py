@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from odradek.kafka.settings import BrokerSettings
 from odradek.spark.pipeline import topic
-from odradek.spark.pipeline.job import TopicSinkSpec
-from odradek.spark.pipeline.topic_routing import Router
+from odradek.spark.pipeline.sink_specs import TopicSinkSpec
+from odradek.spark.pipeline.topic_routing import SinkRouter
 from odradek.storage.names import TopicPartition
 
 
@@ -46,10 +46,10 @@ def test_a_row_that_no_record_can_hold_has_no_target() -> None:
                 "target": ["t", *("tuttttu")],
             }
         ).slice(1)
-        fixed = Router(TopicSinkSpec("t", {}), lambda _: 1)
+        fixed = SinkRouter(TopicSinkSpec("t", {}), lambda _: 1)
         assert fixed.only_target(rows, 0) is None
         assert fixed.only_target(rows.slice(3, 2), 0) == TopicPartition("t", 0)
-        by_column = Router(TopicSinkSpec(None, {}, topic_column="target"), lambda _: 1)
+        by_column = SinkRouter(TopicSinkSpec(None, {}, topic_column="target"), lambda _: 1)
         for router, targets in ((fixed, {"t": [2, 3, 4]}), (by_column, {"t": [2, 3, 4]})):
             found = list(router.route(rows, 0))
             assert {to.target.topic: to.rows.to_pylist() for to in found if to.target and len(to.rows)} == targets

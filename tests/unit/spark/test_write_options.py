@@ -10,8 +10,8 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from odradek.errors import OptionError
 from odradek.records.compression import Codec
 from odradek.spark.spark_schema import HEADERS_TYPE
-from odradek.spark.writing.columns import check_columns
 from odradek.spark.writing.write_options import WriteOptions
+from odradek.spark.writing.writers import check_columns
 
 TO_FOLDER = {"path": "/logs/data", "topic": "t"}
 TO_BROKER = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
@@ -35,7 +35,8 @@ def test_what_is_given() -> None:
     assert (options.staging_path, options.codec, options.transactional_id) == (Path("/s"), Codec.ZSTD, "job")
     assert WriteOptions.parse({**TO_BROKER, "kafka.transactional.id": "job"}).is_transactional
     assert not WriteOptions.parse({**TO_BROKER, "transactional": "False"}, streaming=True).is_transactional
-    assert WriteOptions.parse({"path": "file:///logs/data"}).path == Path("/logs/data")
+    for path in ("file:///logs/data", "file:/logs/data", "FILE:/logs/data"):
+        assert WriteOptions.parse({"path": path}).path == Path("/logs/data")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,7 @@ def test_what_is_given() -> None:
         ),
         ({**TO_FOLDER, "transactional": "maybe"}, "transactional must be one of true, false, not 'maybe'"),
         ({**TO_FOLDER, "path": "s3://bucket/data"}, "on a file system of this machine, not at s3:"),
+        ({**TO_FOLDER, "path": "file://host/data"}, "path: file:/// and the folder's path, not file://host/data"),
         ({**TO_BROKER, "kafka.transactional.id": "job", "transactional": "false"}, "transactional is false"),
         ({**TO_BROKER, "kafka.transactional.id": ""}, r"kafka\.transactional\.id is empty"),
         ({**TO_BROKER, "kafka.key.serializer": "x"}, r"kafka\.key\.serializer cannot be set"),

@@ -8,7 +8,6 @@ import itertools
 import random
 import resource
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,28 +16,30 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 
 import odradek
-from odradek.cli.app import main
 from odradek.columnar.record_schema import SCHEMA
 from odradek.coordination.placement import partition_for
 from odradek.errors import InvalidProducerEpochError, LogError, OptionError
-from odradek.kafka.producer import Transaction
 from odradek.kafka.stopping import StoppedError
 from odradek.messages.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, encode_offset_commit
+from odradek.places.broker_transaction import Transaction
+from odradek.places.opening import open_place
 from odradek.records import Record
-from odradek.records.builder import build_batch
 from odradek.sources.arrow import record_batches
-from odradek.sources.source import open_source
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
 from odradek.transfer import broker_target, pacing
 from odradek.transfer import replay as replay_module
-from odradek.transfer.folder_target import FolderWriter
+from odradek.transfer.folder_target import FolderTarget, FolderWriter
+from odradek.transfer.opening import open_target
 from odradek.transfer.pacing import Pace
 from odradek.transfer.replay import Replay, ReplayReport
-from odradek.transfer.target import PartitionWriter, open_target
+from odradek.transfer.target import PartitionWriter
+from peers.batches import transactional
+from peers.broker_thread import eventually
+from peers.command import run
+from peers.files import create_log
 
 BEGUN_MS = 1_600_000_000_000
 GROUPS = {"behind": 0, "in-the-middle": 123, "at-a-marker": 205, "at-the-end": 411, "beyond": 10_000}
@@ -71,14 +72,8 @@ def data(tmp_path: Path) -> Path:
             for start in range(0, 200, 20):
                 logs["events", partition].append(records[start : start + 20])
         for number, commit in [(0, True), (1, False)]:
-            batch = build_batch(
-                [Record(value=b"t%d" % n, timestamp=BEGUN_MS) for n in range(5)],
-                producer_id=number,
-                producer_epoch=0,
-                base_sequence=0,
-                is_transactional=True,
-            )
-            logs["events", 1].append_batches(batch)
+            records = [Record(value=b"t%d" % n, timestamp=BEGUN_MS) for n in range(5)]
+            logs["events", 1].append_batches(transactional(records, number))
             logs["events", 1].end_transaction(number, 0, commit=commit)
         logs["events", 1].append([Record(value=b"w%d" % n, timestamp=BEGUN_MS) for n in range(199)])
         for group, offset in GROUPS.items():
@@ -88,14 +83,14 @@ def data(tmp_path: Path) -> Path:
 
 
 def replayed(source: str | Path, target: str | Path, **options: Any) -> ReplayReport:
-    with open_source(source) as opened, open_target(target) as into:
+    with open_place(source) as opened, open_target(target) as into:
         return Replay(opened, into, opened.choose(options.pop("topics", "events")), **options).run()
 
 
 def content(address: str | Path, topic: str = "events") -> dict[int, list[tuple[Any, ...]]]:
     """What a consumer gets of each partition."""
     found = {}
-    with open_source(address) as source:
+    with open_place(address) as source:
         for partition in source.topics()[topic].partitions:
             rows = [
                 row
@@ -109,7 +104,7 @@ def content(address: str | Path, topic: str = "events") -> dict[int, list[tuple[
 def positions(address: str | Path, topic: str = "events") -> dict[str, Any]:
     """For each group what it is given next in partition 1; None at the end."""
     found: dict[str, Any] = {}
-    with open_source(address) as source:
+    with open_place(address) as source:
         for group, offsets in source.group_offsets().items():
             at = offsets.get(TopicPartition(topic, 1))
             if at is not None:
@@ -123,6 +118,7 @@ def positions(address: str | Path, topic: str = "events") -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_folder_to_broker_to_folder_gives_the_same(data: Path, broker: Broker, tmp_path: Path) -> None:
     address = f"kafka://{broker.bootstrap_servers}"
     report = replayed(data, address)
@@ -135,10 +131,11 @@ def test_folder_to_broker_to_folder_gives_the_same(data: Path, broker: Broker, t
     assert positions(address) == positions(back) == positions(data)
     assert positions(data)["in-the-middle"] == (b"v123-" + b"x" * 50, "note")
     for place in (address, back):
-        with open_source(place) as source:
+        with open_place(place) as source:
             assert source.topic_config("events") == {"retention.ms": "-1", "max.message.bytes": "2000000"}
 
 
+@pytest.mark.slow
 def test_a_folder_keeps_offsets(data: Path, tmp_path: Path) -> None:
     replayed(data, tmp_path / "copy")
     with odradek.open(data, mode="r") as before, odradek.open(tmp_path / "copy", mode="r") as after:
@@ -146,13 +143,13 @@ def test_a_folder_keeps_offsets(data: Path, tmp_path: Path) -> None:
             records = before["events", number].read(isolation="read_committed")
             assert list(after["events", number].read()) == list(records)
             assert after["events", number].log_end_offset == before["events", number].log_end_offset
-    with open_source(data) as before_groups, open_source(tmp_path / "copy") as after_groups:
+    with open_place(data) as before_groups, open_place(tmp_path / "copy") as after_groups:
         held = after_groups.group_offsets()
         assert {group: at[TopicPartition("events", 1)].offset for group, at in held.items()} == GROUPS
         assert set(held) == set(before_groups.group_offsets())
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "broker"])
 def test_another_run_replays_what_is_new(data: Path, broker: Broker, tmp_path: Path, kind: str) -> None:
     target = tmp_path / "copy" if kind == "folder" else f"kafka://{broker.bootstrap_servers}"
@@ -167,6 +164,7 @@ def test_another_run_replays_what_is_new(data: Path, broker: Broker, tmp_path: P
     assert content(target) == content(data)
 
 
+@pytest.mark.slow
 def test_records_of_aborted_transactions_can_go_too(data: Path, tmp_path: Path) -> None:
     replayed(data, tmp_path / "copy", isolation="read_uncommitted")
     assert len(content(tmp_path / "copy")[1]) == 409
@@ -190,18 +188,17 @@ def test_names_that_cannot_be(data: Path, tmp_path: Path) -> None:
     ]:
         with pytest.raises(OptionError, match=reason):
             replayed(data, tmp_path / "copy", names=names, topics=None)
-    with open_source(data) as source, open_target(data) as target, pytest.raises(OptionError, match="into itself"):
+    with open_place(data) as source, open_target(data) as target, pytest.raises(OptionError, match="into itself"):
         Replay(source, target, source.choose("events"))
 
 
 def test_what_is_in_the_target_must_come_from_the_source(data: Path, tmp_path: Path) -> None:
-    with odradek.open(tmp_path / "other", sync="off") as logs:
-        logs.create_topic("events", partitions=2)
-        logs["events", 0].append([Record(value=b"mine")])
+    create_log(tmp_path / "other", "events", [b"mine"], partitions=2)
     with pytest.raises(LogError, match="holds other records"):
         replayed(data, tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_a_source_that_was_cut_is_noticed(data: Path, tmp_path: Path) -> None:
     replayed(data, tmp_path / "copy")
     with odradek.open(tmp_path / "shorter", sync="off") as logs:
@@ -248,7 +245,7 @@ def shrinking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[
         yield str(tmp_path / "data"), delete_before
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("pace", [None, "1000000"])
 def test_what_is_deleted_during_the_run_is_told(
     shrinking: tuple[str, Callable[[int], object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: str | None
@@ -265,7 +262,7 @@ def test_what_is_deleted_during_the_run_is_told(
     # Few rows at a time, and few open files, so that not all is held before the first is written.
     monkeypatch.setattr(resource, "getrlimit", lambda _: (0, 0))
     monkeypatch.setattr(replay_module, "record_batches", functools.partial(record_batches, rows=4))
-    ended = CliRunner().invoke(main, ["replay", source, "--to", str(target), *(["--pace", pace] if pace else [])])
+    ended = run("replay", source, "--to", target, *(["--pace", pace] if pace else []))
     lost, done = ended.stderr.splitlines()
     assert ended.exit_code == 1
     assert lost.endswith(" to 149 were deleted before they were replayed")
@@ -275,10 +272,11 @@ def test_what_is_deleted_during_the_run_is_told(
     with odradek.open(target, mode="r") as logs:
         assert [(record.value or b"")[:4] for record in logs["events", 0].read()] == kept
         assert logs["events", 0].log_end_offset == 200
-    again = CliRunner().invoke(main, ["replay", source, "--to", str(target)])
+    again = run("replay", source, "--to", target)
     assert (again.exit_code, again.stderr.partition(",")[0]) == (0, "odradek: 0 records")
 
 
+@pytest.mark.slow
 def test_everything_may_be_deleted_during_the_run(
     shrinking: tuple[str, Callable[[int], object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,18 +335,24 @@ class _CutWriter(PartitionWriter):
         self._writer.close()
 
 
-def check_interrupted(
-    data: Path, targets: Iterator[str | Path], monkeypatch: pytest.MonkeyPatch, *, interruptions: int, seed: int
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "interruptions"),
+    [("folder", 3), *(pytest.param(kind, 50, marks=pytest.mark.slow) for kind in ("folder", "broker"))],
+)
+def test_interrupted_replays_go_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, interruptions: int
 ) -> None:
     """Replay into one target after the other, until runs were interrupted so many times."""
-    random_ = random.Random(seed)
+    targets: Iterator[str | Path] = folders(tmp_path) if kind == "folder" else brokers()
+    random_ = random.Random(interruptions)
     monkeypatch.setattr(replay_module, "COMMIT_BYTES", 500)
     interrupted = 0
     while interrupted < interruptions:
         target = next(targets)
         is_done = False
         while not is_done:
-            with open_source(data) as source, open_target(target) as into:
+            with open_place(data) as source, open_target(target) as into:
                 given = into.writer
                 monkeypatch.setattr(into, "writer", lambda *names, given=given: _CutWriter(given(*names), random_))
                 # A rate cuts rows into small parts.
@@ -363,18 +367,7 @@ def check_interrupted(
         assert positions(target) == positions(data)
 
 
-def test_an_interrupted_replay_goes_on(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_interrupted(data, folders(tmp_path), monkeypatch, interruptions=3, seed=1)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["folder", "broker"])
-def test_interrupted_replays_go_on(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    targets = folders(tmp_path) if kind == "folder" else brokers()
-    check_interrupted(data, targets, monkeypatch, interruptions=50, seed=2)
-
-
-@pytest.mark.sampled
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_replay_goes_on_at_once_from_an_open_transaction(
     data: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, is_killed: bool
@@ -450,26 +443,32 @@ def test_timestamps_set_the_pace(standing_clock: float) -> None:
     assert [at_s - standing_clock for _, at_s in parts[1:]] == [1, 3]
 
 
+def started(replay: Replay) -> tuple[threading.Thread, list[BaseException]]:
+    """Run a replay in a thread; return also where its error will be."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            replay.run()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, failed
+
+
 def test_a_paced_replay_is_stopped_at_once(data: Path, tmp_path: Path) -> None:
-    with open_source(data) as source, open_target(tmp_path / "copy") as into:
+    with open_place(data) as source, open_target(tmp_path / "copy") as into:
+        assert isinstance(into, FolderTarget)
         # At this pace it would take hours.
         replay = Replay(source, into, source.choose("events"), pace=Pace(speed=0.0001))
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                replay.run()
-            except BaseException as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        while not replay.report.records:
-            time.sleep(0.001)
+        thread, failed = started(replay)
+        # What is due is written in time: before the wait for the records after it.
+        eventually(lambda: into.partitions("events") and into.logs["events", 0].log_end_offset)
         replay.stop()
         thread.join()
         assert failed
-    # What was due was written in time.
     assert content(tmp_path / "copy")[0]
 
 
@@ -500,25 +499,16 @@ def test_a_replay_that_another_takes_over_says_so(broker: Broker, is_written: bo
     )
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["CreateTopics", "Produce", "EndTxn", "ListOffsets"])
 def test_a_replay_into_a_broker_that_hangs_is_stopped(
     data: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch, api: str
 ) -> None:
     monkeypatch.setattr(broker_target, "ABORT_S", 0.1)
     address = f"kafka://{broker.bootstrap_servers}?default.api.timeout.ms=999999999&request.timeout.ms=999999999"
-    with open_source(data) as source, open_target(address) as into, broker.fault(api, drop=True) as fault:
+    with open_place(data) as source, open_target(address) as into, broker.fault(api, drop=True) as fault:
         replay = Replay(source, into, source.choose("events"))
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                replay.run()
-            except BaseException as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
+        thread, failed = started(replay)
         fault.wait()
         replay.stop()
         thread.join(60)

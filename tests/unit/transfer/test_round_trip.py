@@ -24,20 +24,21 @@ import odradek
 from odradek.columnar.record_schema import SCHEMA
 from odradek.errors import FormatError, LogError, OptionError
 from odradek.inspection import verify
+from odradek.places.opening import open_place
+from odradek.places.place import Place
 from odradek.records import Record
 from odradek.records.append.validator import AppendOrigin
 from odradek.records.builder import build_empty_batch
 from odradek.records.isolation import Isolation
 from odradek.sources.arrow import record_batches
-from odradek.sources.source import Source, open_source
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
 from odradek.transfer import export as export_module
 from odradek.transfer import export_folder
 from odradek.transfer.export import Export, ExportReport, Lost, Selection
 from odradek.transfer.importing import Gap, Import, ImportReport
+from odradek.transfer.opening import open_target
 from odradek.transfer.record_files import FORMATS, read_rows
-from odradek.transfer.target import open_target
 from peers.kafka_fixture import KafkaFixture
 
 TOPICS = ["compacted", "keyed", "transactional", "truncated-head", "v2-append-time"]
@@ -46,14 +47,9 @@ EVENTS = TopicPartition("events", 0)
 
 
 def export(
-    source: Path | str,
-    to: Path,
-    *args: Any,
-    topics: Any = None,
-    selection: Any = None,
-    **more: Any,
+    source: Path | str, to: Path, *args: Any, topics: Any = None, selection: Any = None, **more: Any
 ) -> ExportReport:
-    with open_source(source) as opened:
+    with open_place(source) as opened:
         return Export(opened, opened.choose(topics), selection or Selection()).to_folder(to, *args, **more)
 
 
@@ -62,13 +58,8 @@ def import_(source: Path, to: Path | str, **options: Any) -> ImportReport:
         return Import(target, **options).from_path(source)
 
 
-def rows(
-    address: Path | str,
-    *,
-    topics: Any = None,
-    isolation: Isolation = "read_uncommitted",
-) -> list[dict[str, Any]]:
-    with open_source(address) as source:
+def rows(address: Path | str, *, topics: Any = None, isolation: Isolation = "read_uncommitted") -> list[dict[str, Any]]:
+    with open_place(address) as source:
         found = [batch for name in source.choose(topics) for batch in record_batches(source, name, isolation=isolation)]
     listed: list[dict[str, Any]] = pa.Table.from_batches(found, SCHEMA).to_pylist()
     return listed
@@ -84,29 +75,17 @@ def expected(fixture_4_3_1: KafkaFixture) -> list[dict[str, Any]]:
     return rows(fixture_4_3_1.log_dir, topics=TOPICS)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_folder_of_kafka(
-    fixture_4_3_1: KafkaFixture,
-    expected: list[dict[str, Any]],
-    form: str,
-    tmp_path: Path,
+    fixture_4_3_1: KafkaFixture, expected: list[dict[str, Any]], form: str, tmp_path: Path
 ) -> None:
-    done = export(
-        fixture_4_3_1.log_dir,
-        tmp_path / "files",
-        form,
-        topics=TOPICS,
-        file_bytes=30_000,
-    )
+    done = export(fixture_4_3_1.log_dir, tmp_path / "files", form, topics=TOPICS, file_bytes=30_000)
     assert (done.records, done.damaged, done.lost) == (len(expected), [], [])
     assert import_(tmp_path / "files", tmp_path / "data").records == len(expected)
     assert rows(tmp_path / "data") == expected
     assert list(verify(tmp_path / "data")) == []
-    with (
-        open_source(fixture_4_3_1.log_dir) as before,
-        open_source(tmp_path / "data") as after,
-    ):
+    with open_place(fixture_4_3_1.log_dir) as before, open_place(tmp_path / "data") as after:
         for name in after.choose():
             config = before.topic_config(name.topic)
             del config["internal.segment.bytes"]
@@ -116,34 +95,17 @@ def test_a_folder_of_kafka(
             assert after.bounds(name).start_offset == before.bounds(name).start_offset
             assert after.bounds(name).end_offset <= before.bounds(name).end_offset
     # Again there is nothing to do.
-    assert (
-        export(
-            fixture_4_3_1.log_dir,
-            tmp_path / "files",
-            form,
-            topics=TOPICS,
-            file_bytes=30_000,
-        ).files
-        == 0
-    )
+    assert export(fixture_4_3_1.log_dir, tmp_path / "files", form, topics=TOPICS, file_bytes=30_000).files == 0
     assert import_(tmp_path / "files", tmp_path / "data").records == 0
     assert rows(tmp_path / "data") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_by", ["topic", "date"])
 def test_layouts(
-    fixture_4_3_1: KafkaFixture,
-    expected: list[dict[str, Any]],
-    partition_by: str,
-    tmp_path: Path,
+    fixture_4_3_1: KafkaFixture, expected: list[dict[str, Any]], partition_by: str, tmp_path: Path
 ) -> None:
-    export(
-        fixture_4_3_1.log_dir,
-        tmp_path / "files",
-        "arrow",
-        topics=TOPICS,
-        partition_by=partition_by,
-    )
+    export(fixture_4_3_1.log_dir, tmp_path / "files", "arrow", topics=TOPICS, partition_by=partition_by)
     import_(tmp_path / "files", tmp_path / "data")
     assert rows(tmp_path / "data") == expected
 
@@ -156,16 +118,12 @@ def test_a_broker(fixture_4_3_1: KafkaFixture, expected: list[dict[str, Any]], t
         for _ in range(2):
             import_(tmp_path / "files", address)
             assert without_places(rows(address, isolation="read_committed")) == without_places(expected)
-        export(
-            address,
-            tmp_path / "back",
-            "jsonl",
-            selection=Selection(isolation="read_committed"),
-        )
+        export(address, tmp_path / "back", "jsonl", selection=Selection(isolation="read_committed"))
     import_(tmp_path / "back", tmp_path / "data")
     assert without_places(rows(tmp_path / "data")) == without_places(expected)
 
 
+@pytest.mark.slow
 def test_other_programs_read_the_folder_as_a_table(fixture_4_3_1: KafkaFixture, tmp_path: Path) -> None:
     export(fixture_4_3_1.log_dir, tmp_path / "files", topics=["keyed", "v2-none"])
     table = pads.dataset(tmp_path / "files", format="parquet").to_table()
@@ -174,16 +132,11 @@ def test_other_programs_read_the_folder_as_a_table(fixture_4_3_1: KafkaFixture, 
     )
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
-def test_one_file(
-    fixture_4_3_1: KafkaFixture,
-    expected: list[dict[str, Any]],
-    form: str,
-    tmp_path: Path,
-) -> None:
+def test_one_file(fixture_4_3_1: KafkaFixture, expected: list[dict[str, Any]], form: str, tmp_path: Path) -> None:
     file = tmp_path / f"all.{form}"
-    with open_source(fixture_4_3_1.log_dir) as source:
+    with open_place(fixture_4_3_1.log_dir) as source:
         assert Export(source, source.choose(TOPICS), Selection()).to_file(file, form).records == len(expected)
     assert [row for batch in read_rows(file, form) for row in batch.to_pylist()] == expected
     import_(file, tmp_path / "data")
@@ -198,19 +151,14 @@ NASTY = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_byte_string_comes_back(form: str, tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("events")
         logs["events", 0].append(
             [
-                Record(
-                    key=key,
-                    value=value,
-                    timestamp=number,
-                    headers=[("", key), ('h\n"', value), ('h\n"', b"")],
-                )
+                Record(key=key, value=value, timestamp=number, headers=[("", key), ('h\n"', value), ('h\n"', b"")])
                 for number, (key, value) in enumerate(itertools.product(NASTY, NASTY))
             ]
         )
@@ -235,10 +183,7 @@ def test_what_comes_later_is_exported_and_imported_later(tmp_path: Path) -> None
         found = export(tmp_path / "data", tmp_path / "files")
         assert found.lost == [(EVENTS, 6, 8)]
         import_(tmp_path / "files", tmp_path / "again")
-    assert [row["value"] for row in rows(tmp_path / "again")] == [
-        *(b"%d" % number for number in range(6)),
-        b"lost",
-    ]
+    assert [row["value"] for row in rows(tmp_path / "again")] == [*(b"%d" % number for number in range(6)), b"lost"]
 
 
 def test_selection(tmp_path: Path) -> None:
@@ -260,12 +205,7 @@ def test_selection(tmp_path: Path) -> None:
         ]
         assert found == list(wanted)
         with pytest.raises(LogError, match="was begun with"):
-            export(
-                tmp_path / "data",
-                tmp_path / f"files{number}",
-                "jsonl",
-                selection=Selection(start_offset=1),
-            )
+            export(tmp_path / "data", tmp_path / f"files{number}", "jsonl", selection=Selection(start_offset=1))
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
@@ -289,7 +229,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.delete_topic("events")
         logs.create_topic("events")
-    with pytest.raises(LogError, match="made again"):
+    with pytest.raises(LogError, match="created again"):
         export(tmp_path / "data", tmp_path / "files")
 
 
@@ -326,7 +266,7 @@ def test_damage_ends_a_partition_where_it_is(tmp_path: Path) -> None:
     assert import_(tmp_path / "files", tmp_path / "again").records == 6
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_there_is_no_file_where_a_batch_is_damaged(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with odradek.open(tmp_path / "data") as logs:
@@ -341,7 +281,7 @@ def test_there_is_no_file_where_a_batch_is_damaged(form: str, tmp_path: Path, mo
     segment.write_bytes(damaged)
     complaints: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", complaints.append)
-    with open_source(tmp_path / "data") as source, pytest.raises(FormatError):
+    with open_place(tmp_path / "data") as source, pytest.raises(FormatError):
         Export(source, [TopicPartition("t", 0)], Selection()).to_file(tmp_path / f"t.{form}", form)
     # A writer that is given up writes nothing into the closed file when it is collected.
     gc.collect()
@@ -364,15 +304,13 @@ def test_lines_of_other_programs(tmp_path: Path) -> None:
         Import(target, topic="orders", key_field="id").from_stream(lines({"id": 7, "total": 1.5}), "jsonl", "stdin")
     found = {row["value"]: row for row in rows(tmp_path / "data")}
     assert set(found) == {b"a", b'{"n":1}', None, b'{"id": 7, "total": 1.5}'}
-    assert (found[b'{"n":1}']["partition"], found[b'{"n":1}']["headers"]) == (
-        2,
-        [{"key": "h", "value": b"v"}],
-    )
+    assert (found[b'{"n":1}']["partition"], found[b'{"n":1}']["headers"]) == (2, [{"key": "h", "value": b"v"}])
     assert found[b'{"id": 7, "total": 1.5}']["key"] == b"7"
     assert found[None]["timestamp"].timestamp() == 0.005
     assert found[b"a"]["timestamp"].year > 2000
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -385,20 +323,14 @@ def test_lines_of_other_programs(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_lines_that_are_no_records(tmp_path: Path, line: bytes, reason: str) -> None:
-    with (
-        open_target(tmp_path / "data") as target,
-        pytest.raises(FormatError, match=reason),
-    ):
+    with open_target(tmp_path / "data") as target, pytest.raises(FormatError, match=reason):
         Import(target, topic="events").from_stream(io.BytesIO(line + b"\n"), "jsonl", "stdin")
 
 
 def test_a_parquet_file_of_another_program(tmp_path: Path) -> None:
     pq.write_table(pa.table({"key": ["a", "b"], "value": ["1", None]}), tmp_path / "a.parquet")
     import_(tmp_path / "a.parquet", tmp_path / "data", topic="events")
-    assert [(row["key"], row["value"]) for row in rows(tmp_path / "data")] == [
-        (b"a", b"1"),
-        (b"b", None),
-    ]
+    assert [(row["key"], row["value"]) for row in rows(tmp_path / "data")] == [(b"a", b"1"), (b"b", None)]
     nameless = pa.array([[{"key": None, "value": b""}]], SCHEMA.field("headers").type)
     for table in (
         pa.table({"other": [1]}),
@@ -418,6 +350,7 @@ def placed(*offsets: int, partition: int = 0) -> io.BytesIO:
     return lines(*({"topic": "events", "partition": partition, "offset": at, "value": str(at)} for at in offsets))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offsets", [(5, 3, 4), (1, 1), (3, 9, 1, 12)])
 def test_offsets_that_do_not_increase_are_refused(tmp_path: Path, offsets: tuple[int, ...]) -> None:
     with Broker() as broker:
@@ -439,13 +372,14 @@ def test_damaged_numbers_do_not_fill_the_disk(tmp_path: Path) -> None:
         assert target.partitions("events") == 1
 
 
+@pytest.mark.slow
 def test_two_topics_into_one(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         for topic, count in (("a", 10), ("b", 5)):
             logs.create_topic(topic)
             logs[topic, 0].append([Record(value=b"%s%d" % (topic.encode(), number)) for number in range(count)])
     export(tmp_path / "data", tmp_path / "files")
-    with open_source(tmp_path / "data") as source:
+    with open_place(tmp_path / "data") as source:
         Export(source, source.choose(), Selection()).to_file(tmp_path / "file.jsonl", "jsonl")
     for files in (tmp_path / "files", tmp_path / "file.jsonl"):
         with Broker() as broker:
@@ -478,13 +412,14 @@ def test_more_dates_than_files_that_may_be_open(tmp_path: Path) -> None:
     assert rows(tmp_path / "again") == rows(tmp_path / "data")
 
 
+@pytest.mark.slow
 def test_what_is_deleted_during_an_export_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Broker() as broker:
         broker.logs.create_topic("events")
         log = broker.logs["events", 0]
         for number in range(6):
             log.append([Record(value=b"%d" % number)])
-        with open_source(f"kafka://{broker.bootstrap_servers}") as source:
+        with open_place(f"kafka://{broker.bootstrap_servers}") as source:
             assert Export(source, source.choose(), Selection()).to_folder(tmp_path / "files").records == 6
             for number in range(6):
                 log.append([Record(value=b"%d" % number)])
@@ -504,16 +439,16 @@ def test_what_is_deleted_during_an_export_is_told(tmp_path: Path, monkeypatch: p
 def test_what_is_deleted_during_an_export_into_one_file_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    with Broker(tmp_path / "data") as broker, open_source(tmp_path / "data") as folder:
+    with Broker(tmp_path / "data") as broker, open_place(tmp_path / "data") as folder:
         broker.logs.create_topic("events", config={"internal.segment.bytes": "1100"})
         log = broker.logs["events", 0]
         for number in range(9):
             log.append([Record(value=b"%d" % number + b"x" * 500)])
-        with open_source(f"kafka://{broker.bootstrap_servers}") as asked:
+        with open_place(f"kafka://{broker.bootstrap_servers}") as asked:
             source = asked if place == "broker" else folder
             source.refresh()
 
-            def deleting(source: Source, name: TopicPartition, start: int, end: int, **options: Any) -> Any:
+            def deleting(source: Place, name: TopicPartition, start: int, end: int, **options: Any) -> Any:
                 if start:
                     yield from record_batches(source, name, start, end, **options)
                     return
@@ -543,7 +478,7 @@ def test_two_exports_into_one_file(tmp_path: Path) -> None:
     with odradek.open(tmp_path / "data") as logs:
         logs.create_topic("events")
         logs["events", 0].append([Record(value=b"a")])
-    with open_source(tmp_path / "data") as source:
+    with open_place(tmp_path / "data") as source:
         first = Export(source, source.choose(), Selection())
         real = first.to_stream
 
@@ -606,15 +541,9 @@ def test_ended_anywhere_and_begun_again(ending: Callable[[int | None], None], tm
             logs["events", number % 2].append([Record(value=b"%d" % number, timestamp=number)])
     steps: list[Callable[[], object]] = []
     for partition_by in ("partition", "date"):
-        files, again = (
-            tmp_path / f"files-{partition_by}",
-            tmp_path / f"again-{partition_by}",
-        )
+        files, again = (tmp_path / f"files-{partition_by}", tmp_path / f"again-{partition_by}")
         how = {"file_bytes": 900, "partition_by": partition_by, "threads": 1}
-        steps += [
-            partial(export, tmp_path / "data", files, "jsonl", **how),
-            partial(import_, files, again),
-        ]
+        steps += [partial(export, tmp_path / "data", files, "jsonl", **how), partial(import_, files, again)]
     for step in steps:
         ended = 0
         while True:

@@ -14,12 +14,13 @@ import odradek
 from odradek.columnar.record_schema import SCHEMA
 from odradek.errors import BrokerUnavailableError
 from odradek.inspection import verify
+from odradek.places.opening import open_place
 from odradek.records import Record
 from odradek.sources.arrow import record_batches
-from odradek.sources.source import open_source
 from odradek.storage.names import TopicPartition
 from odradek.testing import Broker
-from odradek.transfer.target import Target, open_target
+from odradek.transfer.opening import open_target
+from odradek.transfer.target import Target
 
 NAME = TopicPartition("events", 1)
 ROWS: list[dict[str, Any]] = [
@@ -40,7 +41,7 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def read(address: str | Path, name: TopicPartition = NAME) -> list[dict[str, Any]]:
-    with open_source(address) as source:
+    with open_place(address) as source:
         batches = list(record_batches(source, name, isolation="read_committed"))
     rows: list[dict[str, Any]] = pa.Table.from_batches(batches, SCHEMA).to_pylist()
     return rows
@@ -63,6 +64,7 @@ def within(target: Target, action: Callable[[Any], None]) -> None:
         writer.close()
 
 
+@pytest.mark.slow
 def test_what_is_written_is_read_and_the_position_is_kept(address: str) -> None:
     with open_target(address) as target:
         assert target.partitions("events") == 0
@@ -93,10 +95,11 @@ def test_what_is_written_is_read_and_the_position_is_kept(address: str) -> None:
     for row in found:
         row["offset"] = row["offset"] if expected[0]["offset"] else None
     assert found == expected
-    with open_source(address) as source:
+    with open_place(address) as source:
         assert source.topic_config("events")["retention.ms"] == "-1"
 
 
+@pytest.mark.slow
 def test_what_was_not_committed_is_written_again(address: str) -> None:
     with open_target(address) as target:
         target.ensure_topic("events", 2)
@@ -133,6 +136,7 @@ def test_a_folder_has_nothing_missing(tmp_path: Path) -> None:
     assert list(verify(tmp_path / "data", decode=True)) == []
 
 
+@pytest.mark.slow
 def test_append(address: str) -> None:
     with open_target(address) as target:
         target.ensure_topic("events", 2)
@@ -154,7 +158,7 @@ def test_settings_that_kafka_removed_are_left_out_of_a_new_topic(address: str) -
     with open_target(address) as target:
         target.ensure_topic("events", 1, {**removed, "retention.ms": "-1"})
 
-    with open_source(address) as source:
+    with open_place(address) as source:
         assert source.topic_config("events") == {"retention.ms": "-1"}
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from odradek.coordination.transactions.metadata import TransactionMetadata, decode_state
 from odradek.errors import FormatError, UnknownTopicOrPartitionError
 from odradek.inspection.backups.held_partition import HeldPartition
 from odradek.messages.coordinators.group_records import (
@@ -33,11 +34,7 @@ from odradek.messages.coordinators.group_records import (
     OFFSET_COMMIT_TYPE,
     decode_group_record,
 )
-from odradek.messages.coordinators.transaction_records import (
-    TransactionState,
-    TransactionValue,
-    decode_transaction_record,
-)
+from odradek.messages.coordinators.transaction_records import TransactionState
 from odradek.records.header import BatchHeader
 from odradek.storage.log.read_only_log import ReadOnlyLog
 from odradek.storage.log.root_checkpoints import RootCheckpoints
@@ -51,11 +48,11 @@ class RecordedState(NamedTuple):
     """A producer's last record in `__transaction_state`.
 
     Attributes:
-        value: Its value.
+        value: The state that it tells.
         timestamp: When the broker appended it, in ms since 1970.
     """
 
-    value: TransactionValue
+    value: TransactionMetadata
     timestamp: int
 
 
@@ -74,20 +71,14 @@ def transaction_states(held: Iterable[HeldPartition], checkpoints: RootCheckpoin
         with ReadOnlyLog(partition.path, checkpoints=checkpoints) as log:
             for record in log.read(end_offset=min(partition.end_offset, log.log_end_offset)):
                 try:
-                    decoded = decode_transaction_record(record.key, record.value)
+                    transactional_id, state = decode_state(record.key, record.value)
                 except FormatError:
                     continue
-                states[decoded.key.transactional_id] = (
-                    None if decoded.value is None else RecordedState(decoded.value, record.timestamp or 0)
-                )
+                states[transactional_id] = None if state is None else RecordedState(state, record.timestamp or 0)
         partition.check()
-    by_producer = {}
-    for state in states.values():
-        if state is not None:
-            by_producer[state.value.previous_producer_id] = state
-    for state in states.values():
-        if state is not None:
-            by_producer[state.value.producer_id] = state
+    known = [state for state in states.values() if state is not None]
+    by_producer = {state.value.previous_producer_id: state for state in known}
+    by_producer |= {state.value.producer_id: state for state in known}
     by_producer.pop(-1, None)
     return by_producer
 
@@ -138,11 +129,7 @@ def _end_of_transactions(
     committing = {
         producer_id
         for producer_id, state in states.items()
-        if state.value.transaction_status == TransactionState.PREPARE_COMMIT
-        and any(
-            owner.topic == topic and owner.partition in numbers
-            for topic, numbers in state.value.transaction_partitions or ()
-        )
+        if state.value.state is TransactionState.PREPARE_COMMIT and owner in state.value.partitions
     }
     for number, segment in enumerate(log.segments):
         following = log.segments[number + 1].base_offset if number + 1 < len(log.segments) else None
@@ -166,8 +153,8 @@ def _has_ended(marker: BatchHeader, state: RecordedState | None) -> bool:
         return False
     if marker.producer_epoch < state.value.producer_epoch:
         return True
-    if state.value.transaction_status in _UNDECIDED:
-        return marker.max_timestamp <= state.value.transaction_start_timestamp_ms
+    if state.value.state in _UNDECIDED:
+        return marker.max_timestamp <= state.value.start_ms
     return marker.max_timestamp <= state.timestamp
 
 

@@ -1,4 +1,4 @@
-"""Holds the segments of a partition as they are at one moment, beside a program that goes on writing.
+"""Holds the segments of a partition as they are at one moment, beside a program that continues to write.
 
     listing     0.log  100.log  200.log        opened, each by a descriptor
     meanwhile   0.log is deleted, 0.log and 100.log are compacted into one, 300.log is rolled
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
+from odradek.closing import Closing
 from odradek.errors import LogError
 from odradek.inspection.log_files import QUORUM_STATE
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT
@@ -87,7 +88,7 @@ class HeldSegment:
     is_settled: bool
 
 
-class HeldPartition:
+class HeldPartition(Closing):
     """The files of a partition at one moment; a context manager.
 
     Args:
@@ -105,7 +106,7 @@ class HeldPartition:
         snapshots: The snapshots of the metadata log.
 
     Raises:
-        UnknownTopicOrPartitionError: The folder is gone.
+        UnknownTopicOrPartitionError: The folder was deleted.
         ChangedError: Files are replaced too quickly.
     """
 
@@ -137,12 +138,6 @@ class HeldPartition:
                 return
         raise ChangedError(f"the files of {path} are replaced too quickly to be copied")
 
-    def __enter__(self) -> HeldPartition:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the files."""
         self._files.close()
@@ -158,7 +153,7 @@ class HeldPartition:
 
         Raises:
             ChangedError: A segment was replaced.
-            UnknownTopicOrPartitionError: The folder is gone.
+            UnknownTopicOrPartitionError: The folder was deleted.
         """
         inodes = {segment.base_offset: segment.file.status.st_ino for segment in self.segments}
         listing = SegmentListing(self.path, self.topic_partition, OpenSegments(), self._stable_offset)

@@ -21,6 +21,7 @@ from odradek.errors import LogError
 from odradek.inspection.backups.held_partition import HeldFile
 from odradek.inspection.backups.run import INCOMPLETE_SUFFIX, MARKER, is_backup, remove_copy
 from odradek.inspection.backups.targets import BackupTarget, FolderTarget
+from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
 from odradek.storage.formats.meta_properties import META_PROPERTIES
 
@@ -41,12 +42,13 @@ def restore(
         watch: Called with the number of bytes to write, 0 if that is not known, and what counts them.
 
     Raises:
-        LogError: The source is not a complete backup, or the target is not empty.
+        LogError: The source is not a complete backup; or the target is not empty, or within a log directory.
         OSError: The source cannot be read, or the target cannot be written.
     """
     place = Path(os.path.realpath(checked_path("target", target)))
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise LogError(f"{place} is not empty")
+    check_outside(place)
     work = place.with_name(place.name + INCOMPLETE_SUFFIX)
     if not isinstance(source, str | os.PathLike):
         return _restored(source, place, work, files, watch)

@@ -1,4 +1,4 @@
-"""Copies a log directory beside a program that goes on writing it: Odradek, its broker, or Apache Kafka.
+"""Copies a log directory beside a program that continues to write it: Odradek, its broker, or Apache Kafka.
 
     data/                           read only, without any lock
     copy.incomplete/                being written
@@ -36,6 +36,7 @@ from odradek.inspection.backups.coherence import RecordedState, coherent_ends, t
 from odradek.inspection.backups.held_partition import ChangedError, HeldFile, HeldPartition, HeldSegment
 from odradek.inspection.backups.targets import INDEX_SUFFIXES, BackupTarget, FolderTarget, TarTarget
 from odradek.inspection.log_files import LogDirectoryFolder, UnknownPathError, locate, partition_directories
+from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
 from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -190,8 +191,7 @@ def _prepare(source: Path, target: Path, files: FileSystem) -> tuple[Path, Path 
     real = Path(os.path.realpath(source))
     if real in (target, *target.parents) or target in real.parents:
         raise LogError(f"{target} and {source} must not lie in one another")
-    if (target.parent / META_PROPERTIES).exists():
-        raise LogError(f"{target} is within the log directory {target.parent}")
+    check_outside(target)
     is_there = is_backup(target)
     if not is_there:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -266,7 +266,7 @@ class _Moment:
         self._drop_unknown()
 
     def _drop_unknown(self) -> None:
-        """Leave out the topics that were deleted, and perhaps made again, after their partitions were held."""
+        """Leave out the topics that were deleted, and perhaps recreated, after their partitions were held."""
         try:
             loaded = load_metadata(self._source)
         except FormatError:

@@ -75,11 +75,8 @@ class FolderTarget:
 
     def add_bytes(self, name: str, data: bytes) -> None:
         """Write a file."""
-        file = self._files.open(self._path / name)
-        try:
+        with self._files.open(self._path / name) as file:
             file.write(data)
-        finally:
-            file.close()
         self._written.append(self._path / name)
         self.copied_bytes += len(data)
 
@@ -97,13 +94,10 @@ class FolderTarget:
         self._write(self._path / name, iter(lambda: content.read(_COPY_BYTES), b""), modified_ms)
 
     def _write(self, path: Path, parts: Iterable[bytes], modified_ms: int) -> None:
-        written = self._files.open(path)
-        try:
+        with self._files.open(path) as written:
             for data in parts:
                 written.write(data)
                 self.copied_bytes += len(data)
-        finally:
-            written.close()
         self._written.append(path)
         # Retention goes by the modification time if the records have no timestamps.
         self._files.set_modified_ms(path, modified_ms)
@@ -150,11 +144,8 @@ class FolderTarget:
             self._files.sync_directory(folder)
 
     def _sync(self, path: Path) -> None:
-        file = self._files.open(path)
-        try:
+        with self._files.open(path) as file:
             file.sync()
-        finally:
-            file.close()
 
 
 class TarTarget:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -102,17 +102,17 @@ class Explanation:
         log_end_offset: The offset of the next record.
         high_watermark: Up to where consumers may read, by the checkpoint; None if that does not count.
         last_stable_offset: Up to where consumers of committed records may read.
-        segment: The `.log` file that the offset belongs to; None if there is none.
+        segment: The `.log` file that the offset belongs to, or None.
         segment_base_offset: The offset in its name.
         next_segment_base_offset: That of the next segment; None for the last one.
-        batch: The batch that has the offset; None if there is none.
-        record: The record; None if there is none.
-        fields: The bytes of the batch, field by field.
+        batch: The batch that has the offset, or None.
+        record: The record, or None.
+        own_fields: The bytes of the batch, field by field, without those of its other records.
         record_number: The number of the record in its batch, as the fields have it.
         offset_index_entry: The entry from which a look-up of the offset starts; None if it starts at the segment's
             start.
         scanned_bytes: How many bytes a look-up steps over from there.
-        time_index_entry: The entry from which a look-up of the record's timestamp starts; None if there is none.
+        time_index_entry: The entry from which a look-up of the record's timestamp starts, or None.
         transaction: The transaction of the batch; None if it is in none.
         read_uncommitted: Whether a consumer of all records is given it.
         read_committed: Whether a consumer of committed records is given it.
@@ -130,7 +130,7 @@ class Explanation:
     next_segment_base_offset: int | None = None
     batch: BatchHeader | None = None
     record: Record | None = None
-    fields: list[Field] = field(default_factory=list)
+    own_fields: list[Field] = field(default_factory=list)
     record_number: int | None = None
     offset_index_entry: IndexEntry | None = None
     scanned_bytes: int | None = None
@@ -139,6 +139,16 @@ class Explanation:
     read_uncommitted: Verdict = Verdict(False, Reason.BEYOND_LOG_END, "")
     read_committed: Verdict = Verdict(False, Reason.BEYOND_LOG_END, "")
     findings: list[Finding] = field(default_factory=list)
+
+    def all_fields(self) -> Iterator[Field]:
+        """Yield the bytes of the whole batch, field by field; the segment is read again.
+
+        Raises:
+            OSError: The segment was deleted meanwhile.
+        """
+        if self.segment is not None and self.batch is not None:
+            with mapped(self.segment) as data:
+                yield from fields_of_batch(data, self.batch)
 
 
 _MOST_LOOKS = 8
@@ -245,8 +255,9 @@ class _Explainer:
             self._find_batch(segment, data, position)
             batch = found.batch
             if batch is not None:
-                found.fields = list(fields_of_batch(data, batch))
                 self._find_record(segment, data, batch)
+                own = -1 if found.record_number is None else found.record_number
+                found.own_fields = [one for one in fields_of_batch(data, batch, own) if one.record in (None, own)]
         self._find_entries(segment)
 
     def _find_batch(self, segment: LiveSegment, data: mmap.mmap | bytes, position: int) -> None:
@@ -353,10 +364,10 @@ class _Explainer:
         if found.record is not None:
             return None
         following = self._next_offset if self._next_offset is not None else found.next_segment_base_offset
-        goes_on = "" if following is None else f"; a consumer that asks for it goes on at offset {following}"
+        advice = "" if following is None else f"; a consumer that asks for it goes on at offset {following}"
         if self._surroundings.may_have_gaps(self._folder.topic_partition):
-            return Verdict(False, Reason.COMPACTED, f"compaction has removed it{goes_on}")
-        return Verdict(False, Reason.MISSING, f"no batch has it, though the log was never compacted{goes_on}")
+            return Verdict(False, Reason.COMPACTED, f"compaction has removed it{advice}")
+        return Verdict(False, Reason.MISSING, f"no batch has it, though the log was never compacted{advice}")
 
     def _committed(self, trace: TransactionTrace) -> Verdict:
         found = self.found

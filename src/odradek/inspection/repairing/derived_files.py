@@ -1,6 +1,6 @@
 """The content of the files that follow from the batches of a log, as Kafka makes them again when it recovers a log.
 
-    .log  ->  .index, .timeindex        every so many bytes an entry
+    .log  ->  .index, .timeindex        an entry every N bytes
           ->  .txnindex                 each ABORT marker
           ->  .snapshot                 the producers at an offset
           ->  leader-epoch-checkpoint   where each epoch begins

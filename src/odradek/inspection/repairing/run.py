@@ -1,6 +1,6 @@
 """Repairs what `verify` finds, as far as it follows from the batches or the metadata; the batches are never changed.
 
-    made again   .index .timeindex .txnindex .snapshot leader-epoch-checkpoint     from the batches
+    rebuilt      .index .timeindex .txnindex .snapshot leader-epoch-checkpoint     from the batches
                  partition.metadata                                               from the metadata
                  recovery points, high watermarks, where the cleaner is           empty: Kafka finds them out again
     left         segments, log-start-offset-checkpoint, the metadata              nothing else says what they held
@@ -61,7 +61,7 @@ _Maker = Callable[[], bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A file that was made again.
+    """A file that was rebuilt.
 
     Attributes:
         path: The file.
@@ -77,7 +77,7 @@ class RepairReport:
     """What a repair has done.
 
     Attributes:
-        repairs: The files that were made again; in a dry run those that would be.
+        repairs: The files that were rebuilt; in a dry run those that would be.
         left: What could not be written, and what `verify` finds afterwards; in a dry run, what would be left.
     """
 
@@ -166,7 +166,7 @@ class _Repairs:
             self._findings.setdefault(finding.path, finding)
 
     def plan(self) -> Iterator[_Planned]:
-        """Yield what can be made again, in the order in which one thing follows from another."""
+        """Yield what can be rebuilt, in the order in which one thing follows from another."""
         located = self._located
         if isinstance(located, LogDirectoryFolder):
             for file in located.files:

@@ -1,7 +1,7 @@
 """Salvages one partition: every batch whose checksum holds, with its offset, and nothing else.
 
     source   | batch | damage ...... | batch | batch again | torn        read only
-    target   | batch | batch |        .index .timeindex .txnindex made again; what is between is reported as lost
+    target   | batch | batch |        .index .timeindex .txnindex rebuilt; what is between is reported as lost
 
 No checksum covers a base offset. If one is wrong and the right one can be told, it is corrected and reported; otherwise
 the batch is lost. Producer snapshots are not copied: Kafka makes them again when it recovers the log.
@@ -23,25 +23,82 @@ from odradek.inspection.log_files import QUORUM_STATE, PartitionFolder
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.inspection.salvaging.copies import copy_files
 from odradek.inspection.salvaging.report import Loss, SalvagedLog
-from odradek.inspection.salvaging.salvaged_segment import SalvagedSegment
 from odradek.inspection.surroundings import Surroundings
 from odradek.records import BatchHeader
 from odradek.records.control import ControlRecordType
 from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from odradek.storage.formats.metadata_snapshot import read_snapshot
+from odradek.storage.formats.offset_index import WritableOffsetIndex
 from odradek.storage.formats.partition_metadata import PARTITION_METADATA, read_partition_metadata
 from odradek.storage.formats.quorum_state import read_quorum_state
-from odradek.storage.names import CHECKPOINT_SUFFIX
+from odradek.storage.formats.time_index import WritableTimeIndex
+from odradek.storage.formats.transaction_index import AbortedTransaction, WritableTransactionIndex
+from odradek.storage.names import (
+    CHECKPOINT_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
 from odradek.storage.producers.open_transactions import OpenTransactions
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.segment.batch_reader import Damage, mapped
+from odradek.storage.segment.index_builder import IndexBuilder
+from odradek.storage.topic_config import TopicConfig
 
 _READERS: dict[str, Callable[[Path], object]] = {
     PARTITION_METADATA: read_partition_metadata,
     LEADER_EPOCH_CHECKPOINT: read_leader_epochs,
     QUORUM_STATE: read_quorum_state,
 }
+
+
+_INDEX_INTERVAL_BYTES = TopicConfig().index_interval_bytes
+
+
+class SalvagedSegment:
+    """A new segment with the batches of a damaged one.
+
+    Args:
+        directory: The folder of the partition.
+        base_offset: The segment's base offset.
+        size_bytes: About how many bytes it will have.
+        files: The file system to write through.
+    """
+
+    def __init__(self, directory: Path, base_offset: int, size_bytes: int, files: FileSystem) -> None:
+        def name(suffix: str) -> Path:
+            return directory / segment_file_name(base_offset, suffix)
+
+        entries = size_bytes // _INDEX_INTERVAL_BYTES + 3
+        self._log = files.open(name(LOG_SUFFIX))
+        self._index = WritableOffsetIndex(name(INDEX_SUFFIX), base_offset, entries * 8, files)
+        self._time_index = WritableTimeIndex(name(TIME_INDEX_SUFFIX), base_offset, entries * 12, files)
+        self._transactions = WritableTransactionIndex(name(TRANSACTION_INDEX_SUFFIX), base_offset, files)
+        self._builder = IndexBuilder(self._index, self._time_index, _INDEX_INTERVAL_BYTES)
+
+    def append(self, batch: Buffer, header: BatchHeader) -> None:
+        """Add a batch, whose bytes say what its header does."""
+        self._builder.add((header,))
+        self._log.write(batch)
+
+    def aborted(self, transaction: AbortedTransaction) -> None:
+        """Add a transaction that was aborted by the last batch."""
+        self._transactions.append(transaction)
+
+    def finish(self) -> None:
+        """Bring all files to the disk, and close them."""
+        self._builder.finish()
+        for file in (self._log, self._index, self._time_index, self._transactions):
+            file.sync()
+        self.close()
+
+    def close(self) -> None:
+        """Close the files as they are."""
+        for file in (self._log, self._index, self._time_index, self._transactions):
+            file.close()
 
 
 class _UnreadableError(Exception):
@@ -126,6 +183,7 @@ class PartitionSalvage:
             size = segment.path.lstat().st_size
         except OSError:
             size = 0
+        self._result.left_out.append(Finding(segment.path, None, FindingKind.UNREADABLE, reason))
         self._pending.append(Damage(segment.path, 0, size, reason))
         self._after_loss = True
         if following is not None:
@@ -149,25 +207,25 @@ class PartitionSalvage:
                 else batches_and_damage(path, data)
             )
             writer: SalvagedSegment | None = None
-            told: Finding | None = None
+            misplaced: Finding | None = None
             try:
                 for item in order.batches(items):
                     match item:
                         case Finding():
-                            told = item if item.kind is FindingKind.ORDER else None
+                            misplaced = item if item.kind is FindingKind.ORDER else None
                         case Damage():
                             self._pending.append(item)
                         case Lost(position, end_position):
-                            if told is not None and end_position > position:
-                                self._pending.append(Damage(path, position, end_position - position, told.reason))
-                                told = None
+                            if misplaced is not None and end_position > position:
+                                self._pending.append(Damage(path, position, end_position - position, misplaced.reason))
+                                misplaced = None
                         case BatchHeader():
                             if not self._is_misplaced(path, item, base_offset, following):
                                 self._lost_before(item.base_offset)
                                 if writer is None:
                                     writer = SalvagedSegment(self._directory, base_offset, len(data), self._files)
-                                self._write(writer, view, item, told)
-                            told = None
+                                self._write(writer, view, item, misplaced)
+                            misplaced = None
                 if writer is not None:
                     writer.finish()
                 elif following is None:
@@ -190,13 +248,13 @@ class PartitionSalvage:
             self._pending.append(Damage(path, header.position, header.size_bytes, reason))
         return reason is not None
 
-    def _write(self, writer: SalvagedSegment, view: memoryview, header: BatchHeader, told: Finding | None) -> None:
+    def _write(self, writer: SalvagedSegment, view: memoryview, header: BatchHeader, misplaced: Finding | None) -> None:
         batch: Buffer = view[header.position : header.end_position]
         offset = header.base_offset.to_bytes(8, "big")
         if batch[:8] != offset:
             batch = offset + batch[8:]
-            if told is not None:
-                self._result.mended.append(told)
+            if misplaced is not None:
+                self._result.mended.append(misplaced)
         writer.append(batch, header)
         self._follow_transactions(view, header, writer)
         self._next_offset = header.next_offset

@@ -24,6 +24,7 @@ from odradek.inspection.salvaging.copies import copy_files
 from odradek.inspection.salvaging.partition import PartitionSalvage
 from odradek.inspection.salvaging.report import SalvagedLog, SalvageReport
 from odradek.inspection.surroundings import Surroundings
+from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.files import FILES, FileSystem, make_durable_directory
 from odradek.storage.formats.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -87,6 +88,9 @@ def salvage(
     partitions = located.partitions if isinstance(located, LogDirectoryFolder) else [located]
     if not partitions:
         raise LogError(f"{os.fspath(source)} holds no partition")
+    if partitions[0].topic_partition is None:
+        path = partitions[0].path
+        raise LogError(f"{path} is not named after a topic and a partition: rename it, such as {path.name}-0")
     work = _check_target(located.path, place, partitions)
     report = SalvageReport(Path(target))
     make_durable_directory(work, files)
@@ -121,8 +125,7 @@ def _salvage_partition(
     files: FileSystem,
     watch: Callable[[SalvagedLog], None] | None,
 ) -> SalvagedLog:
-    if folder.topic_partition is None:
-        raise LogError(f"{folder.path} is not named after a topic and a partition")
+    assert folder.topic_partition is not None
     name = partition_directory_name(folder.topic_partition)
 
     def write(folder: PartitionFolder) -> SalvagedLog:
@@ -161,10 +164,7 @@ def _check_target(source: Path, target: Path, partitions: Iterable[PartitionFold
         above = {_identity(parent) for parent in Path(os.path.realpath(folder)).parents}
         if target.exists() and _identity(target) in above:
             raise LogError(f"{folder} is within {target}, which is to be written")
-    for folder in {Path(os.path.realpath(partition.path)).parent for partition in partitions}:
-        if _identity(folder) in written and (folder / META_PROPERTIES).exists():
-            # Kafka does not start on a log directory that contains a folder of another kind.
-            raise LogError(f"{target} is within the log directory {folder}")
+    check_outside(target)
     return work
 
 

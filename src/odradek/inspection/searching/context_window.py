@@ -1,7 +1,9 @@
 """Picks, of the rows of one log, those around the ones that were found.
 
-row  row  FOUND  row  row  row  None  row  row  FOUND ...         with two before and one after:
-row  row  FOUND  row        |                row  row  FOUND ...
+    row  row  FOUND  row  row  row  None  row  row  FOUND ...         with two before and one after:
+    row  row  FOUND  row            |     row  row  FOUND ...
+
+None stands for a gap, which no context crosses.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from odradek.storage.segment.batch_reader import BatchReader, Damage, mapped
 
 _PART_BYTES = 4 << 20
 _BEFORE_BYTES = 4 << 20
-"""How far before damage the batches are that tell which offsets may come after it, if there are so many."""
+"""How far before damage the batches are that tell which offsets may come after it, if there are that many."""
 
 _BATCHES = 1 << 30
 

@@ -92,12 +92,14 @@ class PartSearch:
     Attributes:
         part: The part.
         end: Up to where it was read.
+        next_offset: The offset after the last batch that was read; None if there was none.
         damages: What cannot be read.
     """
 
     def __init__(self, options: SearchOptions, part: Part) -> None:
         self.part = part
         self.end = part.start
+        self.next_offset: int | None = None
         self.damages: list[Damage] = []
         self._options = options
         self._search = BatchSearch(options.pattern, options.selection, part.committed, self.damages.append)
@@ -133,6 +135,8 @@ class PartSearch:
         scan = scan_batches(self.part.data, self.end, end, path=self.part.path)
         for table in scan.tables():
             self._found += self._search.found(table, self.part.data, self.part.path)
+            if len(table):
+                self.next_offset = table.last_offset + 1
             if self._options.context != Context():
                 self._headers += table.headers()
         self.end = scan.position

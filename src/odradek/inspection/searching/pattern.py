@@ -23,7 +23,7 @@ Judge = Callable[[Texts], bytearray]
 """Returns a byte for each record: 1 if it matches, 0 if not, 2 if one of its texts is not plain."""
 
 _FEW = 20_000
-"""After so many records that Python has tried, RE2 is loaded, which takes a tenth of a second."""
+"""After this many records that Python has tried, RE2 is loaded, which takes a tenth of a second."""
 
 
 class RecordPattern:
@@ -43,6 +43,8 @@ class RecordPattern:
             None.
 
     Attributes:
+        regex: The regular expression.
+        re2: The same for RE2; None if there is none, or no pattern is tried.
         is_literal: Whether every record that `search` finds is wanted, and no pattern is tried.
 
     Raises:
@@ -63,14 +65,14 @@ class RecordPattern:
         if not wanted or not wanted <= set(FIELDS):
             raise OptionError(f"fields must be some of {', '.join(FIELDS)}, not {', '.join(sorted(wanted)) or 'none'}")
         try:
-            self._regex = re.compile(re.escape(pattern) if fixed else pattern, re.IGNORECASE if ignore_case else 0)
-            self.is_literal = is_literal(self._regex)
-            self._literals = () if invert and not self.is_literal else required_literals(self._regex)
+            self.regex = re.compile(re.escape(pattern) if fixed else pattern, re.IGNORECASE if ignore_case else 0)
+            self.is_literal = is_literal(self.regex)
+            self._literals = () if invert and not self.is_literal else required_literals(self.regex)
         except (re.error, OverflowError, RecursionError) as error:
             raise OptionError(f"{pattern!r} is not a regular expression: {error}") from error
         self._in_key, self._in_value, self._in_headers = ("key" in wanted, "value" in wanted, "headers" in wanted)
         self._invert = invert
-        self._re2 = None if self.is_literal else re2_pattern(self._regex)
+        self.re2 = None if self.is_literal else re2_pattern(self.regex)
         self._load_re2 = load_re2
         self._tried = 0
 
@@ -89,7 +91,7 @@ class RecordPattern:
             self._in_headers,
             self._invert and self.is_literal,
             not self.is_literal,
-            self._re2 is None or self._re2.is_of_ascii,
+            self.re2 is None or self.re2.is_of_ascii,
             *selection.bounds,
             aborted,
         )
@@ -106,7 +108,7 @@ class RecordPattern:
         """Replace each 2 of `judged` by 1 or 0."""
         number = verdicts.find(2)
         while number >= 0:
-            verdicts[number] = any(map(self._regex.search, texts.of(number)))
+            verdicts[number] = any(map(self.regex.search, texts.of(number)))
             self._tried += 1
             number = verdicts.find(2, number + 1)
 
@@ -116,4 +118,4 @@ class RecordPattern:
 
     @functools.cached_property
     def _judge(self) -> Judge | None:
-        return None if self._re2 is None else self._load_re2(self._re2.pattern)
+        return None if self.re2 is None else self._load_re2(self.re2.pattern)

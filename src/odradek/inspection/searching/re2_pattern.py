@@ -64,7 +64,7 @@ class _OtherError(Exception):
 
 
 def re2_pattern(regex: re.Pattern[str]) -> Re2Pattern | None:
-    """Return the expression for RE2 that matches in the same texts; None if there is none."""
+    """Return the expression for RE2 that matches in the same texts, or None."""
     translation = _Translation()
     try:
         pattern = translation.sequence(_parser.parse(regex.pattern, regex.flags), regex.flags, is_last=True)
@@ -102,9 +102,9 @@ class _Translation:
         if code is _constants.BRANCH:
             return f"(?:{'|'.join(self.sequence(one, flags, is_last=is_last) for one in argument[1])})"
         if code in (_constants.MAX_REPEAT, _constants.MIN_REPEAT):
-            # How many are taken first makes no difference to whether there is a match.
+            # How many are taken first makes a difference only to where a match ends.
             least, most, inner = argument
-            return self._repeat(least, most, inner, flags)
+            return self._repeat(least, most, inner, flags) + ("?" if code is _constants.MIN_REPEAT else "")
         raise _OtherError
 
     def _repeat(self, least: int, most: Any, inner: Any, flags: int) -> str:

@@ -61,7 +61,7 @@ def is_literal(regex: re.Pattern[str]) -> bool:
 
 
 def literal_of(text: str, *, ignores_case: bool) -> Literal | None:
-    """Return the longest literal that each text has in which `text` stands; None if there is none."""
+    """Return the longest literal that each text has in which `text` stands, or None."""
     pieces = [text]
     if ignores_case:
         pieces = re.split("[" + "".join(sorted(_WITH_FOREIGN_CASES)) + "\x80-\U0010ffff]", text)

@@ -9,6 +9,7 @@ broker.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from typing_extensions import Buffer
@@ -60,6 +61,15 @@ class LargeRecord:
     offset: int
 
 
+_RECORD_COUNTS = ("records", "null_keys", "null_values", "key_bytes", "value_bytes", "late_records")
+_BATCH_COUNTS = ("batches", "control_batches", "records", "size_bytes", "late_batches", "gaps", "missing_offsets")
+
+
+def _add(found: object, other: object, names: Iterable[str]) -> None:
+    for name in names:
+        setattr(found, name, getattr(found, name) + getattr(other, name))
+
+
 @dataclass(slots=True)
 class RecordStatistics:
     """What the records of a log are like, control records left out.
@@ -93,8 +103,7 @@ class RecordStatistics:
 
     def merge(self, other: RecordStatistics) -> None:
         """Add those of another log."""
-        for name in ("records", "null_keys", "null_values", "key_bytes", "value_bytes", "late_records"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        _add(self, other, _RECORD_COUNTS)
         self.latest_ms = max(self.latest_ms, other.latest_ms)
         largest = sorted([*self.largest, *other.largest], key=lambda record: -record.size_bytes)
         self.largest = largest[:_LARGEST]
@@ -178,22 +187,10 @@ class LogStatistics:
 
     def merge(self, other: LogStatistics) -> None:
         """Add those of another log."""
-        for name in (
-            "partitions",
-            "segments",
-            "batches",
-            "control_batches",
-            "records",
-            "size_bytes",
-            "late_batches",
-            "gaps",
-            "missing_offsets",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        _add(self, other, ("partitions", "segments", *_BATCH_COUNTS))
         for name, use in other.codecs.items():
             own = self.codecs.setdefault(name, CodecUse())
-            for part in CodecUse.__slots__:
-                setattr(own, part, getattr(own, part) + getattr(use, part))
+            _add(own, use, CodecUse.__slots__)
         for number, count in other.sizes.items():
             self.sizes[number] = self.sizes.get(number, 0) + count
         large = [one for one in (self.largest_batch, other.largest_batch) if one is not None]
@@ -301,16 +298,7 @@ class LogTally:
         tally, owner = self._batches, self._topic_partition
         found = LogStatistics(owner.topic, owner.partition, timeline=self._timeline, findings=self.findings)
         found.segments = self.segments
-        for name in (
-            "batches",
-            "control_batches",
-            "records",
-            "size_bytes",
-            "late_batches",
-            "latest_ms",
-            "gaps",
-            "missing_offsets",
-        ):
+        for name in (*_BATCH_COUNTS, "latest_ms"):
             setattr(found, name, getattr(tally, name))
         if tally.start_offset >= 0:
             found.start_offset, found.end_offset = tally.start_offset, tally.next_offset
@@ -333,14 +321,6 @@ class LogTally:
             largest=[LargeRecord(size, self._topic_partition, offset) for size, offset in tally.largest],
             registers=tally.registers,
         )
-        for name in (
-            "records",
-            "null_keys",
-            "null_values",
-            "key_bytes",
-            "value_bytes",
-            "late_records",
-            "latest_ms",
-        ):
+        for name in (*_RECORD_COUNTS, "latest_ms"):
             setattr(content, name, getattr(tally, name))
         return content

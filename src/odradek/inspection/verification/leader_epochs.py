@@ -25,6 +25,7 @@ from odradek.errors import FormatError
 from odradek.inspection.finding import Finding, FindingKind
 from odradek.records import BatchHeader
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
+from odradek.storage.log.leader_epochs import epoch_for_offset
 from odradek.storage.regular_files import file_size
 
 _NO_EPOCH = -1
@@ -123,8 +124,7 @@ class LeaderEpochCheck:
             if entries != self._entries and _disorder(entries) is None:
                 self._entries, self._starts = entries, [entry.start_offset for entry in entries]
                 for run in self._runs:
-                    number = bisect_right(self._starts, run.first_offset)
-                    run.expected = entries[number - 1].epoch if number else None
+                    run.expected = epoch_for_offset(entries, run.first_offset)
         return self._runs
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from odradek.errors import FormatError
@@ -30,13 +30,20 @@ class PartitionCheck:
         surroundings: The log directory around it.
         decode: Whether to decode every record too, not only verify the checksum of its batch.
         is_whole: Whether `folder` has all files of the partition, so that a file that is not in it is missing.
+        each: Called before each batch; what it raises ends the run.
 
     Attributes:
         extent: The range of offsets of the log, after the run; None if its partition is not known.
     """
 
     def __init__(
-        self, folder: PartitionFolder, surroundings: Surroundings, *, decode: bool, is_whole: bool = True
+        self,
+        folder: PartitionFolder,
+        surroundings: Surroundings,
+        *,
+        decode: bool,
+        is_whole: bool = True,
+        each: Callable[[], None] | None = None,
     ) -> None:
         self._folder = folder
         self._is_whole = is_whole
@@ -54,6 +61,7 @@ class PartitionCheck:
             ends=surroundings.known_ends(folder),
             decode=decode,
             is_preallocated=surroundings.is_preallocated(folder.topic_partition),
+            each=each,
         )
         self.extent: LogExtent | None = None
 

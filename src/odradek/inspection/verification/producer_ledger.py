@@ -70,7 +70,7 @@ class EndedTransaction(NamedTuple):
         is_abort: Whether it aborts.
         first_offset: The first batch that was seen of the transaction; None if none was.
         has_records: Whether a batch of it holds records.
-        open_since: Where the oldest open transaction of another producer begins; None if there is none.
+        open_since: Where the oldest open transaction of another producer begins, or None.
     """
 
     producer_id: int

@@ -1,14 +1,14 @@
 """Verifies what paths stand for: log directories, partitions, single files.
 
-.log                       checksums, offsets that ascend and stay within the segment, gaps, leader epochs
-.index                     every entry has the start of a batch and the last offset of one
-.timeindex                 every entry has the greatest timestamp so far, and where it was
-.txnindex                  the aborted transactions that the batches give
-.snapshot                  no producer state that contradicts the batches
-leader-epoch-checkpoint    the epochs of the batches
-*-offset-checkpoint        starts and ends within the logs, of partitions that exist
-partition.metadata         the topic's id
-other files                are what their names say
+    .log                       checksums, offsets that ascend and stay within the segment, gaps, leader epochs
+    .index                     every entry has the start of a batch and the last offset of one
+    .timeindex                 every entry has the greatest timestamp so far, and where it was
+    .txnindex                  the aborted transactions that the batches give
+    .snapshot                  no producer state that contradicts the batches
+    leader-epoch-checkpoint    the epochs of the batches
+    *-offset-checkpoint        starts and ends within the logs, of partitions that exist
+    partition.metadata         the topic's id
+    other files                are what their names say
 
 Each of these has a module here. If a partition is verified as a whole, its files are checked against each other. A file
 that is named alone is checked by itself, and an index against its segment.
@@ -42,6 +42,7 @@ from odradek.inspection.verification.offset_checkpoints import LogExtent, check_
 from odradek.inspection.verification.partition import PartitionCheck
 from odradek.storage import names
 from odradek.storage.directory.problems import root_problems
+from odradek.storage.directory.surrounding import foreign_folders
 from odradek.storage.metadata.problems import MetadataProblems
 from odradek.storage.names import parse_partition_directory
 
@@ -51,14 +52,16 @@ class Verification:
 
     Args:
         decode: Whether to decode every record too, not only verify the checksum of its batch.
+        each: Called before each batch of a partition; what it raises ends the run.
 
     Attributes:
         files: How many files were looked at.
         batches: How many batches were read.
     """
 
-    def __init__(self, *, decode: bool = False) -> None:
+    def __init__(self, *, decode: bool = False, each: Callable[[], None] | None = None) -> None:
         self._decode = decode
+        self._each = each
         self._segments: set[Path] = set()
         self._check: PartitionCheck | None = None
         self._read_bytes = 0
@@ -89,26 +92,33 @@ class Verification:
         surroundings = Surroundings(directory.path)
         # Read the checkpoints before the logs: a writer may be at work, and checkpoints may be older than logs.
         _ = surroundings.checkpoints
-        told: set[Path] = set()
+        reported: set[Path] = set()
         for file in directory.files:
             self.files += 1
             for finding in self._file(file):
-                told.add(finding.path)
+                reported.add(finding.path)
                 yield finding
         for problem in directory.problems:
-            yield _of_path(problem)
+            finding = _of_path(problem)
+            reported.add(finding.path)
+            yield finding
         extents: list[LogExtent] = []
         for partition in directory.partitions:
             for finding in self._partition(partition, surroundings, extents):
-                told.add(finding.path)
+                reported.add(finding.path)
                 yield finding
         for finding in self._checkpoints(surroundings, extents):
-            told.add(finding.path)
+            reported.add(finding.path)
             yield finding
         for found in root_problems(directory.path, MetadataProblems(directory.path)):
             path = Path(found.path or directory.path)
-            if path not in told:
+            if path not in reported:
+                reported.add(path)
                 yield Finding(path, found.position, FindingKind.FILE, found.reason)
+        for path in foreign_folders(directory.path):
+            if path not in reported:
+                reason = "a folder that is no partition: Kafka does not start on this log directory"
+                yield Finding(path, None, FindingKind.FILE, reason)
 
     @staticmethod
     def _checkpoints(surroundings: Surroundings, extents: list[LogExtent]) -> Iterator[Finding]:
@@ -127,7 +137,7 @@ class Verification:
         looked: list[tuple[PartitionFolder, PartitionCheck]] = []
 
         def look(folder: PartitionFolder) -> list[Finding]:
-            check = self._check = PartitionCheck(folder, surroundings, decode=self._decode)
+            check = self._check = PartitionCheck(folder, surroundings, decode=self._decode, each=self._each)
             looked.append((folder, check))
             return list(check.run())
 

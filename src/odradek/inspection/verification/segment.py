@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,7 @@ class LogProgress:
         after_loss: Whether bytes after it could not be read.
         batches: How many batches were read.
         read_bytes: How many bytes they had; it grows while a segment is read.
+        each: Called before each batch; what it raises ends the run.
     """
 
     ledger: ProducerLedger
@@ -59,6 +60,7 @@ class LogProgress:
     after_loss: bool = False
     batches: int = 0
     read_bytes: int = 0
+    each: Callable[[], None] | None = None
 
 
 class SegmentCheck:
@@ -108,6 +110,8 @@ class SegmentCheck:
         else:
             items = batches_and_damage(file.path, data)
         for item in order.batches(items):
+            if log.each is not None:
+                log.each()
             if isinstance(item, BatchHeader):
                 log.read_bytes += item.size_bytes
                 if item.base_offset != log.ledger.next_offset or log.ledger.is_after_loss:

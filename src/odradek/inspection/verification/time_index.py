@@ -1,6 +1,8 @@
 """Checks a time index against its segment: every entry has the greatest timestamp so far, and the batch with it.
 
-.timeindex   (1700 at 27) (1712 at 54)    .log   | ... | [20, 28) 1700 | [28, 48) 1699 | [48, 55) 1712 | ...
+    .timeindex   (1700 at 27) (1712 at 54)    .log   | ... | [20, 28) 1700 | [28, 48) 1699 | [48, 55) 1712 | ...
+
+An entry names the last offset of its batch.
 """
 
 from __future__ import annotations

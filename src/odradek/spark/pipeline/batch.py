@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType
 
 from odradek.arguments import given_text
 from odradek.errors import JobError
-from odradek.spark.pipeline.functions import failed
-from odradek.spark.pipeline.job import RECORDS_VIEW, Job, Transform
+from odradek.spark.pipeline.functions import Transform, failed
+from odradek.spark.pipeline.job import Job
+from odradek.spark.pipeline.observer import Span, no_span
 from odradek.spark.pipeline.session import explain
 from odradek.spark.pipeline.shared_views import shared_views
+from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS
+from odradek.spark.pipeline.value_format import RECORDS_VIEW
 from odradek.spark.pipeline.values import with_values
-from odradek.spark.ranges import OffsetRange, Topics
+from odradek.spark.ranges import OffsetRange, Split, Topics
 from odradek.spark.spark_schema import source_schema
 from odradek.spark.split_groups import PLANNED_SPLITS, format_splits, grouped
 from odradek.storage.names import TopicPartition
@@ -43,6 +48,8 @@ class Batch:
         stored_offsets: The position of each partition in the offset store: before the range if records in between were
             lost.
         columns: The source's columns that are read; the others are null. None for all of them.
+        excluded: The offsets of records that are left out, by partition.
+        span: Measures the definition of the views.
     """
 
     job: Job
@@ -53,6 +60,8 @@ class Batch:
     topic_ids: Mapping[TopicPartition, str | None] = field(default_factory=dict, compare=False)
     stored_offsets: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
     columns: frozenset[str] | None = None
+    excluded: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+    span: Span = field(default=no_span, compare=False)
 
     @property
     def end_offsets(self) -> dict[TopicPartition, int]:
@@ -66,29 +75,11 @@ class Batch:
             options = replace(options, min_partitions=None, max_split_records=None, max_split_bytes=_ANY_BYTES)
         splits = self.topics.splits(self.ranges, options)
         tasks = self.spark.sparkContext.defaultParallelism
-        reader = (
-            self.spark.read.format("odradek")
-            .option("includeHeaders", options.include_headers)
-            .option(PLANNED_SPLITS, format_splits(grouped(splits, options, tasks)))
-        )
-        fields = source_schema(include_headers=options.include_headers).fields
-        read = [field for field in fields if self.columns is None or field.name in self.columns]
-        if read == fields:
-            return reader.load()
-        # With all columns there, SQL means the same: a `*`, and a name that is mentioned and then not used. SQL itself
-        # could not make the nulls: `timestamp` there is the type that `spark.sql.timestampType` says.
-        return (
-            reader.schema(StructType(read))
-            .load()
-            .select(
-                *(
-                    functions.col(field.name)
-                    if field in read
-                    else functions.lit(None).cast(field.dataType).alias(field.name)
-                    for field in fields
-                )
-            )
-        )
+        columns = self.columns
+        if columns is not None and self.excluded:
+            columns = columns | set(ORIGIN_COLUMNS)
+        frame = source_frame(self.spark, self.job, grouped(splits, options, tasks), columns)
+        return frame.where(~is_one_of(self.excluded)) if self.excluded else frame
 
     @contextmanager
     def views(self) -> Iterator[None]:
@@ -100,16 +91,67 @@ class Batch:
         shared = shared_views(self.job)
         kept: list[DataFrame] = []
         try:
-            for name, frame in views_over(self.records(), self.job):
-                if name in shared:
-                    kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
-                frame.createOrReplaceTempView(name)
+            with self.span("read"):
+                records = self.records()
+            with self.span("transform"):
+                for name, frame in views_over(records, self.job):
+                    if name in shared:
+                        kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+                    frame.createOrReplaceTempView(name)
             yield
         finally:
             # If Spark has ended, nothing is kept.
             with suppress(Py4JError, ConnectionError):
                 for frame in kept:
                     frame.unpersist()
+
+
+def source_frame(
+    spark: SparkSession, job: Job, splits: Sequence[Split], columns: frozenset[str] | None = None
+) -> DataFrame:
+    """Return the records of splits, with the columns of a job's source.
+
+    Args:
+        spark: The session.
+        job: The job.
+        splits: What is read; nothing if there are none.
+        columns: The columns that are read; the others are null. None for all of them.
+    """
+    include_headers = job.source_options().include_headers
+    reader = (
+        spark.read.format("odradek")
+        .option("includeHeaders", include_headers)
+        .option(PLANNED_SPLITS, format_splits(splits))
+    )
+    fields = source_schema(include_headers=include_headers).fields
+    read = [field for field in fields if columns is None or field.name in columns]
+    if read == fields:
+        return reader.load()
+    # With all columns there, SQL means the same: a `*`, and a name that is mentioned and then not used. SQL itself
+    # could not make the nulls: `timestamp` there is the type that `spark.sql.timestampType` says.
+    return (
+        reader.schema(StructType(read))
+        .load()
+        .select(
+            *(
+                functions.col(field.name)
+                if field in read
+                else functions.lit(None).cast(field.dataType).alias(field.name)
+                for field in fields
+            )
+        )
+    )
+
+
+def is_one_of(offsets: Mapping[TopicPartition, frozenset[int]]) -> Column:
+    """Return the condition that a row is one of the records at these offsets."""
+    conditions = (
+        (functions.col("topic") == name.topic)
+        & (functions.col("partition") == name.partition)
+        & functions.col("offset").isin(sorted(at))
+        for name, at in offsets.items()
+    )
+    return reduce(operator.or_, conditions)
 
 
 def views_over(records: DataFrame, job: Job) -> Iterator[tuple[str, DataFrame]]:

@@ -1,4 +1,4 @@
-"""What a pipeline says of each batch."""
+"""The report of a pipeline on each batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BatchReport:
         end_offsets: The ends of the partitions when it was planned.
         positions: The positions of the partitions after it.
         seconds: How long it took.
-        refused: How many records the sinks' targets did not take, and that were passed over or put aside.
+        refused: How many records the sinks' targets refused, which were skipped or became dead letters.
         sink_seconds: How long each sink took, in their order, with its description.
     """
 

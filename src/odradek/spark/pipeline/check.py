@@ -1,4 +1,4 @@
-"""Checks a job, or the jobs of a file, without running it: no Spark is started, and nothing is written.
+"""Checks a job, or the jobs of a file, without running it: nothing is written, and of Spark only the parser starts.
 
     keys      unknown keys, with the nearest known name, and wrong values
     store     its address, and whether it answers
@@ -6,7 +6,9 @@
     python    whether the functions that are named exist; none of their code is run
     packages  whether Spark has those that formats and sinks need
     sql       whether it parses, and whether the views and columns that it names exist
-    sinks     whether their views have the columns that they need
+    sinks     whether their views have the columns that they need, and their folders can be written to
+
+With a Spark session, Spark analyses the queries, too (`spark_check`).
 
 A store or a broker that does not answer within `PATIENCE_MS` is a finding.
 """
@@ -18,34 +20,49 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from odradek.errors import JobError, OdradekError
+from odradek.errors import JobError, OdradekError, OffsetStoreUnavailableError
 from odradek.offsets.store import open_store, parse_address
 from odradek.spark.options import SourceOptions, nearest
-from odradek.spark.pipeline.functions import FunctionName
-from odradek.spark.pipeline.job import (
-    PARTITION_COLUMNS,
-    RECORDS_VIEW,
-    ConsoleSinkSpec,
-    Job,
-    ParquetSinkSpec,
-    TopicSinkSpec,
+from odradek.spark.pipeline.check_places import (
+    PATIENCE_MS,
+    folder_problem,
+    listener_problem,
+    master_problem,
+    patient_client,
+    remote_folder_problem,
+    shown,
+    timeout_problem,
 )
-from odradek.spark.pipeline.job_file import JobEntry, clashes, read_entries, read_job_text
+from odradek.spark.pipeline.functions import FunctionName, is_built_in
+from odradek.spark.pipeline.job import Job, clashes
+from odradek.spark.pipeline.job_file import JobEntry, read_entries, read_job_text
 from odradek.spark.pipeline.job_lines import JobLines
 from odradek.spark.pipeline.packages import PACKAGES, missing_package
-from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
+from odradek.spark.pipeline.sink_specs import (
+    PARTITION_COLUMNS,
+    ConsoleSinkSpec,
+    ParquetSinkSpec,
+    PythonSinkSpec,
+    SparkSinkSpec,
+    TopicSinkSpec,
+)
+from odradek.spark.pipeline.spark_grammar import GRAMMAR, SqlFinding
 from odradek.spark.pipeline.sql_check import Columns, Query
 from odradek.spark.pipeline.state_spec import WATERMARK_KEY
-from odradek.spark.pipeline.value_format import RECORD_COLUMNS, ValueFormat
+from odradek.spark.pipeline.value_format import RECORD_COLUMNS, RECORDS_VIEW, ValueFormat
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.names import TopicPartition
 
-PATIENCE_MS = 1000
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ANSWERS_S = 3.0
+_NO_COORDINATOR_YET = ("CoordinatorNotAvailableError", "CoordinatorLoadInProgressError")
 
 
 @dataclass(frozen=True)
@@ -72,8 +89,12 @@ class JobFinding:
         return ": ".join(part for part in parts if part)
 
 
-def check_job(path: Path) -> list[JobFinding]:
+def check_job(path: Path, spark: Callable[[], SparkSession] | None = None) -> list[JobFinding]:
     """Return what is wrong with the jobs in a file, in the order of its lines.
+
+    Args:
+        path: The file.
+        spark: Returns a session, which then analyses the queries of the jobs that have no other findings.
 
     Raises:
         FormatError: The file does not hold text.
@@ -91,7 +112,7 @@ def check_job(path: Path) -> list[JobFinding]:
     for number, entry in enumerate(entries):
         unknown: list[JobError] = []
         try:
-            checks.append(_JobCheck(entry.job(path.absolute().parent, unknown), entry, found))
+            checks.append(_JobCheck(Job(**entry.fields(path.absolute().parent, unknown)), entry, found))
             numbers.append(number)
         except JobError as error:
             unknown.append(error)
@@ -99,13 +120,32 @@ def check_job(path: Path) -> list[JobFinding]:
             found.add(entry, wrong)
     for number, clash in clashes([check.job for check in checks]):
         found.add(entries[numbers[number]], clash)
-    # What is asked of other machines is asked for all jobs together.
+    parser = threading.Thread(target=_start_parser, args=(found,), daemon=True)
+    if any(check.has_sql for check in checks):
+        parser.start()
+    # Other machines are asked for all jobs together.
     for check in checks:
         check.begin()
     deadline = time.monotonic() + ANSWERS_S
     for check in checks:
         check.end(deadline)
+    if spark is not None and not found:
+        from odradek.spark.pipeline.spark_check import analyse
+
+        session = spark()
+        for check, number in zip(checks, numbers, strict=True):
+            for wrong in analyse(session, check.job):
+                place = re.search(r"\bline (\d+),? pos(?:ition)? \d+", wrong.reason)
+                line = place and found.lines.text_line(str(wrong.key), int(place[1]), entries[number].number)
+                found.add(entries[number], wrong, line)
     return found.sorted()
+
+
+def _start_parser(found: _Findings) -> None:
+    try:
+        GRAMMAR.start()
+    except OdradekError as error:
+        found.add(None, JobError(f"the SQL was not checked: {error}"))
 
 
 class _Findings:
@@ -128,8 +168,11 @@ class _Findings:
         told = " ".join(error.reason.split())
         self._findings.append(JobFinding(self._path, line, error.key, told, None if entry is None else entry.title))
 
+    def __len__(self) -> int:
+        return len(self._findings)
+
     def sorted(self) -> list[JobFinding]:
-        """Return them in the order of the lines; what is wrong with a default is told once, not for each job."""
+        """Return them in the order of the lines; an error in a default is reported once, not for each job."""
         jobs: dict[tuple[int | None, str | None, str], list[str | None]] = {}
         for found in self._findings:
             jobs.setdefault((found.line, found.key, found.reason), []).append(found.job)
@@ -149,11 +192,29 @@ class _JobCheck:
         self._views: dict[str, Columns] = {}
         self._asked: list[tuple[str, str, threading.Thread]] = []
 
+    @property
+    def has_sql(self) -> bool:
+        """Whether there is something that Spark's parser reads."""
+        job = self.job
+        queries = any(transform.sql is not None for transform in job.transforms) or bool(job.udfs)
+        sinks = any(isinstance(sink, ConsoleSinkSpec) or getattr(sink, "merge", None) for sink in job.sinks)
+        return queries or sinks or (job.value is not None and job.value.format == "json")
+
     def begin(self) -> None:
-        """Check what can be checked here, and ask others."""
+        """Run the checks that need no other machine, and start those that do."""
         options = self.job.source_options()
-        if self.job.metrics is not None and importlib.util.find_spec("prometheus_client") is None:
-            self._found("metrics.listen", "this needs the package prometheus_client, which is not installed")
+        master = self.job.spark_master or self.job.spark_conf.get("spark.master", "local[*]")
+        self._found_if("spark.master" if self.job.spark_master else "spark.conf", master_problem(master))
+        used = {
+            "metrics.listen": (self.job.metrics, "prometheus_client"),
+            "openlineage": (self.job.openlineage, "openlineage"),
+            "opentelemetry": (self.job.traces, "opentelemetry"),
+        }
+        for key, (setting, package) in used.items():
+            if setting is not None and importlib.util.find_spec(package) is None:
+                self._found(key, f"this needs the package {package}, which is not installed")
+        if self.job.metrics is not None:
+            self._found_if("metrics.listen", listener_problem(*self.job.metrics))
         self._ask("offsets.store", parse_address(self.job.offset_store).text, self._store)
         if options.path is None:
             servers = options.kafka["bootstrap.servers"]
@@ -167,6 +228,10 @@ class _JobCheck:
         self._views[RECORDS_VIEW] = columns
         for number, udf in enumerate(self.job.udfs):
             self._function(udf.function, f"udf[{number}].function")
+            if self._parses and GRAMMAR.has_function(udf.name):
+                self._found(f"udf[{number}].name", is_built_in(udf.name))
+            if self._parses and udf.returns is not None:
+                self._syntax(f"udf[{number}].returns", GRAMMAR.data_type(udf.returns))
         self._watermark(RECORDS_VIEW)
         for number, transform in enumerate(self.job.transforms):
             if transform.sql is not None:
@@ -178,19 +243,17 @@ class _JobCheck:
             if self.job.state is not None and transform is self.job.stateful_transforms()[0][-1]:
                 # Those before it are of the stream.
                 self._views = {transform.view: self._views[transform.view]}
-        if self.job.state is not None and self.job.state.path.exists() and not self.job.state.path.is_dir():
-            self._found("state.path", f"{_shown(self.job.state.path)}: not a folder")
+        if self.job.state is not None:
+            self._found_if("state.path", folder_problem(self.job.state.path))
+        if self.job.dead_letters is not None:
+            self._ask_target("dead_letters", self.job.dead_letters)
         for number, sink in enumerate(self.job.sinks):
             key = f"sink[{number}]"
             match sink:
                 case ConsoleSinkSpec():
                     self._query(f"{key}.sql", sink.sql)
-                case TopicSinkSpec(path=Path() as folder):
-                    self._ask(f"{key}.path", str(folder), partial(self._target_folder, key, sink, folder))
-                    self._needs(f"{key}.view", sink.view, sink.columns)
                 case TopicSinkSpec():
-                    servers = sink.kafka.get("bootstrap.servers", "")
-                    self._ask(f"{key}.kafka.bootstrap.servers", servers, partial(self._target_broker, key, sink))
+                    self._ask_target(key, sink)
                     self._needs(f"{key}.view", sink.view, sink.columns)
                 case ParquetSinkSpec():
                     self._parquet(key, sink)
@@ -208,11 +271,28 @@ class _JobCheck:
             if thread.is_alive():
                 self._found(key, f"{asked}: no answer after {ANSWERS_S:g} s")
 
+    @property
+    def _parses(self) -> bool:
+        """Whether there is a parser; without one that is a finding of the file."""
+        try:
+            GRAMMAR.start()
+        except OdradekError:
+            return False
+        return True
+
+    def _found_if(self, key: str, problem: str | None) -> None:
+        if problem is not None:
+            self._found(key, problem)
+
+    def _syntax(self, key: str, wrong: SqlFinding | None) -> None:
+        if wrong is not None:
+            self._found(key, wrong.reason)
+
     def _found(self, key: str, reason: str, line: int | None = None) -> None:
         self._findings.add(self._entry, JobError(reason, key), line)
 
     def _ask(self, key: str, asked: str, look: Callable[[], None]) -> None:
-        """Check something that may be on another machine, while the other checks go on."""
+        """Run a check that may ask another machine, while the other checks continue."""
         # A look-up at a name server cannot be interrupted; a daemon thread does not hold up the end.
         thread = threading.Thread(target=self._attempt, args=(key, look), daemon=True)
         thread.start()
@@ -229,17 +309,25 @@ class _JobCheck:
             self._found(key, f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
     def _store(self) -> None:
+        address = parse_address(self.job.offset_store)
+        if address.scheme == "file":
+            self._found_if("offsets.store", folder_problem(Path(address.path).parent))
         options = {"timeout_ms": PATIENCE_MS, **self.job.offset_store_options}
         with open_store(self.job.offset_store, options) as store:
-            store.load()
+            try:
+                store.load()
+            except OffsetStoreUnavailableError as error:
+                # A new broker makes the topic of the offsets when it is first asked for them.
+                if type(error.__cause__).__name__ not in _NO_COORDINATOR_YET:
+                    raise
 
     def _folder_topics(self, options: SourceOptions, folder: Path) -> None:
         if not folder.is_dir():
             reason = "not a folder" if folder.exists() else "there is no such folder"
-            self._found("source.path", f"{_shown(folder)}: {reason}")
+            self._found("source.path", f"{shown(folder)}: {reason}")
             return
         with LogDirectory(folder) as logs:
-            self._topics(options, logs.topic_partitions(), _shown(folder))
+            self._topics(options, logs.topic_partitions(), shown(folder))
 
     def _broker_topics(self, options: SourceOptions, servers: str) -> None:
         found = _topics_of_broker(options.kafka)
@@ -260,12 +348,21 @@ class _JobCheck:
             if name.topic in topics and name not in names:
                 self._found(f"source.{word}", f"there is no partition {name} in {where}")
 
+    def _ask_target(self, key: str, sink: TopicSinkSpec) -> None:
+        if sink.path is not None:
+            self._ask(f"{key}.path", str(sink.path), partial(self._target_folder, key, sink, sink.path))
+        else:
+            servers = sink.kafka.get("bootstrap.servers", "")
+            self._ask(f"{key}.kafka.bootstrap.servers", servers, partial(self._target_broker, key, sink))
+
     def _target_folder(self, key: str, sink: TopicSinkSpec, folder: Path) -> None:
+        self._found_if(f"{key}.path", folder_problem(folder))
         with LogDirectory(folder) as logs:
-            self._target(key, sink, logs.topics(), _shown(folder))
+            self._target(key, sink, logs.topics(), shown(folder))
 
     def _target_broker(self, key: str, sink: TopicSinkSpec) -> None:
         self._target(key, sink, _topics_of_broker(sink.kafka), sink.kafka["bootstrap.servers"])
+        self._found_if(f"{key}.kafka.transaction.timeout.ms", timeout_problem(sink.kafka))
 
     def _target(self, key: str, sink: TopicSinkSpec, topics: Collection[str], where: str) -> None:
         for option, topic in (("topic", sink.topic), ("dead_letter_topic", sink.dead_letter_topic)):
@@ -273,6 +370,8 @@ class _JobCheck:
                 self._found(f"{key}.{option}", f"there is no topic {topic} in {where}{nearest(topic, topics)}")
 
     def _query(self, key: str, sql: str) -> Columns:
+        if not self._parses:
+            return None
         # The tables of a catalog are not known here.
         has_catalog = any(word in name for name in self.job.spark_conf for word in ("catalog", "warehouse", "hive"))
         query = Query(sql, self._views, has_catalog=has_catalog)
@@ -287,6 +386,9 @@ class _JobCheck:
 
     def _value_schema(self, value: ValueFormat) -> None:
         if value.format == "json":
+            text = value.schema.decode().strip()
+            if self._parses and not text.startswith("{"):
+                self._syntax("source.value.schema", GRAMMAR.columns(text))
             return
         from odradek.spark.pipeline.value_decoders import value_decoder
 
@@ -310,9 +412,10 @@ class _JobCheck:
 
     def _parquet(self, key: str, sink: ParquetSinkSpec) -> None:
         if isinstance(sink.path, Path):
-            there = next((path for path in (sink.path, *sink.path.parents) if path.exists()), None)
-            if there is not None and not there.is_dir():
-                self._found(f"{key}.path", f"{_shown(there)}: not a folder")
+            self._found_if(f"{key}.path", folder_problem(sink.path))
+        else:
+            uri = sink.path
+            self._ask(f"{key}.path", str(uri), lambda: self._found_if(f"{key}.path", remote_folder_problem(uri)))
         self._needs(f"{key}.partition_by", sink.view, [PARTITION_COLUMNS[name] for name in sink.partition_by])
         if sink.name is not None and sink.merge is not None:
             # The folder begins with the view's rows, and then holds what the query gives.
@@ -339,25 +442,12 @@ class _JobCheck:
                 self._found(key, f"the view {view} has no column {name}{nearest(name, columns)}")
 
 
-def _shown(path: Path) -> str:
-    """Return a path relative to the current directory, if it is below it."""
-    folder = Path.cwd()
-    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
-
-
 def _topics_of_broker(kafka: Mapping[str, str]) -> dict[str, list[int]]:
     """Return the partitions of each topic of a broker.
 
     Raises:
         OdradekError: The broker cannot be reached in time.
     """
-    from odradek.kafka.client import BrokerClient
-    from odradek.kafka.settings import BrokerSettings
-
-    settings = BrokerSettings.parse(kafka)
-    client = BrokerClient(replace(settings, timeout_ms=min(settings.timeout_ms, PATIENCE_MS)))
-    try:
+    with patient_client(kafka) as client:
         found = client.attempt("looking for topics", client.topics)
-    finally:
-        client.close()
-    return {name: sorted(held.leaders) for name, held in found.items()}
+    return {name: sorted(held.partitions) for name, held in found.items()}

@@ -53,7 +53,7 @@ class ClaimedStore:
     Args:
         store: The store.
         stopping: Ends the wait for a store that cannot be reached.
-        on_step: Told why there is a wait.
+        on_step: Called with the reason of each wait.
 
     Attributes:
         positions: The positions, as this driver last found or stored them.
@@ -66,19 +66,24 @@ class ClaimedStore:
         self._note = RunNote()
         self.positions = Positions()
 
+    @property
+    def address(self) -> str:
+        """The address of the store, without secrets."""
+        return self._store.address
+
     def claim(self) -> None:
         """Claim the group, and load its positions."""
         self.positions = self._while_away(self._store.claim)
         self._note = newest_note(self.positions.values())
 
     def check_owner(self, *, patiently: bool = True) -> None:
-        """Check that the store is as this driver left it: no other one has claimed the group since.
+        """Check that the store is as this driver left it: no other driver has claimed the group since.
 
         Args:
-            patiently: Whether to wait for a store that cannot be reached; else the check is passed over.
+            patiently: Whether to wait for a store that cannot be reached; otherwise the check is skipped.
 
         Raises:
-            CommitConflictError: One has.
+            CommitConflictError: Another driver has.
         """
         if patiently:
             found = self._while_away(self._store.load)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from odradek.offsets.store import Position
 from odradek.printable import printable
 from odradek.spark.pipeline.batch import Batch
-from odradek.spark.pipeline.job import ConsoleSinkSpec
 from odradek.spark.pipeline.sink import Sink
-from odradek.storage.names import TopicPartition
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec
 
 
 class ConsoleSink(Sink):
@@ -31,10 +28,6 @@ class ConsoleSink(Sink):
         self._spec = spec
         self._console = console or Console()
 
-    def positions(self) -> Mapping[TopicPartition, Position]:
-        """Return nothing: the console does not remember what it showed."""
-        return {}
-
     def write(self, batch: Batch) -> None:
         """Show the table."""
         frame = batch.spark.sql(self._spec.sql).limit(self._spec.rows)
@@ -45,9 +38,6 @@ class ConsoleSink(Sink):
         for row in frame.collect():
             table.add_row(*(_cell(value) for value in row))
         self._console.print(table)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def _cell(value: Any) -> Text:

@@ -1,9 +1,9 @@
 """What a Parquet folder needs of its file system, on this machine (`LocalFiles`) or on another (`RemoteFiles`).
 
-    claim()                            from now on nobody else commits
+    claim()                            from now on no other process commits
     last_commit() -> content           of the last commit
     write_commit(staging, content)     atomic: the commit
-    finish(moves, removals)            what it lists; may be repeated
+    finish(moves, removals)            carries out what it lists; may be repeated
 
 Files go by their names, relative to the folder.
 """
@@ -22,11 +22,14 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from odradek.errors import SinkError
+from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.file_lock import FileLock
 from odradek.storage.files import FILES, write_atomically
 
 STATE = "_odradek"
 STAGED = f"{STATE}/staged"
+BACKFILL = f"{STATE}/backfill"
+"""The commits of a backfill, which go beside those of the job."""
 LOCAL_COMMIT = f"{STATE}/commit.json"
 
 
@@ -44,19 +47,19 @@ class FolderFiles(ABC):
 
     @abstractmethod
     def claim(self) -> None:
-        """Make this the one that commits; the folder is created if it is missing.
+        """Become the only process that commits; the folder is created if it is missing.
 
         Raises:
-            SinkError: Another one commits.
+            SinkError: Another process commits.
         """
 
     @abstractmethod
     def release(self) -> None:
-        """Let another one commit."""
+        """Let another process commit."""
 
     @abstractmethod
     def last_commit(self) -> bytes | None:
-        """Return the last commit; None if there is none."""
+        """Return the last commit, or None."""
 
     @abstractmethod
     def stage(self) -> str:
@@ -75,7 +78,7 @@ class FolderFiles(ABC):
         """Commit what was staged, all or nothing.
 
         Raises:
-            FencedError: Another one has claimed the folder: the commit does not count.
+            FencedError: Another process has claimed the folder: the commit does not count.
         """
 
     @abstractmethod
@@ -101,23 +104,50 @@ class FolderFiles(ABC):
         """Open a file to read it."""
 
 
+def nested(folder: str, other: str) -> SinkError:
+    """Return the error of a folder around or within another pipeline's: readers of the outer one see rows of both."""
+    return SinkError(
+        f"{folder}: a pipeline writes to {other} too, and who reads the outer one of these folders would see the rows "
+        f"of both: give this sink another path, or remove {other}/{STATE} if nothing writes there any more"
+    )
+
+
 class LocalFiles(FolderFiles):
     """A folder of this machine: a lock, one `commit.json`, renames.
 
     Args:
         path: The folder.
+        state: Where its lock, its last commit and what is staged are.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, state: str = STATE) -> None:
         self._path = path
-        self._commit = path / LOCAL_COMMIT
-        self._lock = FileLock(path / STATE / "lock")
+        self._state = state
+        self._staged = f"{state}/staged"
+        self._commit = path / state / "commit.json"
+        self._lock = FileLock(path / state / "lock")
 
     def claim(self) -> None:
         """Lock the folder, until `release`."""
-        (self._path / STATE).mkdir(parents=True, exist_ok=True)
+        check_outside(self._path)
+        self._check_alone()
+        (self._path / self._state).mkdir(parents=True, exist_ok=True)
         if not self._lock.acquire():
-            raise SinkError(f"{self._path}: another pipeline writes here")
+            other = "backfill" if self._state == BACKFILL else "pipeline"
+            raise SinkError(f"{self._path}: another {other} writes here")
+        try:
+            # Two that begin at the same time see each other now.
+            self._check_alone()
+        except SinkError:
+            self._lock.release()
+            raise
+
+    def _check_alone(self) -> None:
+        here = self._path.absolute()
+        around = (folder for folder in here.parents if (folder / STATE).is_dir())
+        within = (found.parent for found in here.rglob(STATE) if found.parent != here and found.is_dir())
+        if (other := next(around, None) or next(within, None)) is not None:
+            raise nested(str(self._path), str(other))
 
     def release(self) -> None:
         """Release the lock."""
@@ -132,7 +162,7 @@ class LocalFiles(FolderFiles):
 
     def stage(self) -> str:
         """Make and return a folder of its own for each call."""
-        staging = f"{STAGED}/{uuid.uuid4().hex}"
+        staging = f"{self._staged}/{uuid.uuid4().hex}"
         (self._path / staging).mkdir(parents=True)
         return staging
 
@@ -148,8 +178,8 @@ class LocalFiles(FolderFiles):
 
     def write_commit(self, staging: str, content: bytes) -> None:
         """Commit by one rename, after all names above it are durable."""
-        for folder in (self._path / staging, self._path / STAGED, self._path / STATE, self._path):
-            FILES.sync_directory(folder)
+        for folder in (staging, self._staged, self._state, STATE, ""):
+            FILES.sync_directory(self._path / folder)
         write_atomically(self._commit, content)
 
     def finish(self, moves: Sequence[tuple[str, str]], removals: Sequence[str], *, again: bool = False) -> None:
@@ -169,7 +199,7 @@ class LocalFiles(FolderFiles):
 
     def clear(self, staging: str | None = None) -> None:
         """Remove folders."""
-        shutil.rmtree(self._path / (staging or STAGED), ignore_errors=True)
+        shutil.rmtree(self._path / (staging or self._staged), ignore_errors=True)
 
     def names(self) -> list[str]:
         """Return the names of the Parquet files, in order."""

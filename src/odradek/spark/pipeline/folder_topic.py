@@ -18,36 +18,31 @@ import json
 import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.admin.folder_transaction import FolderTransaction
-from odradek.admin.group_log import append_group_records, group_partition
-from odradek.columnar.encode import encode_for_produce, most_batch_bytes
-from odradek.errors import BrokerError, SinkError
+from odradek.errors import SinkError
 from odradek.inspection.groups import load_groups
 from odradek.messages.coordinators.group_records import OffsetCommitKey, OffsetCommitValue, encode_offset_commit
 from odradek.messages.uuids import ZERO_UUID
 from odradek.offsets.store import Position
-from odradek.records.builder import MAX_INT32, BatchOptions
+from odradek.places.folder_transaction import FolderTransaction
+from odradek.places.group_log import append_group_records, group_partition
 from odradek.records.compression import CODECS
-from odradek.records.header import MAX_SEQUENCE
 from odradek.records.timestamps import now_ms
 from odradek.spark.pipeline.batch import Batch
-from odradek.spark.pipeline.forwarding import CONTENT_COLUMNS, by_partition, dead_letters, forwarded, source_runs
-from odradek.spark.pipeline.job import TopicSinkSpec
-from odradek.spark.pipeline.sink import Sink, check_owner, check_same_topic
-from odradek.spark.pipeline.topic_routing import Router
+from odradek.spark.pipeline.forwarding import Refusals, by_partition, first_offset, forwarded, not_taken, source_runs
+from odradek.spark.pipeline.sink import Sink, check_owner
+from odradek.spark.pipeline.sink_specs import TopicSinkSpec
+from odradek.spark.pipeline.topic_routing import SinkRouter
 from odradek.spark.ranges import OffsetRange
 from odradek.spark.worker import keep_modules
 from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.opening import open_when_unlocked
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
-from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 
 _LOCK_WAIT_S = 10
@@ -100,10 +95,6 @@ class FolderTopicSink(Sink):
             if topic is not None and _count_partitions(self._path, topic) is None:
                 raise SinkError(f"{self.description}: there is no topic {topic}")
 
-    def positions(self) -> Mapping[TopicPartition, Position]:
-        """Return nothing: what the folder holds is looked up when it is locked."""
-        return {}
-
     def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
         """Return the positions up to which this sink's transactions have forwarded partitions."""
         with LogDirectory(self._path) as logs:
@@ -121,7 +112,7 @@ class FolderTopicSink(Sink):
 
     def write(self, batch: Batch) -> None:
         """Forward the view of a batch."""
-        frame = forwarded(batch, self._spec, self.description, is_by_record=self._is_by_record)
+        frame = forwarded(batch.spark, self._spec, self.description, is_by_record=self._is_by_record)
         self._is_by_record = True
         task = _StageTask(self._spec, self._path, self._staging)
         try:
@@ -150,8 +141,9 @@ class FolderTopicSink(Sink):
                 kept = json.loads(committed.metadata)
                 owner = tuple(map(str, kept["owner"])) if "owner" in kept else None
                 for topic, places in kept["positions"].items():
-                    for partition, (offset, topic_id) in places.items():
-                        found[TopicPartition(topic, int(partition))] = Position(offset, topic_id=topic_id)
+                    for partition, (offset, topic_id, *letters) in places.items():
+                        note = letters[0] if letters else None
+                        found[TopicPartition(topic, int(partition))] = Position(offset, topic_id=topic_id, note=note)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise SinkError(
                     f"{self.description}: another program has set the offset of the group {self._id}, so the positions "
@@ -160,35 +152,27 @@ class FolderTopicSink(Sink):
             check_owner(self.description, self._id, owner, self._owner)
         return found
 
+    def _transaction(self, logs: WritableLogDirectory) -> FolderTransaction:
+        return FolderTransaction(logs, self._id, CODECS[self._spec.compression])
+
     def _forward(self, logs: WritableLogDirectory, staged: Sequence[tuple[Path, list[_Part]]], batch: Batch) -> None:
         # It finishes what a crash left decided, and the positions of that count.
-        transaction = FolderTransaction(logs, self._id)
+        transaction = self._transaction(logs)
         held = self._held(logs)
         wanted = []
-        for source, start, end in batch.ranges:
-            place = held.get(source)
-            if place is not None:
-                check_same_topic(self.description, source, place, batch.topic_ids.get(source))
-                stored = batch.stored_offsets.get(source, start)
-                if place.offset < stored:
-                    raise SinkError(
-                        f"{self.description}: {source} is forwarded up to offset {place.offset}, and the offset store "
-                        f"says that everything below {stored} is done: set the store back to {place.offset}"
-                    )
-                start = max(start, place.offset)
+        for part in batch.ranges:
+            name, _, end = part
+            stored = batch.stored_offsets.get(name)
+            start = first_offset(self._spec, self.description, part, held.get(name), batch.topic_ids.get(name), stored)
             if start < end:
-                wanted.append(OffsetRange(source, start, end))
+                wanted.append(OffsetRange(name, start, end))
         invalid = self._transact(logs, transaction, held, staged, wanted, batch)
         if not invalid:
             return
         before = [OffsetRange(name, start, invalid.get(name, (end, ""))[0]) for name, start, end in wanted]
         before = [part for part in before if part.start_offset < part.end_offset]
-        self._transact(logs, FolderTransaction(logs, self._id), held, staged, before, batch)
-        name, (offset, reason) = min(invalid.items())
-        raise SinkError(
-            f"{self.description} does not take the record at offset {offset} of {name}: {reason}. What was before it "
-            'is forwarded. Change the topic, or say what becomes of such records: on_invalid = "skip" or "dead-letter"'
-        )
+        self._transact(logs, self._transaction(logs), held, staged, before, batch)
+        raise not_taken(self.description, invalid)
 
     def _transact(
         self,
@@ -203,56 +187,47 @@ class FolderTopicSink(Sink):
         if not ranges:
             return {}
         wanted = {name: (start, end) for name, start, end in ranges}
-        router = Router(self._spec, functools.partial(_count_partitions, self._path))
+        router = SinkRouter(self._spec, functools.partial(_count_partitions, self._path))
         letters = self._spec.dead_letter_topic
         targets = {part.target for _, parts in staged for part in parts if part.source in wanted and part.target}
         if letters is not None:
             targets |= {router.same_partition(letters, name.partition) for name in wanted}
         transaction.begin({*targets, group_partition(logs, self._id)})
-        appender = _Appender(logs, self._spec, transaction.producer)
-        invalid: dict[TopicPartition, tuple[int, str]] = {}
-        refused = 0
+        refusals = {
+            name: Refusals(self._spec, router, name, transaction.write, held.get(name), start)
+            for name, start, _ in ranges
+        }
         try:
-            for part, rows in _read(staged, wanted):
+            for part, staged_rows in _read(staged, wanted):
+                own = refusals[part.source]
+                rows = own.unsent(staged_rows)
                 if part.target is None:
-                    wrong = dict.fromkeys(range(rows.num_rows), part.reason)
+                    own.refuse(rows, dict.fromkeys(range(rows.num_rows), part.reason))
                 else:
-                    wrong = appender.append(part.target, rows)
-                if not wrong:
-                    continue
-                offsets = rows.column("offset")
-                if self._spec.on_invalid == "error":
-                    row = min(wrong)
-                    found = (offsets[row].as_py(), wrong[row])
-                    invalid[part.source] = min(found, invalid.get(part.source, found))
-                    continue
-                refused += len(wrong)
-                if letters is not None:
-                    numbers = sorted(wrong)
-                    content = dead_letters(rows.take(pa.array(numbers, pa.int64())), [wrong[row] for row in numbers])
-                    lost = appender.append(router.same_partition(letters, part.source.partition), content)
-                    for row, reason in sorted(lost.items())[:1]:
-                        told = f"{wrong[numbers[row]]}; and the topic {letters} does not take it: {reason}"
-                        found = (offsets[numbers[row]].as_py(), told)
-                        invalid[part.source] = min(found, invalid.get(part.source, found))
+                    own.refuse(rows, dict(transaction.write(part.target, rows)))
+            invalid = {name: one.invalid for name, one in refusals.items() if one.invalid is not None}
             if not invalid:
-                ends = {name: Position(end, topic_id=batch.topic_ids.get(name)) for name, _, end in ranges}
+                ends = {
+                    name: Position(end, topic_id=batch.topic_ids.get(name), note=refusals[name].letters)
+                    for name, _, end in ranges
+                }
                 self._keep(logs, {**held, **ends}, transaction.producer)
         except BaseException:
             transaction.end(committed=False)
             raise
         transaction.end(committed=not invalid)
         if not invalid:
-            self.refused_records += refused
+            self.refused_records += sum(one.refused for one in refusals.values())
         return invalid
 
     def _keep(
         self, logs: WritableLogDirectory, places: Mapping[TopicPartition, Position], producer: tuple[int, int]
     ) -> None:
         """Make positions a part of a transaction."""
-        kept: dict[str, dict[str, tuple[int, str | None]]] = {}
+        kept: dict[str, dict[str, list[int | str | None]]] = {}
         for (topic, partition), place in sorted(places.items()):
-            kept.setdefault(topic, {})[str(partition)] = (place.offset, place.topic_id)
+            letters = [] if place.note is None else [place.note]
+            kept.setdefault(topic, {})[str(partition)] = [place.offset, place.topic_id, *letters]
         under = TopicPartition(self._spec.topic or self._spec.position_topic, 0)
         # So tools show no lag of the group: the marker that ends the transaction takes an offset.
         end_offset = logs[under].log_end_offset + 1 if under in logs else 0
@@ -261,62 +236,6 @@ class FolderTopicSink(Sink):
         value = OffsetCommitValue(end_offset, metadata, now_ms(), topic_id=topic_id)
         record = encode_offset_commit(OffsetCommitKey(self._id, *under), value)
         append_group_records(logs, self._id, [record], producer=producer)
-
-
-class _Appender:
-    """Appends rows to partitions of a folder, in one transaction."""
-
-    def __init__(self, logs: WritableLogDirectory, spec: TopicSinkSpec, producer: tuple[int, int]) -> None:
-        self._logs = logs
-        producer_id, producer_epoch = producer
-        self._options = BatchOptions(
-            codec=CODECS[spec.compression],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        self._sequences: dict[TopicPartition, int] = {}
-
-    def append(self, target: TopicPartition, rows: pa.RecordBatch) -> dict[int, str]:
-        """Append rows; return the numbers of those that the topic does not take, and why."""
-        content = rows.select([name for name in rows.schema.names if name in CONTENT_COLUMNS])
-        log = self._logs[target]
-        refused: dict[int, str] = {}
-        most_records, done = MAX_INT32, 0
-        while done < len(content):
-            appended, reason = self._append(log, target, content.slice(done), most_records)
-            done += appended
-            if reason is None:
-                most_records = MAX_INT32
-            elif most_records == 1:
-                refused[done] = reason
-                done += 1
-            else:
-                # One of the next batch is meant: append them one by one.
-                most_records = 1
-        return refused
-
-    def _append(
-        self, log: WritableLog, target: TopicPartition, rows: pa.RecordBatch, most_records: int
-    ) -> tuple[int, str | None]:
-        """Append rows until a batch is refused; return how many there were, and why the next batch was refused."""
-        options = replace(self._options, base_sequence=self._sequences.setdefault(target, 0))
-        appended = 0
-        batches = encode_for_produce(
-            rows, options, max_batch_bytes=most_batch_bytes(log.config), max_batch_records=most_records
-        )
-        try:
-            for batch, records_count in batches:
-                try:
-                    log.append_batches(batch)
-                except BrokerError as error:
-                    return appended, str(error)
-                appended += records_count
-                self._sequences[target] = (self._sequences[target] + records_count) & MAX_SEQUENCE
-        except (TypeError, ValueError) as error:
-            raise SinkError(f"{target} cannot take the rows: {error}") from error
-        return appended, None
 
 
 class _StageTask:
@@ -328,7 +247,7 @@ class _StageTask:
         self._staging = staging
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        router = Router(self._spec, functools.partial(_count_partitions, self._path))
+        router = SinkRouter(self._spec, functools.partial(_count_partitions, self._path))
         path = self._staging / f"{uuid.uuid4().hex}.arrow"
         parts: list[_Part] = []
         writer: pa.ipc.RecordBatchStreamWriter | None = None
@@ -346,7 +265,7 @@ class _StageTask:
         keep_modules()
 
     def _routed(
-        self, router: Router, source: TopicPartition, rows: pa.RecordBatch
+        self, router: SinkRouter, source: TopicPartition, rows: pa.RecordBatch
     ) -> Iterator[tuple[TopicPartition | None, str, pa.RecordBatch]]:
         only = router.only_target(rows, source.partition)
         if only is not None:

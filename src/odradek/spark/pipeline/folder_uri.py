@@ -29,7 +29,7 @@ SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 """What a URI begins with."""
 _NOT_IN_URI = re.compile(r"[^!-~]|[\"<>\\^`{|}]|%(?![0-9A-Fa-f]{2})")
 _SAME = {"gcs": "gs", "abfss": "abfs"}
-"""Schemes that name the same places as another one."""
+"""Schemes that are synonyms of others."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class FolderUri:
         if found := _NOT_IN_URI.search(text):
             raise OptionError(f"in a URI write %{found[0].encode()[0]:02X} for {found[0]!r}")
         user, at, host = address.netloc.rpartition("@")
-        # Azure's container may stand there, before the key; S3's access key tells nothing about the place.
+        # Azure's container may come before the key; S3's access key is not part of the place.
         user = "" if scheme == "s3" else user.partition(":")[0]
         if not host and scheme in OBJECT_STORES:
             raise OptionError(f"{scheme}:// and the name of a bucket")
@@ -120,7 +120,7 @@ class FolderUri:
         try:
             yield
         except pa.ArrowInvalid:
-            # Of what a file holds.
+            # An error about the content of a file.
             raise
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"{self}: {error}") from error

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from odradek.errors import SinkError
-from odradek.spark.pipeline.batch import Batch
-from odradek.spark.pipeline.job import ORIGIN_COLUMNS, TopicSinkSpec
+from odradek.offsets.store import Position
+from odradek.places.writing import RefusedRow
 from odradek.spark.pipeline.lineage import origin_columns
-from odradek.spark.pipeline.topic_routing import without_negatives
+from odradek.spark.pipeline.sink import check_same_topic
+from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS, TopicSinkSpec
+from odradek.spark.pipeline.topic_routing import SinkRouter, without_negatives
+from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_DEAD_LETTER_HEADER = "__odradek.errors."
+DEAD_LETTER_HEADER = "__odradek.errors."
 CONTENT_COLUMNS = ("key", "value", "headers", "timestamp")
 _PLAN_NODE = re.compile(r"^[\s:+|-]*(?:\*\(\d+\) )?(\w+)", re.MULTILINE)
 """The nodes of a plan as Spark prints it, one on each line: `   +- *(1) Project [topic#1]`."""
@@ -47,11 +54,11 @@ _TYPES = {
 }
 
 
-def forwarded(batch: Batch, spec: TopicSinkSpec, description: str, *, is_by_record: bool) -> DataFrame:
+def forwarded(spark: SparkSession, spec: TopicSinkSpec, description: str, *, is_by_record: bool) -> DataFrame:
     """Return the rows that a topic sink forwards, with the columns that it needs.
 
     Args:
-        batch: The batch.
+        spark: The session, in which the view is defined.
         spec: The sink.
         description: What the sink is, for errors.
         is_by_record: Whether the view is known to have the source's own topic, partition and offset.
@@ -59,7 +66,7 @@ def forwarded(batch: Batch, spec: TopicSinkSpec, description: str, *, is_by_reco
     Raises:
         SinkError: The view lacks a column.
     """
-    frame = batch.spark.table(spec.view)
+    frame = spark.table(spec.view)
     missing = [name for name in spec.columns if name not in frame.columns]
     if missing:
         raise SinkError(f"{description}: the view {spec.view} has no column {missing[0]}")
@@ -91,17 +98,22 @@ def _check_types(schema: StructType, spec: TopicSinkSpec, description: str) -> N
 
 def by_partition(frame: DataFrame) -> DataFrame:
     """Bring the rows of each source partition into one task, in order, unless they already are."""
-    nodes = Counter(_PLAN_NODE.findall(frame._jdf.queryExecution().executedPlan().toString()))
+    nodes = Counter(plan_nodes(frame))
     if nodes["BatchScan"] == 1 and nodes.keys() <= _STAYING:
         # There is one split for each partition, and one task for each split.
         return frame
     return frame.repartition("topic", "partition").sortWithinPartitions(*ORIGIN_COLUMNS)
 
 
+def plan_nodes(frame: DataFrame) -> list[str]:
+    """Return the names of the nodes of a plan, each before those that it takes its rows from."""
+    return _PLAN_NODE.findall(frame._jdf.queryExecution().executedPlan().toString())
+
+
 def dead_letters(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch:
     """Return records with where they come from, and why they were refused, as headers.
 
-    What no record can hold is left out: a timestamp before 1970, a header that is null, the name of one that has none.
+    What no record can hold is dropped: a timestamp before 1970, a null header, and the name of a header without one.
     """
     held = rows.column("headers").to_pylist() if "headers" in rows.schema.names else [None] * rows.num_rows
     origins = zip(*(rows.column(name).to_pylist() for name in ORIGIN_COLUMNS), reasons, strict=True)
@@ -109,7 +121,7 @@ def dead_letters(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch
         [
             *_headers(before or ()),
             *(
-                {"key": _DEAD_LETTER_HEADER + name, "value": str(value).encode()}
+                {"key": DEAD_LETTER_HEADER + name, "value": str(value).encode()}
                 for name, value in zip((*ORIGIN_COLUMNS, "message"), origin, strict=True)
             ),
         ]
@@ -126,6 +138,142 @@ def _headers(held: Iterable[Mapping[str, Any] | tuple[str, Any] | None]) -> Iter
         if header is not None:
             key, value = header if isinstance(header, tuple) else (header["key"], header["value"])
             yield {"key": key or "", "value": value}
+
+
+def first_offset(
+    spec: TopicSinkSpec,
+    holder: str,
+    wanted: OffsetRange,
+    held: Position | None,
+    topic_id: str | None,
+    stored: int | None,
+) -> int:
+    """Return from which offset on a range is still to be forwarded.
+
+    Args:
+        spec: The sink.
+        holder: A description of it, for errors.
+        wanted: The range.
+        held: The position that the sink's last transaction committed, with the offsets of letters as its note.
+        topic_id: The current id of the source's topic.
+        stored: Below which offset the offset store says that everything is done; None if it says nothing.
+
+    Raises:
+        SinkError: The position is of another topic of that name, or below what the offset store says is done.
+    """
+    source, start, _ = wanted
+    if held is None:
+        return start
+    check_same_topic(holder, source, held, topic_id)
+    # Records between the stored position and the range were lost, and failOnDataLoss=false skips them.
+    stored = start if stored is None else stored
+    if held.offset < stored:
+        raise SinkError(
+            f"{holder}: {source} is forwarded up to offset {held.offset}, and the offset store says that everything "
+            f"below {stored} is done: set the store back to {held.offset}"
+        )
+    # Since a crash other records may fail, so what has a letter is known by more than a position.
+    return start if spec.is_of_letters and held.note is not None else max(start, held.offset)
+
+
+class Refusals:
+    """What becomes of the rows of one source partition that no target takes, in a transaction.
+
+    Args:
+        spec: The sink.
+        router: Where its rows go.
+        source: The partition.
+        write: Writes rows to a target in the transaction; returns those that it does not take.
+        held: The position that the sink's last transaction committed, with the offsets of letters as its note.
+        start_offset: Where the range begins.
+
+    Attributes:
+        refused: How many records the target refused, which were skipped or went to the dead letter topic.
+        invalid: The offset of the first record that is an error, and why; the transaction is to be aborted then.
+    """
+
+    def __init__(
+        self,
+        spec: TopicSinkSpec,
+        router: SinkRouter,
+        source: TopicPartition,
+        write: Callable[[TopicPartition, pa.RecordBatch], list[RefusedRow]],
+        held: Position | None,
+        start_offset: int,
+    ) -> None:
+        self._spec = spec
+        self._router = router
+        self._source = source
+        self._write = write
+        self._sent: set[int] | None = None
+        if spec.is_of_letters:
+            letters = parse_offsets(None if held is None else held.note)
+            self._sent = {offset for offset in letters if offset >= start_offset}
+        self.refused = 0
+        self.invalid: tuple[int, str] | None = None
+
+    def unsent(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that have no letter yet; from now on they have one."""
+        if self._sent is not None:
+            rows = without(rows, self._sent)
+            self._sent.update(rows.column("offset").to_pylist())
+        return rows
+
+    def refuse(self, rows: pa.RecordBatch, reasons: Mapping[int, str]) -> None:
+        """Handle rows that no target takes as the job says.
+
+        Args:
+            rows: The rows.
+            reasons: The numbers of those that are refused, and why.
+        """
+        if not reasons:
+            return
+        offsets, numbers = rows.column("offset"), sorted(reasons)
+        topic = self._spec.dead_letter_topic
+        if self._spec.on_invalid == "error":
+            self._fail(offsets[numbers[0]].as_py(), reasons[numbers[0]])
+            return
+        if topic is not None:
+            letters = dead_letters(rows.take(pa.array(numbers, pa.int64())), [reasons[row] for row in numbers])
+            for row, reason in self._write(self._router.same_partition(topic, self._source.partition), letters):
+                told = f"{reasons[numbers[row]]}; and the topic {topic} does not take it: {reason}"
+                self._fail(offsets[numbers[row]].as_py(), told)
+                return
+        self.refused += len(reasons)
+
+    def _fail(self, offset: int, reason: str) -> None:
+        found = (offset, reason)
+        self.invalid = min(found, self.invalid or found)
+
+    @property
+    def letters(self) -> str | None:
+        """The offsets of records that have a letter, as they are kept with the position."""
+        return None if self._sent is None else format_offsets(self._sent)
+
+
+def not_taken(holder: str, invalid: Mapping[TopicPartition, tuple[int, str]]) -> SinkError:
+    """Return the error for the first record of each source partition that is one."""
+    source, (offset, reason) = min(invalid.items())
+    return SinkError(
+        f"{holder} does not take the record at offset {offset} of {source}: {reason}. What was before it is forwarded. "
+        'Change the topic, or say what becomes of such records: on_invalid = "skip" or "dead-letter"'
+    )
+
+
+def format_offsets(offsets: Collection[int]) -> str:
+    """Return offsets as short text: a broker takes 4,096 characters with the position that they are kept beside."""
+    gaps = [end - start for start, end in pairwise([0, *sorted(offsets)])]
+    return base64.b85encode(zlib.compress(json.dumps(gaps, separators=(",", ":")).encode())).decode()
+
+
+def parse_offsets(text: str | None) -> Iterator[int]:
+    """Yield the offsets of such text; none of None."""
+    return accumulate(json.loads(zlib.decompress(base64.b85decode(text))) if text else ())
+
+
+def without(rows: pa.RecordBatch, offsets: Collection[int]) -> pa.RecordBatch:
+    """Return the rows that are not at these offsets."""
+    return rows.filter(pc.invert(pc.is_in(rows.column("offset"), pa.array(offsets, pa.int64()))))
 
 
 def source_runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:

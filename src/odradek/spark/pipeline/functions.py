@@ -1,4 +1,6 @@
-"""Python functions that a job names: `"module:function"`, of a module beside the job's file or of an installed one.
+"""The views and functions of a job: queries, and Python functions of a module beside its file or of an installed one.
+
+    python = "words:split"               # "module:function"
 
 Tasks run elsewhere, where there is no module from beside the job's file. So what such a module defines is sent along
 with the work, by value.
@@ -15,11 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from odradek.errors import JobError
 from odradek.spark.options import nearest
+from odradek.spark.pipeline.value_format import RECORDS_VIEW
 
+_FOLDERS: set[Path] = set()
+"""The folders of the jobs of this process."""
 _FORM = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
 
 
@@ -78,7 +84,7 @@ class FunctionName:
     def problem(self) -> str | None:
         """Say what is wrong with the name, without running any of the module's code; None if nothing is."""
         self._search_folder()
-        found = _found(self.module)
+        found = _found(self.module, self.folder)
         if found is None:
             return f"there is no module {self.module}, neither in {self.folder} nor installed"
         if (other := self._other(found.origin)) is not None:
@@ -108,6 +114,7 @@ class FunctionName:
         return f"the module {self.module} has no function {self.name}{near}"
 
     def _search_folder(self) -> None:
+        _FOLDERS.add(self.folder)
         if str(self.folder) not in sys.path:
             sys.path.insert(0, str(self.folder))
 
@@ -115,10 +122,45 @@ class FunctionName:
         from pyspark import cloudpickle
 
         for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            beside = self.folder / name.partition(".")[0]
-            if file is not None and (Path(file) == beside.with_suffix(".py") or Path(file).is_relative_to(beside)):
+            if _is_beside(module, name, self.folder):
                 cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A view: a name for what a query, or a Python function, gives.
+
+    Attributes:
+        view: The name.
+        sql: The query; None if there is a function.
+        python: The function: it takes a DataFrame, and returns one.
+        input: The view that the function is given.
+    """
+
+    view: str
+    sql: str | None = None
+    python: FunctionName | None = None
+    input: str = RECORDS_VIEW
+
+
+@dataclass(frozen=True)
+class Udf:
+    """A Python function for SQL.
+
+    Attributes:
+        name: Its name in SQL.
+        function: The function: a plain one, or one that is decorated with `udf`, `pandas_udf` or `arrow_udf`.
+        returns: What it returns, as Spark's SQL writes types; None if the function says so itself.
+    """
+
+    name: str
+    function: FunctionName
+    returns: str | None = None
+
+
+def is_built_in(name: str) -> str:
+    """Say that SQL has a function of this name: Spark looks for its own first, and says nothing."""
+    return f"SQL has a function {name}, and Spark would take that: give yours another name"
 
 
 def failed(error: BaseException, key: str) -> JobError:
@@ -144,18 +186,26 @@ def _text(error: BaseException) -> str:
         return f"no text: its __str__ fails with {type(other).__name__}"
 
 
-def _found(module: str) -> ModuleSpec | None:
-    """Find a module as Python would, but without importing the packages around it."""
-    if module in sys.modules:
-        return sys.modules[module].__spec__
-    path = None
-    above, _, _ = module.rpartition(".")
+def _is_beside(module: ModuleType, name: str, folder: Path) -> bool:
+    """Whether a loaded module is of a folder of a job."""
+    file = getattr(module, "__file__", None)
+    beside = folder / name.partition(".")[0]
+    return file is not None and (Path(file) == beside.with_suffix(".py") or Path(file).is_relative_to(beside))
+
+
+def _found(name: str, folder: Path) -> ModuleSpec | None:
+    """Find a module as a process that runs this job alone would, but without importing the packages around it."""
+    module = sys.modules.get(name)
+    if module is not None and not any(_is_beside(module, name, other) for other in _FOLDERS - {folder}):
+        return module.__spec__
+    path = [str(folder), *sys.path]
+    above, _, _ = name.rpartition(".")
     if above:
-        package = _found(above)
+        package = _found(above, folder)
         if package is None or package.submodule_search_locations is None:
             return None
         path = list(package.submodule_search_locations)
-    found = (finder.find_spec(module, path) for finder in sys.meta_path)
+    found = (finder.find_spec(name, path) for finder in sys.meta_path)
     return next((spec for spec in found if spec is not None), None)
 
 

@@ -22,164 +22,48 @@
     view = "words"
     path = "words"
 
-Paths are relative to the file. An unknown key is an error. `job_reader` reads it, and `job_file` a file with several.
+Paths are relative to the file. An unknown key is an error. `job_file` has the form of a file with several jobs.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from odradek.errors import JobError, OptionError
+from odradek.arguments import checked_path, today
+from odradek.errors import FormatError, JobError, OdradekError, OptionError
+from odradek.offsets.store import parse_address
 from odradek.records.compression import CODECS
 from odradek.records.timestamps import bound_ms
+from odradek.spark.connect import NOT_BY_CONNECT, connect_key
 from odradek.spark.options import SourceOptions, nearest
 from odradek.spark.pipeline.folder_uri import FolderUri, overlap
-from odradek.spark.pipeline.functions import FunctionName
-from odradek.spark.pipeline.sink_specs import PythonSinkSpec, SparkSinkSpec
+from odradek.spark.pipeline.functions import FunctionName, Transform, Udf
+from odradek.spark.pipeline.job_file import JobEntry, located, read_entries, read_job_text
+from odradek.spark.pipeline.job_reader import DEFAULT_NAME
+from odradek.spark.pipeline.restarts import Restart
+from odradek.spark.pipeline.sink_specs import (
+    PARTITION_COLUMNS,
+    ConsoleSinkSpec,
+    ParquetSinkSpec,
+    PythonSinkSpec,
+    SinkSpec,
+    SparkSinkSpec,
+    TopicSinkSpec,
+)
 from odradek.spark.pipeline.state_spec import WATERMARK_KEY, StateSpec
-from odradek.spark.pipeline.value_format import ValueFormat
-from odradek.storage.names import CONSUMER_OFFSETS_TOPIC
+from odradek.spark.pipeline.value_format import RECORDS_VIEW, ValueFormat
 
-RECORDS_VIEW = "records"
-ORIGIN_COLUMNS = ("topic", "partition", "offset")
-"""The columns that say which record of the source a row comes from."""
-TOPIC_SINK_COLUMNS = (*ORIGIN_COLUMNS, "value")
-"""The columns that a topic sink needs in its view."""
-PARTITION_COLUMNS = {"topic": "topic", "date": "timestamp"}
-"""What the folders of a Parquet sink may be partitioned by, and the column that each needs."""
-DEFAULT_NAME = "odradek"
+_PORTS = {"kafka": "9092", "redis": "6379", "zookeeper": "2181"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PARQUET_CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 _MOST_ROWS = 1_000_000
 """The most rows that a console sink shows; all of them are in the driver's memory."""
 _PLANNED_HERE = ("startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp")
-
-
-@dataclass(frozen=True)
-class Transform:
-    """A view: a name for what a query, or a Python function, gives.
-
-    Attributes:
-        view: The name.
-        sql: The query; None if there is a function.
-        python: The function: it takes a DataFrame, and returns one.
-        input: The view that the function is given.
-    """
-
-    view: str
-    sql: str | None = None
-    python: FunctionName | None = None
-    input: str = RECORDS_VIEW
-
-
-@dataclass(frozen=True)
-class Udf:
-    """A Python function for SQL.
-
-    Attributes:
-        name: Its name in SQL.
-        function: The function: a plain one, or one that is decorated with `udf`, `pandas_udf` or `arrow_udf`.
-        returns: What it returns, as Spark's SQL writes types; None if the function says so itself.
-    """
-
-    name: str
-    function: FunctionName
-    returns: str | None = None
-
-
-@dataclass(frozen=True)
-class ParquetSinkSpec:
-    """A folder of Parquet files.
-
-    Attributes:
-        path: The folder, of this machine or of another file system.
-        view: The view that is written.
-        name: The name of a view over all that the folder holds, for the sinks after it.
-        merge: A query over `name`, which is then what the folder holds and the view's new rows together: its result
-            replaces what the folder holds. So a running total costs what its result takes, not what was ever read.
-        partition_by: `topic`, `date` or both, as folders; the view must have `topic` and `timestamp` respectively.
-        compression: The codec of Parquet's pages.
-        on_held: What to do if the folder holds records of a partition for which the offset store has no position:
-            `error`, or `skip` what is held.
-    """
-
-    path: Path | FolderUri
-    view: str
-    name: str | None = None
-    merge: str | None = None
-    partition_by: tuple[str, ...] = ()
-    compression: str = "zstd"
-    on_held: str = "error"
-
-
-@dataclass(frozen=True)
-class ConsoleSinkSpec:
-    """A table on the terminal.
-
-    Attributes:
-        sql: The query whose rows are shown.
-        rows: The most rows that are shown.
-        title: The title of the table.
-    """
-
-    sql: str
-    rows: int = 20
-    title: str | None = None
-
-
-@dataclass(frozen=True)
-class TopicSinkSpec:
-    """A topic of a broker or of a log directory, or several.
-
-    Attributes:
-        topic: The target topic; it must exist. None if a column of the view says it for each record.
-        kafka: Kafka's settings for the broker, including `bootstrap.servers`; empty for a log directory.
-        view: The view that is forwarded. It needs the source's `topic`, `partition` and `offset`, and `value`; it may
-            have `key`, `headers` and `timestamp`.
-        partition_by: `source`: the source's partition, modulo the number of the target's partitions; `key`: as Kafka's
-            producer does.
-        compression: The codec of the batches.
-        transactional_id: The prefix of the transactional ids, and of the groups of the same names that hold the
-            positions; by default the job's name and the topic, or `*` if a column says the topic. No other sink of any
-            job may use it.
-        on_held: What to do if transactions under these ids have forwarded records of a partition for which the offset
-            store has no position: `error`, `skip` them, or `replay` them.
-        on_invalid: What to do with a record that the target does not take for its size, its timestamp or a missing key:
-            `error`, which forwards those before it; `skip` it; or `dead-letter`, which sends it to another topic.
-        dead_letter_topic: That topic, of the same broker.
-        topic_column: The column of the view that says the target topic; by default the source's topic.
-        partition_column: The column of the view that says the target partition; where it is null, `partition_by` does.
-        position_topic: If a column says the topic: the topic under which the positions are kept.
-        path: The log directory; None for a broker.
-    """
-
-    topic: str | None
-    kafka: Mapping[str, str]
-    view: str = RECORDS_VIEW
-    partition_by: str = "source"
-    compression: str = "none"
-    transactional_id: str | None = None
-    on_held: str = "error"
-    on_invalid: str = "error"
-    dead_letter_topic: str | None = None
-    topic_column: str = "topic"
-    partition_column: str | None = None
-    position_topic: str = CONSUMER_OFFSETS_TOPIC
-    path: Path | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that its view must have."""
-        routing = (self.topic_column if self.topic is None else None, self.partition_column)
-        return (*TOPIC_SINK_COLUMNS, *(name for name in routing if name and name not in TOPIC_SINK_COLUMNS))
-
-
-SinkSpec = ParquetSinkSpec | ConsoleSinkSpec | TopicSinkSpec | PythonSinkSpec | SparkSinkSpec
 
 
 @dataclass(frozen=True)
@@ -199,9 +83,16 @@ class Job:
         spark_master: Spark's master.
         spark_conf: Spark's settings.
         metrics: The host and the port at which a run serves `/metrics`; None for nowhere.
+        history: The file that keeps the lag and the rate of the last day; by default with its state or its store.
+        openlineage: Its `namespace`, and the `transport` of OpenLineage's client; None for no events.
+        traces: The address that OpenTelemetry's traces are sent to; empty if the environment says it, None for none.
         udfs: Python functions for SQL.
         value: What the source's values are, for a column of typed values; None for none.
         state: The state that Spark keeps from batch to batch; None for none.
+        restart: How often it is started again after a failure.
+        on_invalid: What to do with a record for which a view fails: `error`, `skip` it, or `dead-letter`, which sends
+            it to a topic.
+        dead_letters: That topic.
     """
 
     source: Mapping[str, str]
@@ -216,9 +107,15 @@ class Job:
     spark_master: str | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[str, int] | None = None
+    history: Path | None = None
+    openlineage: Mapping[str, Any] | None = None
+    traces: str | None = None
     udfs: tuple[Udf, ...] = ()
     value: ValueFormat | None = None
     state: StateSpec | None = None
+    restart: Restart = field(default_factory=Restart)
+    on_invalid: str = "error"
+    dead_letters: TopicSinkSpec | None = None
 
     def __post_init__(self) -> None:
         if not self.sinks:
@@ -226,7 +123,8 @@ class Job:
         if not self.name:
             raise JobError("a name that is not empty", "name")
         if not (type(self.reset) is int and self.reset >= 0) and self.reset not in ("earliest", "latest", "none"):
-            raise JobError(f"earliest, latest, none or a time in ms, not {self.reset!r}", "offsets.reset")
+            told = f"earliest, latest, none or a time in ms, not {self.reset!r}{today(self.reset)}"
+            raise JobError(told, "offsets.reset")
         if isinstance(self.reset, int):
             try:
                 bound_ms(self.reset)  # warns of seconds
@@ -250,13 +148,33 @@ class Job:
         for number, sink in enumerate(self.sinks):
             _check_sink(sink, f"sink[{number}]", views)
         self._check_identities()
+        self._check_invalid()
         if self.state is not None:
             self._check_state(self.state)
         if self.max_offsets_per_batch is not None and self.max_offsets_per_batch < 1:
             raise JobError(f"at least 1, not {self.max_offsets_per_batch}", "trigger.max_offsets_per_batch")
         if self.trigger_interval_ms is not None and self.trigger_interval_ms < 1:
             raise JobError("at least 1ms", "trigger.interval")
+        if self.restart.attempts < 0:
+            raise JobError(f"a number that is not negative, not {self.restart.attempts}", "restart.attempts")
+        by_connect = connect_key(self.spark_master, self.spark_conf)
+        if by_connect is not None:
+            raise JobError(NOT_BY_CONNECT, by_connect)
         self._check_targets(self.source_options())
+
+    def _check_invalid(self) -> None:
+        """Refuse what cannot be done with records for which a view fails."""
+        if self.on_invalid not in ("error", "skip", "dead-letter"):
+            raise JobError(f"error, skip or dead-letter, not {self.on_invalid!r}", "on_invalid")
+        if (self.dead_letters is None) is (self.on_invalid == "dead-letter"):
+            raise JobError('a topic for on_invalid = "dead-letter", and for nothing else', "dead_letters")
+        if self.dead_letters is not None and self.name == DEFAULT_NAME:
+            raise JobError(f"a job with dead letters needs a name of its own, not {DEFAULT_NAME!r}", "name")
+
+    def _is_in_source(self, path: Path) -> bool:
+        """Whether a folder is, or lies in, the log directory that the source reads."""
+        source = self.source_options().path
+        return source is not None and path.resolve().is_relative_to(Path(source).resolve())
 
     def _check_identities(self) -> None:
         """Refuse sinks that would mistake each other's records for their own."""
@@ -279,9 +197,7 @@ class Job:
                     )
                 ids.add(name)
             elif isinstance(sink, ParquetSinkSpec):
-                source = self.source.get("path")
-                here = sink.path if isinstance(sink.path, Path) else None
-                if source is not None and here is not None and here.is_relative_to(Path(source).resolve()):
+                if isinstance(sink.path, Path) and self._is_in_source(sink.path):
                     # A broker that starts on a log directory refuses folders that are no partitions.
                     raise JobError(f"sink: {sink.path} is, or lies in, the log directory that the source reads")
                 for path in paths:
@@ -295,6 +211,9 @@ class Job:
 
     def _check_targets(self, source: SourceOptions) -> None:
         """Refuse sinks that forward records to where the source finds them again."""
+        letters = self.dead_letters
+        if letters is not None and _is_place_of(source, letters) and source.wants(str(letters.topic)):
+            raise JobError(f"the source reads the topic {letters.topic} itself", "dead_letters.topic")
         for number, sink in enumerate(self.sinks):
             if not isinstance(sink, TopicSinkSpec) or not _is_place_of(source, sink):
                 continue
@@ -312,14 +231,21 @@ class Job:
         """Refuse what a job with state cannot do."""
         if not self.transforms:
             raise JobError("there is no transform that state could be kept for", "state")
-        source = self.source.get("path")
-        if source is not None and state.path.is_relative_to(Path(source).resolve()):
+        if self._is_in_source(state.path):
             # As for sinks: a broker would not start on it.
             raise JobError(f"{state.path} is, or lies in, the log directory that the source reads", "state.path")
         names = [transform.view for transform in self.transforms]
         if state.view is not None and state.view not in names:
             raise JobError(f"no transform has the view {state.view!r}{nearest(state.view, names)}", "state.view")
         streaming, later = self.stateful_transforms()
+        functions = [transform.python for transform in streaming if transform.python is not None]
+        if self.on_invalid != "error" and (functions or not (self.udfs or self.value)):
+            there_is = f"; {functions[0]} sees more than one record" if functions else ", and this job has neither"
+            raise JobError(
+                f"a job with state can put aside what a udf or the decoder of source.value does not take{there_is}: "
+                "let SQL give null instead of failing, such as by try_cast",
+                "on_invalid",
+            )
         views = [RECORDS_VIEW, *(transform.view for transform in streaming)]
         if state.watermark is not None and state.watermark.view not in views:
             raise JobError(
@@ -348,7 +274,7 @@ class Job:
             if isinstance(sink, ParquetSinkSpec) and overlap(sink.path, state.path):
                 raise JobError(f"the sink {sink.path} and the state {state.path} need a folder each", f"{key}.path")
             if not isinstance(sink, SparkSinkSpec) and sink.on_held != "error":
-                raise JobError("a job with state cannot pass over what a sink holds", f"{key}.on_held")
+                raise JobError("a job with state cannot skip what a sink holds", f"{key}.on_held")
 
     def stateful_transforms(self) -> tuple[tuple[Transform, ...], tuple[Transform, ...]]:
         """Return the transforms that are Spark's streaming query, for a job with state, and those of each batch."""
@@ -383,7 +309,7 @@ class Job:
         try:
             return SourceOptions.parse(self.source)
         except OptionError as error:
-            # The message names the option, if the error is about one, and may go on with one that is meant.
+            # The message names the option, if the error is about one, and may then suggest another.
             told = str(error).partition("did you mean")[0]
             named = next((name for name in self.source if re.search(rf"(?i)\b{re.escape(name)}\b", told)), None)
             raise JobError(str(error), f"source.{named}" if named else "source") from error
@@ -395,8 +321,6 @@ class Job:
         Raises:
             JobError: The file cannot be read, or does not describe a job that can run, or has several.
         """
-        from odradek.spark.pipeline.job_file import JobFile
-
         return JobFile.read(path).only()
 
     @classmethod
@@ -406,8 +330,6 @@ class Job:
         Raises:
             JobError: The file cannot be read, or one of its jobs cannot run, or two of them would do each other harm.
         """
-        from odradek.spark.pipeline.job_file import JobFile
-
         return list(JobFile.read(path).jobs)
 
     @classmethod
@@ -421,15 +343,156 @@ class Job:
         Raises:
             JobError: The text does not describe a job that can run, or describes several.
         """
-        from odradek.spark.pipeline.job_file import JobFile
-
         return JobFile.parse(text, folder).only()
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """The jobs of a file, checked.
+
+    Attributes:
+        path: The file; None for a text.
+        text: What it holds.
+        entries: The jobs as the file has them.
+        jobs: The jobs.
+    """
+
+    path: Path | None
+    text: str
+    entries: Sequence[JobEntry]
+    jobs: Sequence[Job]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> JobFile:
+        """Read a file.
+
+        Raises:
+            JobError: The file cannot be read, or one of its jobs cannot run, or two of them would do each other harm.
+        """
+        file = checked_path("path", path)
+        try:
+            text = read_job_text(file)
+        except OSError as error:
+            raise JobError(f"{file}: {error.strerror}") from error
+        except FormatError as error:
+            raise JobError(f"{file}: {error.reason}") from error
+        return cls._of(file, text, file.absolute().parent)
+
+    @classmethod
+    def parse(cls, text: str, folder: Path) -> JobFile:
+        """Read a text, whose paths are relative to a folder.
+
+        Raises:
+            JobError: As for `read`.
+        """
+        return cls._of(None, text, folder)
+
+    @classmethod
+    def _of(cls, path: Path | None, text: str, folder: Path) -> JobFile:
+        entry: JobEntry | None = None
+        jobs: list[Job] = []
+        try:
+            entries = read_entries(text)
+            for entry in entries:
+                jobs.append(Job(**entry.fields(folder)))  # noqa: PERF401 - an error is one of `entry`
+            for number, error in clashes(jobs):
+                entry = entries[number]
+                raise error
+        except JobError as error:
+            if path is None and (entry is None or entry.number is None):
+                raise
+            raise located(path, text, entry, error) from error
+        return cls(path, text, entries, jobs)
+
+    def only(self) -> Job:
+        """Return the one job.
+
+        Raises:
+            JobError: There are several.
+        """
+        if len(self.jobs) > 1:
+            where = "" if self.path is None else f"{self.path}: "
+            names = ", ".join(job.name for job in self.jobs)
+            raise JobError(f"{where}there are {len(self.jobs)} jobs ({names}): Job.read_all reads them")
+        return self.jobs[0]
+
+    def picked(self, name: str) -> JobFile:
+        """Return the file with no other job than the one of a name.
+
+        Raises:
+            LookupError: There is none.
+        """
+        for entry, job in zip(self.entries, self.jobs, strict=True):
+            if job.name == name:
+                return JobFile(self.path, self.text, [entry], [job])
+        raise LookupError(f"there is no job {name!r}{nearest(name, [job.name for job in self.jobs])}")
+
+    def located(self, number: int, error: JobError) -> JobError:
+        """Return the error of a job with the file, the line of its key, and the job's name if there are several.
+
+        Args:
+            number: The job's number in `jobs`.
+            error: The error.
+        """
+        return located(self.path, self.text, self.entries[number], error)
+
+
+def clashes(jobs: Sequence[Job]) -> Iterator[tuple[int, JobError]]:
+    """Find jobs that would take each other's work for their own; yields the number of the second one, and its error."""
+    for number, job in enumerate(jobs):
+        for other in jobs[:number]:
+            for key, reason in _clashes(job, other):
+                yield number, JobError(f"job {other.name} {reason}: each job needs its own", key)
+
+
+def _clashes(job: Job, other: Job) -> Iterator[tuple[str, str]]:
+    """Yield the keys whose values no two jobs may share, and what the error says about the other job."""
+    if job.name == other.name:
+        yield "name", "has this name"
+    if _groups(job) & _groups(other):
+        yield "offsets.store", "has this offset store, in whose address {name} may stand for a job's name"
+    if job.history is not None and job.history == other.history:
+        yield "metrics.history", "keeps its history here"
+    ids = {other.transactional_id(sink) for sink in other.sinks if isinstance(sink, TopicSinkSpec)}
+    paths = [sink.path for sink in other.sinks if isinstance(sink, ParquetSinkSpec)]
+    functions = {sink.positions for sink in other.sinks if isinstance(sink, PythonSinkSpec)} - {None}
+    if job.state is not None:
+        taken = [*paths, *([other.state.path] if other.state is not None else [])]
+        if any(overlap(job.state.path, path) for path in taken):
+            yield "state.path", "has this folder, or one around it or in it"
+    if other.state is not None:
+        paths.append(other.state.path)
+    for number, sink in enumerate(job.sinks):
+        if isinstance(sink, TopicSinkSpec) and (name := job.transactional_id(sink)) in ids:
+            yield f"sink[{number}].transactional_id", f"forwards under {name!r}"
+        elif isinstance(sink, ParquetSinkSpec) and any(overlap(sink.path, path) for path in paths):
+            yield f"sink[{number}].path", "writes to this folder, or to one around it or in it"
+        elif isinstance(sink, PythonSinkSpec) and sink.positions in functions:
+            yield f"sink[{number}].positions", "has this function"
+
+
+def _groups(job: Job) -> set[tuple[str, ...]]:
+    """Return what the positions of a job are kept under, at each of the hosts that its store names."""
+    try:
+        address = parse_address(job.offset_store, job.offset_store_options)
+    except OdradekError:
+        # Opening it reports what is wrong.
+        return set()
+    scheme = "redis" if address.scheme == "rediss" else address.scheme
+    path = address.path.strip("/")
+    if scheme in ("file", "folder"):
+        path = str(Path(address.path).resolve())
+    elif scheme == "redis":
+        path = path or "0"
+    hosts = [host if ":" in host else f"{host}:{_PORTS.get(scheme, '')}" for host in address.hosts.split(",")]
+    names = [address.options.get(option, "") for option in ("group", "list")]
+    return {(scheme, host, path, *names) for host in hosts}
 
 
 def _is_place_of(source: SourceOptions, sink: TopicSinkSpec) -> bool:
     """Whether a sink has the folder of the source, or one of its broker's addresses."""
     if source.path is not None:
-        return sink.path is not None and sink.path.resolve() == Path(source.path.removeprefix("file:")).resolve()
+        return sink.path is not None and sink.path.resolve() == Path(source.path).resolve()
     servers, others = (kafka.get("bootstrap.servers", "").split(",") for kafka in (source.kafka, sink.kafka))
     return not {server.strip() for server in servers if server.strip()}.isdisjoint(other.strip() for other in others)
 

@@ -72,7 +72,7 @@ class JobLines:
         return found
 
     def line(self, key: str, job: int | None = None) -> int | None:
-        """Return the line of a key, or of the nearest table around it; None if there is none.
+        """Return the line of a key, or of the nearest table around it, or None.
 
         Args:
             key: The key.

@@ -10,23 +10,24 @@ other. A job that fails does not end the others.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from odradek.errors import OdradekError
+from odradek.errors import JobError
 from odradek.spark.pipeline.batch_report import BatchReport
 from odradek.spark.pipeline.driver import Pipeline
 from odradek.spark.pipeline.job import Job
-from odradek.spark.pipeline.session import open_session
-
-FAILURES = (OdradekError, OSError, ImportError, RecursionError)
-"""What ends a job; all else is a mistake of ours."""
+from odradek.spark.pipeline.metrics import JobMetrics, MetricsListener
+from odradek.spark.pipeline.restarts import FAILURES
+from odradek.spark.pipeline.session import explained, open_session
+from odradek.spark.spark_session import activated, has_ended
 
 
 class SharedSpark:
-    """The Spark of several jobs, which the first one that has something to read starts.
+    """The Spark of several jobs, which the first one that has something to read starts, also after it has ended.
 
     Args:
         job: One of them; their settings of Spark are the same.
@@ -46,10 +47,11 @@ class SharedSpark:
             SparkStartError: Java is missing, or the workers of the running session do not have Odradek.
         """
         with self._lock:
-            if self._session is None:
+            if self._session is None or has_ended():
                 self._session = open_session(self._job)
                 return self._session
-            return self._session.newSession()
+            with explained():
+                return activated(self._session.newSession())
 
 
 class JobRuns:
@@ -83,6 +85,30 @@ class JobRuns:
             on_end: Called when a job has ended, by the job's thread, with what it failed with.
             follow_s: As for `Pipeline.run`.
         """
+        with self._metrics():
+            self._run_all(on_batch, on_end, follow_s)
+
+    @contextmanager
+    def _metrics(self) -> Iterator[None]:
+        """Serve the metrics of all jobs while one of them runs, those with the same address together."""
+        listeners: dict[tuple[str, int], MetricsListener] = {}
+        with ExitStack() as open_ones:
+            for pipeline in self._pipelines.values():
+                address = pipeline.job.metrics
+                # A job whose address is taken says so itself.
+                with suppress(JobError):
+                    if address is not None and address not in listeners:
+                        listeners[address] = open_ones.enter_context(MetricsListener(*address))
+                if address in listeners:
+                    pipeline.metrics = JobMetrics(listeners[address], pipeline.job)
+            yield
+
+    def _run_all(
+        self,
+        on_batch: Callable[[str, BatchReport], None],
+        on_end: Callable[[str, Exception | None], None],
+        follow_s: float | None,
+    ) -> None:
         follows = any(pipeline.job.trigger_interval_ms is not None for pipeline in self._pipelines.values())
         if not follows or len(self._pipelines) == 1:
             for name in self._pipelines:
@@ -95,7 +121,7 @@ class JobRuns:
             try:
                 self._run(name, on_batch, on_end, follow_s)
             except BaseException as error:
-                # The reader of our output is gone, for example: that ends everything.
+                # For example, the reader of our output was closed: that ends everything.
                 broken.append(error)
                 self.stop()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from odradek.spark.pipeline.job import ORIGIN_COLUMNS
+from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS
 
 _SOURCE = "odradek"
 

@@ -18,8 +18,10 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from odradek.spark.pipeline.backfill_claim import joined
 from odradek.spark.pipeline.folder_uri import FolderUri
-from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, footer_ranges, format_ranges
+from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, files_of, footer_ranges, format_ranges
+from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
 DEFAULT_TARGET_BYTES = 128 << 20
@@ -54,16 +56,24 @@ def compact(path: Path | FolderUri, target_bytes: int = DEFAULT_TARGET_BYTES) ->
     """
     folder = ParquetFolder(path)
     merged, made = 0, 0
+    backfills = files_of(path, for_backfill=True) if isinstance(path, Path) else None
     try:
+        if backfills is not None:
+            # One that is killed in a commit has to finish it; and one that runs reads which files there are.
+            backfills.claim()
         for files in list(_groups(folder, target_bytes)):
             staging = folder.files.stage()
             staged = f"{staging}/{uuid.uuid4().hex}.staged"
             _merge(folder, files, staged)
             final = PurePosixPath(files[0].name).with_name(_name(files))
-            folder.commit(staging, [(staged, str(final))], {}, [file.name for file in files])
+            # A backfill fills gaps: the merged file may have the name of one that had the rows around a gap.
+            removals = [file.name for file in files if file.name != str(final)]
+            folder.commit(staging, [(staged, str(final))], {}, removals)
             merged += len(files)
             made += 1
     finally:
+        if backfills is not None:
+            backfills.release()
         folder.close()
     return merged, made
 
@@ -108,11 +118,12 @@ def _name(files: Sequence[_Small]) -> str:
 
 
 def _merge(folder: ParquetFolder, files: Sequence[_Small], staged: str) -> None:
-    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    # One range around all of them would claim gaps, which a backfill is to fill.
+    ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
     for file in files:
         for name, start, end in footer_ranges(folder, file.name):
-            held = ranges.get(name, (start, end))
-            ranges[name] = (min(held[0], start), max(held[1], end))
+            ranges[name] = joined([*ranges.get(name, ()), (start, end)])
+    held = [OffsetRange(name, *span) for name, spans in ranges.items() for span in spans]
     with folder.files.errors():
         with folder.files.open_input(files[0].name) as first:
             compression = pq.read_metadata(first).row_group(0).column(0).compression.lower()
@@ -123,7 +134,7 @@ def _merge(folder: ParquetFolder, files: Sequence[_Small], staged: str) -> None:
                     with folder.files.open_input(file.name) as source, pq.ParquetFile(source) as parquet:
                         for batch in parquet.iter_batches(_ROWS):
                             writer.write_batch(batch.cast(files[0].schema))
-                writer.add_key_value_metadata({RANGES_KEY: format_ranges(ranges)})
+                writer.add_key_value_metadata({RANGES_KEY: format_ranges(held)})
             folder.files.seal(output)
         finally:
             output.close()

@@ -27,11 +27,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from odradek.spark.pipeline.batch import views_over
-from odradek.spark.pipeline.job import RECORDS_VIEW, ConsoleSinkSpec, Job, ParquetSinkSpec
+from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.lineage import items, kind_of
 from odradek.spark.pipeline.shared_views import shared_views
 from odradek.spark.pipeline.sink import Sink
-from odradek.spark.pipeline.sink_specs import PythonSinkSpec
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, PythonSinkSpec
+from odradek.spark.pipeline.value_format import RECORDS_VIEW
 from odradek.spark.spark_schema import source_schema
 
 _PASSING_BY_ID = frozenset(
@@ -59,12 +60,12 @@ _PASSING_BY_ID = frozenset(
 """The nodes that make a column only of those that they refer to, and pass others on with their ids. Others, such as a
 `Union`, take the columns of their children by their places: of these each is needed."""
 _CONSTANT = frozenset({"CTERelationRef", "LocalRelation", "OneRowRelation", "Range"})
-"""The leaves that are the same in each batch. The columns of a table may change, and with them what a query means."""
+"""The leaves that are the same in each batch. The columns of a table may change, and with them a query's meaning."""
 _PLAIN_QUERY = re.compile(
     r"(?:[\s(]|--[^\n]*\n)*(?:SELECT|WITH|FROM|VALUES|TABLE)\b(?!.*\b(?:IDENTIFIER|INSERT|UPDATE|DELETE|MERGE)\b)",
     re.IGNORECASE | re.DOTALL,
 )
-"""A query that does nothing when it is planned, and whose names stand there: `IDENTIFIER` computes them, each time."""
+"""A query that does nothing when it is planned, and whose names are literals: `IDENTIFIER` computes them, each time."""
 _TO_COUNT = frozenset({"offset"})
 
 
@@ -118,7 +119,7 @@ def _may_read_anything(job: Job) -> bool:
 def _nothing(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return a frame with the source's columns, and no rows: to make one of the source takes ten times as long."""
     java: Any = spark._jsparkSession
-    return DataFrame(java.createDataFrame(spark._jvm.java.util.ArrayList(), java.parseDataType(schema.json())), spark)  # type: ignore[union-attr]
+    return DataFrame(java.createDataFrame(spark._jvm.java.util.ArrayList(), java.parseDataType(schema.json())), spark)  # type: ignore[union-attr, unused-ignore]
 
 
 def _frames(spark: SparkSession, job: Job, sinks: Sequence[Sink]) -> Iterator[DataFrame]:
@@ -150,7 +151,7 @@ def _columns(spark: SparkSession, plan: Any) -> set[str] | None:
         return set()
     if _reads_tables(plan):
         return None
-    top = spark._jvm.org.apache.spark.sql.catalyst.optimizer.ColumnPruning.apply(plan)  # type: ignore[union-attr]
+    top = spark._jvm.org.apache.spark.sql.catalyst.optimizer.ColumnPruning.apply(plan)  # type: ignore[union-attr, unused-ignore]
     needed = top.outputSet()
     nodes = [top]
     for node in nodes:

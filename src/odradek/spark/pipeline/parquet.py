@@ -12,27 +12,28 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DateType, StructField, StructType
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import DateType, StringType, StructField, StructType
 
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
 from odradek.spark.pipeline.batch import Batch, token
 from odradek.spark.pipeline.folder_files import FolderFiles
 from odradek.spark.pipeline.folder_uri import FolderUri
-from odradek.spark.pipeline.job import ORIGIN_COLUMNS, ParquetSinkSpec
 from odradek.spark.pipeline.lineage import origin_columns
-from odradek.spark.pipeline.parquet_columns import check_columns
+from odradek.spark.pipeline.parquet_columns import check_columns, file_columns, fitted
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, files_of, format_ranges
-from odradek.spark.pipeline.remote_frame import remote_frame
 from odradek.spark.pipeline.sink import FencedError, Sink
+from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS, ParquetSinkSpec
 from odradek.spark.ranges import OffsetRange
 from odradek.spark.worker import keep_modules
 from odradek.storage.names import TopicPartition
@@ -45,20 +46,25 @@ _WRITTEN = "staged string, final string, rows bigint"
 _WRITTEN_SCHEMA = pa.schema([("staged", pa.string()), ("final", pa.string()), ("rows", pa.int64())])
 
 
+_PARTITIONING = ds.partitioning(pa.schema([("topic", pa.string()), ("date", pa.date32())]), flavor="hive")
+
+
 class ParquetSink(Sink):
     """Writes a view to a folder, exactly once.
 
     Args:
         spec: The folder, and what goes there.
+        for_backfill: Whether a backfill writes, beside the job.
 
     Raises:
         SinkError: Another pipeline writes to the folder, or its state cannot be read.
     """
 
-    def __init__(self, spec: ParquetSinkSpec) -> None:
+    def __init__(self, spec: ParquetSinkSpec, *, for_backfill: bool = False) -> None:
         self._spec = spec
-        self._folder = ParquetFolder(spec.path)
-        self.description = f"parquet {spec.path}"
+        self._for_backfill = for_backfill
+        self._folder = ParquetFolder(spec.path, for_backfill=for_backfill)
+        self.description = spec.description
         self.on_held = spec.on_held
         self._is_by_record: bool | None = None
         self._is_fenced = False
@@ -67,9 +73,13 @@ class ParquetSink(Sink):
         """Return the positions that the files reach."""
         if self._is_fenced:
             # The driver has asked the offset store, which is still its own: so the folder is its own again.
-            self._folder = ParquetFolder(self._spec.path)
+            self._folder = ParquetFolder(self._spec.path, for_backfill=self._for_backfill)
             self._is_fenced = False
         return self._folder.positions
+
+    def held_ranges(self) -> list[OffsetRange]:
+        """Return the ranges that the files hold."""
+        return self._folder.ranges()
 
     def start(self, stored: Mapping[TopicPartition, Position]) -> None:
         """Take over the positions of the store, if the folder has none of its own."""
@@ -102,17 +112,11 @@ class ParquetSink(Sink):
         if self._is_by_record is None:
             # Rows whose topic, partition and offset are not the source's come from the batch, not from one record.
             self._is_by_record = origin_columns(frame) == set(ORIGIN_COLUMNS)
-        check_columns(frame.schema, self._spec, self.description)
-        task = _WriteTask(
-            self._spec.path,
-            staging,
-            tuple(batch.ranges),
-            footers,
-            token(batch.ranges),
-            self._spec,
-            frame.columns,
-            by_record=self._is_by_record,
-        )
+        check_columns(frame.schema, self._spec)
+        if self._spec.merge is None:
+            frame = fitted(frame, self._held_columns(), self._spec)
+        columns = file_columns(frame.schema, self._spec).jsonValue()
+        task = _WriteTask(self._spec, staging, tuple(batch.ranges), footers, frame.columns, self._is_by_record)
         # `mapInArrow` looks columns up by their names, in which a dot means a part of a struct.
         numbered = frame.toDF(*map(str, range(len(frame.columns))))
         written = [(row.staged, row.final) for row in numbered.mapInArrow(task, _WRITTEN).collect() if row.rows]
@@ -121,30 +125,31 @@ class ParquetSink(Sink):
             # Several tasks wrote rows of one partition with the same first and last offset, as after a join.
             written = [(staged, f"{final[:-8]}-{number:05d}.parquet") for number, (staged, final) in enumerate(written)]
         ends = {name: Position(end, topic_id=batch.topic_ids.get(name)) for name, end in batch.end_offsets.items()}
-        self._folder.commit(staging, written, ends, replaced)
+        # A batch without rows leaves no file that has them.
+        self._folder.commit(staging, written, ends, replaced, columns if written else None)
+
+    def _held_columns(self) -> StructType | None:
+        """Return the columns of the folder's files; None if there are none."""
+        if self._folder.columns is not None:
+            return StructType.fromJson(self._folder.columns)
+        # An earlier version wrote them, which noted no columns.
+        fields: dict[str, StructField] = {}
+        for name in self._folder.files.names():
+            with self._folder.files.errors(), self._folder.files.open_input(name) as file:
+                for field in from_arrow_schema(pq.read_schema(file)).fields:
+                    fields.setdefault(field.name.lower(), field)
+        return StructType(list(fields.values())) if fields else None
 
     def _merged(self, frame: DataFrame, files: Sequence[str]) -> DataFrame:
         """Return the rows that the folder is to hold: those of its files and of a view, merged."""
-        spark, name, query = frame.sparkSession, self._spec.name, self._spec.merge
-        assert name is not None
-        assert query is not None
-        columns = frame.columns
         if files:
-            path = self._spec.path
-            held = (
-                remote_frame(spark, path, files, frame.schema)
-                if isinstance(path, FolderUri)
-                else spark.read.parquet(*(str(path / name) for name in files))
-            )
+            path, spark = self._spec.path, frame.sparkSession
+            if isinstance(path, FolderUri):
+                held = remote_frame(spark, path, files, frame.schema)
+            else:
+                held = spark.read.parquet(*(str(path / name) for name in files))
             frame = held.unionByName(frame)
-        frame.createOrReplaceTempView(name)
-        merged = spark.sql(query)
-        if sorted(merged.columns) != sorted(columns):
-            raise SinkError(
-                f"{self.description}: merge gives the columns {', '.join(merged.columns)}, and the view "
-                f"{self._spec.view} has {', '.join(columns)}: they must be the same, to be merged again"
-            )
-        return merged
+        return merged(frame, self._spec)
 
     def define_views(self, spark: SparkSession) -> None:
         """Let later sinks query all that the folder holds, by the sink's name."""
@@ -153,21 +158,51 @@ class ParquetSink(Sink):
         names = self._folder.files.names()
         frame = spark.table(self._spec.view)
         if not names:
-            frame.limit(0).createOrReplaceTempView(self._spec.name)
+            with_dates(frame, self._spec).limit(0).createOrReplaceTempView(self._spec.name)
             return
         path = self._spec.path
+        # Without these, Spark would take those of some file.
+        columns = self._held_columns() or file_columns(frame.schema, self._spec)
+        folders = {"topic": StringType(), "date": DateType()}
+        columns = StructType([*columns, *(StructField(name, folders[name]) for name in self._spec.partition_by)])
         if isinstance(path, FolderUri):
-            columns = frame.schema
-            if "date" in self._spec.partition_by and "date" not in columns.names:
-                columns = StructType([*columns, StructField("date", DateType())])
-            held = remote_frame(spark, path, names, columns)
+            frame = remote_frame(spark, path, names, columns)
         else:
-            held = spark.read.parquet(str(path))
-        held.createOrReplaceTempView(self._spec.name)
+            frame = spark.read.schema(columns).parquet(str(path))
+        frame.createOrReplaceTempView(self._spec.name)
 
     def close(self) -> None:
         """Release the folder: another pipeline may write to it."""
         self._folder.close()
+
+
+def merged(frame: DataFrame, spec: ParquetSinkSpec) -> DataFrame:
+    """Return what the query of a sink makes of rows.
+
+    Args:
+        frame: The rows.
+        spec: The sink.
+
+    Raises:
+        SinkError: The query gives other columns, which could not be merged again.
+    """
+    assert spec.name is not None
+    assert spec.merge is not None
+    frame.createOrReplaceTempView(spec.name)
+    found = frame.sparkSession.sql(spec.merge)
+    if sorted(found.columns) != sorted(frame.columns):
+        raise SinkError(
+            f"{spec.description}: merge gives the columns {', '.join(found.columns)}, and the view "
+            f"{spec.view} has {', '.join(frame.columns)}: they must be the same, to be merged again"
+        )
+    return found
+
+
+def with_dates(frame: DataFrame, spec: ParquetSinkSpec) -> DataFrame:
+    """Return rows of a view with the column that the folders of dates add."""
+    if "date" not in spec.partition_by or "date" in frame.columns:
+        return frame
+    return frame.withColumn("date", functions.lit(None).cast(DateType()))
 
 
 class _Part(NamedTuple):
@@ -178,18 +213,19 @@ class _Part(NamedTuple):
     date: str | None
 
 
+@dataclass
 class _OpenFile:
-    def __init__(self, files: FolderFiles, name: str, schema: pa.Schema, compression: str) -> None:
-        self.name = name
-        self.rows = 0
-        self.first_offset: int | None = None
-        self.end_offset = 0
+    files: FolderFiles
+    name: str
+    schema: pa.Schema
+    compression: str
+    rows: int = 0
+    first_offset: int | None = None
+    end_offset: int = 0
+
+    def __post_init__(self) -> None:
         self._pending: list[pa.RecordBatch] = []
-        self._pending_rows = 0
-        self._pending_bytes = 0
-        self._files = files
-        self._schema = schema
-        self._compression = compression
+        self._pending_rows = self._pending_bytes = 0
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, batch: pa.RecordBatch, offsets: pa.Array | None) -> None:
@@ -210,10 +246,10 @@ class _OpenFile:
         """Write a row group. Small row groups would make a file larger and slower to read."""
         if self._writer is None:
             # Opened as late as this: a task may have rows of more partitions than files can be open.
-            self._file = self._files.create(self.name)
-            self._writer = pq.ParquetWriter(self._file, self._schema, compression=self._compression)
+            self._file = self.files.create(self.name)
+            self._writer = pq.ParquetWriter(self._file, self.schema, compression=self.compression)
         if self._pending:
-            with self._files.errors():
+            with self.files.errors():
                 self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=_ROW_GROUP_ROWS)
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
@@ -221,69 +257,51 @@ class _OpenFile:
         self._write_pending()
         assert self._writer is not None
         self._writer.add_key_value_metadata(metadata)
-        with self._files.errors():
+        with self.files.errors():
             self._writer.close()
-        self._files.seal(self._file)
+        self.files.seal(self._file)
 
 
+@dataclass(frozen=True)
 class _WriteTask:
     """The work of a Spark task: stages its rows, one file for each partition (and date) among them."""
 
-    def __init__(
-        self,
-        path: Path | FolderUri,
-        staging: str,
-        ranges: tuple[OffsetRange, ...],
-        footers: Mapping[TopicPartition, tuple[int, int]],
-        batch_token: str,
-        spec: ParquetSinkSpec,
-        columns: Sequence[str],
-        *,
-        by_record: bool,
-    ) -> None:
-        self._by_record = by_record
-        self._columns = list(columns)
-        self._path = path
-        self._staging = staging
-        self._ranges = {name: (start, end) for name, start, end in ranges}
-        self._footers = dict(footers)
-        self._token = batch_token
-        self._partition_by = spec.partition_by
-        self._compression = spec.compression
+    spec: ParquetSinkSpec
+    staging: str
+    ranges: tuple[OffsetRange, ...]
+    footers: Mapping[TopicPartition, tuple[int, int]]
+    columns: list[str]
+    is_by_record: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        folder = files_of(self._path)
+        folder = files_of(self.spec.path)
         files: dict[_Part, _OpenFile] = {}
         for batch in batches:
-            for part, rows in self._parts(batch.rename_columns(self._columns)):
+            for part, rows in self._parts(batch.rename_columns(self.columns)):
                 if part not in files:
-                    name = f"{self._staging}/{uuid.uuid4().hex}.staged"
-                    files[part] = _OpenFile(folder, name, self._content(rows).schema, self._compression)
+                    name = f"{self.staging}/{uuid.uuid4().hex}.staged"
+                    files[part] = _OpenFile(folder, name, self._content(rows).schema, self.spec.compression)
                 offsets = rows.column("offset") if part.partition is not None else None
                 files[part].write(self._content(rows), offsets)
         results: dict[str, list[Any]] = {"staged": [], "final": [], "rows": []}
-        for number, (part, file) in enumerate(files.items()):
+        for part, file in files.items():
             file.close({RANGES_KEY: self._footer(part)})
             results["staged"].append(file.name)
-            results["final"].append(self._final(part, file, number))
+            results["final"].append(self._final(part, file))
             results["rows"].append(file.rows)
         yield pa.RecordBatch.from_pydict(results, schema=_WRITTEN_SCHEMA)
         keep_modules()
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[_Part, pa.RecordBatch]]:
-        keys: list[pa.Array] = []
-        if self._by_record:
-            keys = [batch.column("topic"), batch.column("partition")]
-        elif "topic" in self._partition_by:
-            keys = [batch.column("topic"), pa.nulls(batch.num_rows, pa.int32())]
-        else:
-            keys = [pa.nulls(batch.num_rows, pa.string()), pa.nulls(batch.num_rows, pa.int32())]
-        if "date" in self._partition_by:
-            keys.append(_dates(batch.column("timestamp")))
-        else:
-            keys.append(pa.nulls(batch.num_rows, pa.date32()))
-        keys.append(pa.array(range(batch.num_rows), pa.int64()))
-        table = pa.table(keys, names=["topic", "partition", "date", "row"])
+        count, by = batch.num_rows, self.spec.partition_by
+        has_topic = self.is_by_record or "topic" in by
+        keys = {
+            "topic": batch.column("topic") if has_topic else pa.nulls(count, pa.string()),
+            "partition": batch.column("partition") if self.is_by_record else pa.nulls(count, pa.int32()),
+            "date": _dates(batch.column("timestamp")) if "date" in by else pa.nulls(count, pa.date32()),
+            "row": pa.array(range(count), pa.int64()),
+        }
+        table = pa.table(keys)
         # With one thread, the rows of a group are in order.
         groups = table.group_by(["topic", "partition", "date"], use_threads=False).aggregate([("row", "list")])
         columns = [groups.column(name) for name in ("topic", "partition", "date", "row_list")]
@@ -294,21 +312,21 @@ class _WriteTask:
 
     def _content(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         # Readers that know Hive's layout take these columns from the folder's name.
-        dropped = [name for name in self._partition_by if name in rows.schema.names]
+        dropped = [name for name in self.spec.partition_by if name in rows.schema.names]
         return rows.drop_columns(dropped) if dropped else rows
 
     def _footer(self, part: _Part) -> bytes:
-        ranges = self._footers
+        ranges = self.footers
         if part.topic is not None and part.partition is not None:
             name = TopicPartition(part.topic, part.partition)
             ranges = {name: ranges[name]} if name in ranges else ranges
-        return format_ranges(ranges)
+        return format_ranges(OffsetRange(name, *held) for name, held in ranges.items())
 
-    def _final(self, part: _Part, file: _OpenFile, number: int) -> str:
+    def _final(self, part: _Part, file: _OpenFile) -> str:
         folders = ""
-        if "topic" in self._partition_by:
+        if "topic" in self.spec.partition_by:
             folders += f"topic={quote(part.topic or '__HIVE_DEFAULT_PARTITION__', safe='')}/"
-        if "date" in self._partition_by:
+        if "date" in self.spec.partition_by:
             folders += f"date={part.date or '__HIVE_DEFAULT_PARTITION__'}/"
         if part.partition is not None and file.first_offset is not None:
             return f"{folders}{part.topic}-{part.partition}-{file.first_offset:020d}-{file.end_offset:020d}.parquet"
@@ -316,10 +334,10 @@ class _WriteTask:
 
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        if len(self._ranges) == 1:
-            ((topic, partition), (start, end)) = next(iter(self._ranges.items()))
+        if len(self.ranges) == 1:
+            (((topic, partition), start, end),) = self.ranges
             return f"{folders}{topic}-{partition}-{start:020d}-{end:020d}-{task:05d}.parquet"
-        return f"{folders}batch-{self._token}-{task:05d}.parquet"
+        return f"{folders}batch-{token(self.ranges)}-{task:05d}.parquet"
 
 
 def _dates(times: pa.Array) -> pa.Array:
@@ -327,3 +345,43 @@ def _dates(times: pa.Array) -> pa.Array:
     days = times.cast(pa.timestamp("us", tz="UTC")).cast(pa.date32()).cast(pa.int32())
     has_date = pc.and_(pc.greater_equal(days, _FIRST_DAY), pc.less_equal(days, _LAST_DAY))
     return pc.if_else(has_date, days, None).cast(pa.date32())
+
+
+def remote_frame(spark: SparkSession, uri: FolderUri, names: Sequence[str], columns: StructType) -> DataFrame:
+    """Return the rows of files of another file system, which Spark itself may not know.
+
+    Its tasks read them as Arrow does, with the keys that the sink writes with: `s3://` needs no `hadoop-aws`.
+
+    Args:
+        spark: The session.
+        uri: The folder.
+        names: The files, relative to it; at least one.
+        columns: The columns; null where a file lacks one.
+    """
+    schema = to_arrow_schema(columns, timezone=str(spark.conf.get("spark.sql.session.timeZone")))
+    files = spark.createDataFrame([(name,) for name in names], "name string")
+    tasks = min(len(names), spark.sparkContext.defaultParallelism)
+    return files.repartition(tasks).mapInArrow(_ReadTask(uri, schema), columns)
+
+
+class _ReadTask:
+    """The work of a Spark task: reads the files that it is given the names of."""
+
+    def __init__(self, uri: FolderUri, schema: pa.Schema) -> None:
+        self._uri = uri
+        self._schema = schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files, root = self._uri.open()
+        for batch in batches:
+            for name in batch.column("name").to_pylist():
+                with self._uri.errors():
+                    yield from ds.dataset(
+                        [f"{root}/{name}"],
+                        schema=self._schema,
+                        format="parquet",
+                        filesystem=files,
+                        partitioning=_PARTITIONING,
+                        partition_base_dir=root,
+                    ).to_batches()
+        keep_modules()

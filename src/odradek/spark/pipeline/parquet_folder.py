@@ -6,6 +6,7 @@
       _odradek/commit.json     the last commit: the positions that the files reach, the ids of the topics, its renames
                                and removals
       _odradek/lock            held by the one pipeline that writes here
+      _odradek/backfill/...    the same three of a backfill, which writes beside it what is before its positions
       _odradek/staged/...      files being written; their names do not end in .parquet
 
 Files are staged first. Then `commit.json` is written with the final name of each staged file, and one rename puts it in
@@ -20,8 +21,9 @@ On another file system than this machine's the steps are the same; `remote_files
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +31,7 @@ import pyarrow.parquet as pq
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
 from odradek.spark.options import offsets_by_topic
-from odradek.spark.pipeline.folder_files import FolderFiles, LocalFiles
+from odradek.spark.pipeline.folder_files import BACKFILL, STATE, FolderFiles, LocalFiles
 from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.remote_files import RemoteFiles
 from odradek.spark.ranges import OffsetRange
@@ -38,9 +40,16 @@ from odradek.storage.names import TopicPartition
 RANGES_KEY = b"odradek.ranges"
 
 
-def files_of(path: Path | FolderUri) -> FolderFiles:
-    """Return the files of a folder, which nobody has claimed yet."""
-    return RemoteFiles(path) if isinstance(path, FolderUri) else LocalFiles(path)
+def files_of(path: Path | FolderUri, *, for_backfill: bool = False) -> FolderFiles:
+    """Return the files of a folder, which nobody has claimed yet.
+
+    Args:
+        path: The folder.
+        for_backfill: Whether they are claimed for a backfill, beside a running job.
+    """
+    if isinstance(path, FolderUri):
+        return RemoteFiles(path)
+    return LocalFiles(path, BACKFILL if for_backfill else STATE)
 
 
 class ParquetFolder:
@@ -48,19 +57,23 @@ class ParquetFolder:
 
     Args:
         path: The folder; it is created if it is missing.
+        for_backfill: Whether a backfill writes to it: its files say what they hold, and its commits have no positions.
 
     Attributes:
         path: The folder.
         files: Its files.
         positions: The position that the files reach in every partition.
+        columns: The columns of its files, as Spark writes a schema in JSON; None if the last commit does not say it.
 
     Raises:
         SinkError: Another pipeline writes here, or the last commit cannot be read.
     """
 
-    def __init__(self, path: Path | FolderUri) -> None:
+    def __init__(self, path: Path | FolderUri, *, for_backfill: bool = False) -> None:
         self.path = path
-        self.files = files_of(path)
+        self.files = files_of(path, for_backfill=for_backfill)
+        self.columns: Any = None
+        self._for_backfill = for_backfill
         try:
             self.files.claim()
             self.positions = self._recovered()
@@ -84,6 +97,7 @@ class ParquetFolder:
         moves: Sequence[tuple[str, str]],
         positions: Mapping[TopicPartition, Position],
         removals: Sequence[str] = (),
+        columns: Any = None,
     ) -> None:
         """Make staged files visible and remove others, all or nothing. Files go by their names in the folder.
 
@@ -92,6 +106,7 @@ class ParquetFolder:
             moves: Staged files, already durable, and their final names.
             positions: The positions that the folder then reaches.
             removals: Files that the new ones replace.
+            columns: The columns that the folder then has; by default those that it has.
 
         Raises:
             FencedError: Another pipeline writes here now.
@@ -102,11 +117,23 @@ class ParquetFolder:
             "topic_ids": {name.topic: held.topic_id for name, held in reached.items() if held.topic_id},
             "moves": moves,
             "removals": removals,
+            "columns": columns or self.columns,
         }
+        if self._for_backfill:
+            content["positions"] = {}
         self.files.write_commit(staging, json.dumps(content, ensure_ascii=False, indent=1).encode())
         self.positions = reached
+        self.columns = columns or self.columns
         self.files.finish(moves, removals)
         self.files.clear(staging)
+
+    def ranges(self) -> list[OffsetRange]:
+        """Return the ranges that the files say they hold.
+
+        Raises:
+            SinkError: A file does not say so.
+        """
+        return [part for name in self.files.names() for part in footer_ranges(self, name)]
 
     def close(self) -> None:
         """Release the folder: another pipeline may write to it."""
@@ -117,21 +144,29 @@ class ParquetFolder:
         try:
             last = self.files.last_commit()
             if last is None:
-                positions = self._positions_of_files()
+                positions = {} if self._for_backfill else self._positions_of_files()
             else:
                 content = json.loads(last)
                 moves = [(str(staged), str(final)) for staged, final in content["moves"]]
                 removals = [str(name) for name in content["removals"]]
+                self.columns = content.get("columns")
                 topic_ids = {str(topic): str(topic_id) for topic, topic_id in content.get("topic_ids", {}).items()}
                 positions = {
                     TopicPartition(topic, int(partition)): Position(int(offset), topic_id=topic_ids.get(topic))
                     for topic, offsets in content["positions"].items()
                     for partition, offset in offsets.items()
                 }
+            if self._for_backfill and (of_job := files_of(self.path).last_commit()) is not None:
+                # The job may have written other columns since the last backfill.
+                self.columns = json.loads(of_job).get("columns")
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SinkError(f"{self.path}: its last commit is not one of a pipeline ({error!r})") from error
         if last is not None:
-            self.files.finish(moves, removals, again=True)
+            self.files.finish(moves, [], again=True)
+            # If the files that replaced others were removed since, a backfill may have written these others again.
+            there = set(self.files.names()) if removals else set()
+            if all(final in there for _, final in moves):
+                self.files.finish([], removals, again=True)
         self.files.clear()
         return positions
 
@@ -158,6 +193,6 @@ def footer_ranges(folder: ParquetFolder, name: str) -> list[OffsetRange]:
     return [OffsetRange(TopicPartition(topic, partition), start, end) for topic, partition, start, end in content]
 
 
-def format_ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
+def format_ranges(ranges: Iterable[OffsetRange]) -> bytes:
     """Format ranges for a footer."""
-    return json.dumps([[*name, start, end] for name, (start, end) in sorted(ranges.items())]).encode()
+    return json.dumps([[*name, start, end] for name, start, end in sorted(ranges)]).encode()

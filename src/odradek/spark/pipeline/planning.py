@@ -1,7 +1,9 @@
 """What the next batch of a job reads: from the positions in its store to the ends of the log.
 
-position 1200, log [0, 1500)                 ->   [1200, 1500)
-no position,   reset = "earliest"            ->   [0, 1500), and the store gets the position 0 before
+    position 1200, log [0, 1500)                 ->   [1200, 1500)
+    no position,   reset = "earliest"            ->   [0, 1500), and the store gets the position 0 before
+
+A position outside the log means that records are lost: an error unless `failOnDataLoss` is false.
 """
 
 from __future__ import annotations
@@ -10,16 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from odradek.errors import JobError
-from odradek.offsets.store import Position, Positions
+from odradek.kafka.topics import Bounds
+from odradek.offsets.store import Position, Positions, is_same_topic
 from odradek.spark.options import EARLIEST, LATEST, OffsetSpec
 from odradek.spark.pipeline.job import Job
 from odradek.spark.ranges import (
-    Bounds,
+    DataLossError,
+    LossCause,
     OffsetRange,
     Topics,
     check_places,
     find_partitions,
     limited,
+    position_at,
     resolve,
     within,
 )
@@ -42,6 +47,11 @@ class BatchPlan:
     first: dict[TopicPartition, Position]
     bounds: dict[TopicPartition, Bounds]
 
+    @property
+    def topic_ids(self) -> dict[TopicPartition, str | None]:
+        """The ids of the topics, by partition, where they are known."""
+        return {name: held.topic_id for name, held in self.bounds.items()}
+
 
 def plan(job: Job, topics: Topics, positions: Positions, target: Mapping[TopicPartition, int] | None) -> BatchPlan:
     """Plan the next batch.
@@ -53,7 +63,7 @@ def plan(job: Job, topics: Topics, positions: Positions, target: Mapping[TopicPa
         target: Where to stop at the latest, and in which partitions; None for the end of each.
 
     Raises:
-        DataLossError: Records that should be read are gone, and `failOnDataLoss` is true.
+        DataLossError: Records that should be read do not exist any more, and `failOnDataLoss` is true.
         JobError: There is no position, and the job says that it must have one.
     """
     options = job.source_options()
@@ -80,9 +90,15 @@ def _first_positions(
     new = {name: held for name, held in bounds.items() if name not in positions}
     if not new:
         return {}
+    ids = {name.topic: place.topic_id for name, place in positions.items()}
+    for name, held in new.items():
+        # For a topic that was deleted, a store may know only its id, or other partitions.
+        if not is_same_topic(ids.get(name.topic), held.topic_id):
+            at_start = OffsetRange(name, held.start_offset, held.start_offset)
+            raise DataLossError(LossCause.NEW_TOPIC, at_start, held, ids[name.topic])
     if len(positions):
-        # The group has begun: a new partition, or topic, is read from its start.
-        return {name: held.position(held.start_offset) for name, held in new.items()}
+        # The group has positions: a new partition, or topic, is read from its start.
+        return {name: position_at(held, held.start_offset) for name, held in new.items()}
     reset = job.reset
     if reset == "none":
         raise JobError(f"the group has no positions for {', '.join(map(str, new))}, and offsets.reset is none")
@@ -91,4 +107,4 @@ def _first_positions(
     else:
         spec = OffsetSpec(EARLIEST if reset == "earliest" else LATEST)
     offsets = resolve(spec, "offsets.reset", topics, new, end_for_later_times=True)
-    return {name: new[name].position(offset) for name, offset in offsets.items()}
+    return {name: position_at(new[name], offset) for name, offset in offsets.items()}

@@ -87,6 +87,3 @@ class PythonSink(Sink):
             raise explain(error, f"{self._key}.function") from error
         except (Exception, SystemExit) as error:
             raise failed(error, f"{self._key}.function") from error
-
-    def close(self) -> None:
-        """Do nothing: what the function holds open is its own."""

@@ -17,7 +17,7 @@ This needs a file system whose lists show at once what was written, as those of 
 do.
 
 A folder that was copied from a machine has that one's last commit, `_odradek/commit.json`: it counts as long as there
-is no other one, and the first epoch removes it.
+is no other commit, and the first epoch removes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from odradek.errors import SinkError
-from odradek.spark.pipeline.folder_files import LOCAL_COMMIT, STAGED, STATE, FolderFiles
+from odradek.spark.pipeline.folder_files import LOCAL_COMMIT, STAGED, STATE, FolderFiles, nested
 from odradek.spark.pipeline.folder_uri import OBJECT_STORES, FolderUri
 from odradek.spark.pipeline.sink import FencedError
 
@@ -44,7 +44,7 @@ _NOTHING = b"{}"
 """What an epoch begins with if there is no commit."""
 _THREADS = 8
 _MOST_COPIED_BYTES = 5 << 30
-"""Of one request to S3."""
+"""The most bytes that one request to S3 copies."""
 
 
 class RemoteFiles(FolderFiles):
@@ -72,6 +72,7 @@ class RemoteFiles(FolderFiles):
 
     def claim(self) -> None:
         """Begin an epoch, with a copy of the last commit."""
+        self._check_alone()
         with self._owned():
             # On S3 that would put a mark in each folder above, too, where the keys may not be allowed to write.
             is_s3 = self._uri.scheme == "s3"
@@ -97,8 +98,24 @@ class RemoteFiles(FolderFiles):
                 self._remove(LOCAL_COMMIT)
             self._last = None if content == _NOTHING else content
 
+    def _check_alone(self) -> None:
+        """Look for another pipeline's folder around this one, where the keys may look there, and within it."""
+        names = self._root.split("/")
+        for count in range(1, len(names)):
+            around = "/".join(names[:count])
+            with suppress(OSError, pa.ArrowException):
+                if self._files.get_file_info(FileSelector(f"{around}/{STATE}")):
+                    raise nested(str(self._uri), around)
+        found: list[str] = []
+        with self.errors(), suppress(FileNotFoundError):
+            found = [name for name, _ in self._list("", recursive=True)]
+        for name in found:
+            folder, middle, _ = name.partition(f"/{STATE}")
+            if middle and not name.startswith(f"{STATE}/"):
+                raise nested(str(self._uri), f"{self._uri}/{folder}")
+
     def release(self) -> None:
-        """Do nothing: whoever comes next begins an epoch of its own."""
+        """Do nothing: the next process begins its own epoch."""
 
     def last_commit(self) -> bytes | None:
         """Return the commit that was the last one when this epoch began."""
@@ -190,7 +207,7 @@ class RemoteFiles(FolderFiles):
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
-        """Name the folder in errors; that of a missing file may come from whoever has claimed the folder since."""
+        """Name the folder in errors; a missing file may mean that another process has claimed the folder since."""
         with self.errors():
             try:
                 yield

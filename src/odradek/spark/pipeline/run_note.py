@@ -20,6 +20,8 @@ from odradek.offsets.store import Position
 _ERROR_BYTES = 1000
 """A broker takes 4,096 bytes beside a position; characters of an error may be escaped."""
 
+_MOST_SECONDS = 1e12
+
 
 @dataclass(frozen=True)
 class LastBatch:
@@ -42,6 +44,9 @@ class LastBatch:
             checked_int(name, getattr(self, name))
         if not isinstance(self.seconds, float | int):
             raise TypeError(f"seconds must be a number, not {given_text(self.seconds)}")
+        # Other programs write notes, too: no NaN, nor an integer of which there is no float.
+        if not 0 <= self.seconds <= _MOST_SECONDS:
+            raise ValueError(f"seconds must be from 0 to {_MOST_SECONDS:g}")
 
 
 @dataclass(frozen=True)

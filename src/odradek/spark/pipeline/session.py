@@ -14,7 +14,9 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from odradek.errors import JobError
+from odradek.spark.pipeline.functions import is_built_in
 from odradek.spark.pipeline.job import Job
+from odradek.spark.pipeline.restarts import WorkerLostError
 from odradek.spark.spark_session import session, workers_hint
 
 
@@ -25,18 +27,15 @@ def open_session(job: Job) -> SparkSession:
         JobError: Spark does not start.
         SparkStartError: Java is missing, or the workers of the running session do not have Odradek.
     """
-    try:
-        with _kept_interrupt():
-            return session(job.name, master=job.spark_master, conf=job.spark_conf)
-    except (Py4JError, PySparkException) as error:
-        raise explain(error) from error
+    with explained(), _kept_interrupt():
+        return session(job.name, master=job.spark_master, conf=job.spark_conf)
 
 
 @contextmanager
 def _kept_interrupt() -> Iterator[None]:
-    """Keep a handler of Ctrl-C: PySpark replaces it when it starts, and would break off a batch that is to be finished.
+    """Keep a handler of Ctrl-C: PySpark replaces it when it starts, and would cancel a batch that is to finish.
 
-    Where there is only Python's own, PySpark's may stay, which cancels what runs in Spark.
+    If the handler is Python's default, PySpark's stays, which cancels the queries that run.
     """
     handler = signal.getsignal(signal.SIGINT)
     yield
@@ -54,16 +53,13 @@ def register_udfs(spark: SparkSession, job: Job) -> None:
     for number, udf in enumerate(job.udfs):
         key = f"udf[{number}]"
         function = udf.function.load(f"{key}.function")
-        try:
+        with explained(f"{key}.returns" if udf.returns else key):
             # A function that is decorated knows what it returns.
             spark.udf.register(udf.name, function, udf.returns)
-        except PySparkException as error:
-            raise explain(error, f"{key}.returns" if udf.returns else key) from error
-        # Spark looks for its own functions first (`spark.sql.functionResolution.sessionOrder`), and says nothing.
-        if ".catalyst." in spark.catalog.getFunction(udf.name).className:
-            raise JobError(
-                f"SQL has a function {udf.name}, and Spark would take that: give yours another name", f"{key}.name"
-            )
+            # Spark looks for its own functions first (`spark.sql.functionResolution.sessionOrder`), and says nothing.
+            is_hidden = ".catalyst." in spark.catalog.getFunction(udf.name).className
+        if is_hidden:
+            raise JobError(is_built_in(udf.name), f"{key}.name")
 
 
 def silence_error_log() -> None:
@@ -85,6 +81,23 @@ _NO_ANSWER = re.compile(r"An error occurred while calling \S+")
 """What py4j says if the connection breaks during a call: of an error in Java it gives the trace, too."""
 
 
+SPARK_FAILURES = (Py4JError, PySparkException, ConnectionError)
+"""What a call of Spark raises."""
+
+
+@contextmanager
+def explained(key: str | None = None) -> Iterator[None]:
+    """Raise what Spark raises as `explain` tells it.
+
+    Raises:
+        JobError: Spark failed.
+    """
+    try:
+        yield
+    except SPARK_FAILURES as error:
+        raise explain(error, key) from error
+
+
 def explain(error: Exception, key: str | None = None) -> JobError:
     """Return in one line why Spark failed: the error of a Python function, or the first line of Spark's own.
 
@@ -97,16 +110,22 @@ def explain(error: Exception, key: str | None = None) -> JobError:
         return JobError(f"Spark has ended while it was at work ({text})")
     if "DATA_SOURCE_NOT_FOUND" in text and "odradek" in text:
         return JobError(workers_hint("another Python"))
-    ours = re.findall(r"^(?:\S+: )*odradek\.[\w.]+Error: (.+)$", text, re.MULTILINE)
+    ours = re.findall(r"(?:^|: )odradek\.[\w.]+Error: (.+)$", text, re.MULTILINE)
     if ours:
         return JobError(ours[-1], key)
     if "Python worker exited unexpectedly" in text:
-        return JobError(
+        return WorkerLostError(
             "a Python worker of Spark ended: a function, or a library that it calls, has ended the process, or the "
             "system has because its memory was full",
             key,
         )
-    # The last one is what came of those before it.
+    if "Python worker failed to connect back" in text:
+        return WorkerLostError(
+            "a Python worker of Spark did not start within the ten seconds that Spark waits for it: the machine has "
+            "too much to do",
+            key,
+        )
+    # The last one has those before it as its causes.
     failed = next(reversed(list(_TRACEBACK.finditer(text))), None)
     if failed is not None:
         return JobError(f"{failed['error']} ({failed['file']}, line {failed['line']}, in {failed['function']})", key)

@@ -1,7 +1,9 @@
 """Which views of a job are read more than once in a batch, and so are kept: each sink runs a query of its own.
 
-records -> words -> parquet sink              words is read twice, and kept; records once
--> counts -> topic sink
+    records -> words -> parquet sink              words is read twice, and kept; records once
+                     -> counts -> topic sink
+
+A view that is read once is not kept.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from odradek.spark.pipeline.job import RECORDS_VIEW, ConsoleSinkSpec, Job
+from odradek.spark.pipeline.job import Job
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec
+from odradek.spark.pipeline.value_format import RECORDS_VIEW
 
 
 def shared_views(job: Job) -> frozenset[str]:

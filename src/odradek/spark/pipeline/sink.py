@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from odradek.errors import SinkError
 from odradek.offsets.store import Position, is_same_topic
 from odradek.spark.pipeline.batch import Batch
+from odradek.spark.ranges import OffsetRange
 from odradek.storage.names import TopicPartition
 
 
@@ -87,17 +88,21 @@ class Sink(ABC):
     refused_records = 0
     wants_whole_partitions = False
 
-    @abstractmethod
     def positions(self) -> Mapping[TopicPartition, Position]:
         """Return the position that the sink holds of each partition, below which it is given nothing; may be empty."""
+        return {}
 
     def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
-        """Return the positions that the sink holds of these partitions; partitions without one are left out."""
+        """Return the positions that the sink holds of these partitions; those without one are missing in the result."""
         positions = self.positions()
         return {name: positions[name] for name in partitions if name in positions}
 
+    def held_ranges(self) -> list[OffsetRange] | None:
+        """Return which ranges the sink holds, not only up to where; None if it cannot know."""
+        return None
+
     def start(self, stored: Mapping[TopicPartition, Position]) -> None:  # noqa: B027 - most sinks need nothing
-        """Learn, before the first batch, what the offset store says is done."""
+        """Take note, before the first batch, of what the offset store says is done."""
 
     def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
         """Forget what is held of partitions, so that it is written again from these positions."""
@@ -110,8 +115,7 @@ class Sink(ABC):
     def define_views(self, spark: SparkSession) -> None:  # noqa: B027 - most sinks have none
         """Define the views that the sinks after this one may query; also called if nothing was left to write."""
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - some sinks hold nothing open
         """Close what the sink holds open."""
 
 
@@ -135,7 +139,7 @@ def check_held(sinks: Sequence[Sink], first: Mapping[TopicPartition, Position]) 
             if sink.on_held == "error":
                 raise SinkError(
                     f"{sink.description} holds {name} up to offset {place.offset} already, and the offset store has no "
-                    'position of it: say whether to pass over what is held (on_held = "skip") or not (another path, or '
+                    'position of it: say whether to skip what is held (on_held = "skip") or not (another path, or '
                     'on_held = "replay" where a topic is the target), or set the store to where the sink is'
                 )
     for sink, starts in replays:

@@ -1,10 +1,12 @@
-"""Sinks that a function or Spark writes: their keys in a job's file.
+"""The sinks of a job: Parquet, a table on the terminal, topics, and those that a function or Spark writes.
 
-[[sink]]                             [[sink]]
-type = "python"                      type = "jdbc"                      # or "delta", "iceberg"
-function = "ledger:store"            url = "jdbc:postgresql://host/db"
-positions = "ledger:positions"       table = "sales"
-view = "sales"                       view = "sales"
+    [[sink]]                             [[sink]]
+    type = "python"                      type = "jdbc"                      # or "delta", "iceberg"
+    function = "ledger:store"            url = "jdbc:postgresql://host/db"
+    positions = "ledger:positions"       table = "sales"
+    view = "sales"                       view = "sales"
+
+On the left a sink of a Python function, on the right one of Spark: their keys are read here.
 """
 
 from __future__ import annotations
@@ -14,10 +16,118 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.errors import JobError
+from odradek.spark.pipeline.folder_uri import FolderUri
 from odradek.spark.pipeline.functions import FunctionName
 from odradek.spark.pipeline.job_table import Table
+from odradek.spark.pipeline.value_format import RECORDS_VIEW
+from odradek.storage.names import CONSUMER_OFFSETS_TOPIC
 
+LETTERS_VIEW = "odradek_dead_letters"
+"""The view of the records that are sent to the dead letters."""
+ORIGIN_COLUMNS = ("topic", "partition", "offset")
+"""The columns that say which record of the source a row comes from."""
+TOPIC_SINK_COLUMNS = (*ORIGIN_COLUMNS, "value")
+"""The columns that a topic sink needs in its view."""
+PARTITION_COLUMNS = {"topic": "topic", "date": "timestamp"}
+"""What the folders of a Parquet sink may be partitioned by, and the column that each needs."""
 SPARK_SINKS = ("jdbc", "delta", "iceberg")
+
+
+@dataclass(frozen=True)
+class ParquetSinkSpec:
+    """A folder of Parquet files.
+
+    Attributes:
+        path: The folder, of this machine or of another file system.
+        view: The view that is written.
+        name: The name of a view over all that the folder holds, for the sinks after it.
+        merge: A query over `name`, which is then what the folder holds and the view's new rows together: its result
+            replaces what the folder holds. So a running total costs what its result takes, not what was ever read.
+        partition_by: `topic`, `date` or both, as folders; the view must have `topic` and `timestamp` respectively.
+        compression: The codec of Parquet's pages.
+        on_held: What to do if the folder holds records of a partition for which the offset store has no position:
+            `error`, or `skip` what is held.
+    """
+
+    path: Path | FolderUri
+    view: str = RECORDS_VIEW
+    name: str | None = None
+    merge: str | None = None
+    partition_by: tuple[str, ...] = ()
+    compression: str = "zstd"
+    on_held: str = "error"
+
+    @property
+    def description(self) -> str:
+        """What the sink is, for errors."""
+        return f"parquet {self.path}"
+
+
+@dataclass(frozen=True)
+class ConsoleSinkSpec:
+    """A table on the terminal.
+
+    Attributes:
+        sql: The query whose rows are shown.
+        rows: The most rows that are shown.
+        title: The title of the table.
+    """
+
+    sql: str
+    rows: int = 20
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class TopicSinkSpec:
+    """A topic of a broker or of a log directory, or several.
+
+    Attributes:
+        topic: The target topic; it must exist. None if a column of the view says it for each record.
+        kafka: Kafka's settings for the broker, including `bootstrap.servers`; empty for a log directory.
+        view: The view that is forwarded. It needs the source's `topic`, `partition` and `offset`, and `value`; it may
+            have `key`, `headers` and `timestamp`.
+        partition_by: `source`: the source's partition, modulo the number of the target's partitions; `key`: as Kafka's
+            producer does.
+        compression: The codec of the batches.
+        transactional_id: The prefix of the transactional ids, and of the groups of the same names that hold the
+            positions; by default the job's name and the topic, or `*` if a column says the topic. No other sink of any
+            job may use it.
+        on_held: What to do if transactions under these ids have forwarded records of a partition for which the offset
+            store has no position: `error`, `skip` them, or `replay` them.
+        on_invalid: What to do with a record that the target does not take for its size, its timestamp or a missing key:
+            `error`, which forwards those before it; `skip` it; or `dead-letter`, which sends it to another topic.
+        dead_letter_topic: That topic, of the same broker.
+        topic_column: The column of the view that says the target topic; by default the source's topic.
+        partition_column: The column of the view that says the target partition; where it is null, `partition_by` does.
+        position_topic: If a column says the topic: the topic under which the positions are kept.
+        path: The log directory; None for a broker.
+    """
+
+    topic: str | None
+    kafka: Mapping[str, str]
+    view: str = RECORDS_VIEW
+    partition_by: str = "source"
+    compression: str = "none"
+    transactional_id: str | None = None
+    on_held: str = "error"
+    on_invalid: str = "error"
+    dead_letter_topic: str | None = None
+    topic_column: str = "topic"
+    partition_column: str | None = None
+    position_topic: str = CONSUMER_OFFSETS_TOPIC
+    path: Path | None = None
+
+    @property
+    def is_of_letters(self) -> bool:
+        """Whether it takes the job's dead letters."""
+        return self.view == LETTERS_VIEW
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that its view must have."""
+        routing = (self.topic_column if self.topic is None else None, self.partition_column)
+        return (*TOPIC_SINK_COLUMNS, *(name for name in routing if name and name not in TOPIC_SINK_COLUMNS))
 
 
 @dataclass(frozen=True)
@@ -34,7 +144,7 @@ class PythonSinkSpec:
     """
 
     function: FunctionName
-    view: str
+    view: str = RECORDS_VIEW
     positions: FunctionName | None = None
     on_held: str = "error"
 
@@ -58,7 +168,10 @@ class SparkSinkSpec:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_python_sink(entry: Table, folder: Path, default_view: str) -> PythonSinkSpec:
+SinkSpec = ParquetSinkSpec | ConsoleSinkSpec | TopicSinkSpec | PythonSinkSpec | SparkSinkSpec
+
+
+def read_python_sink(entry: Table, folder: Path) -> PythonSinkSpec:
     """Read a sink of type `python`.
 
     Raises:
@@ -66,24 +179,23 @@ def read_python_sink(entry: Table, folder: Path, default_view: str) -> PythonSin
     """
     function = FunctionName.parse(entry.need("function", str), entry.key("function"), folder)
     positions = entry.take("positions", str)
-    on_held = entry.take("on_held", str, "error")
-    if on_held not in ("error", "skip"):
-        raise JobError(f"error or skip, not {on_held!r}", entry.key("on_held"))
-    return PythonSinkSpec(
-        function,
-        entry.take("view", str, default_view),
-        None if positions is None else FunctionName.parse(positions, entry.key("positions"), folder),
-        on_held,
+    spec = entry.fill(
+        PythonSinkSpec,
+        function=function,
+        positions=None if positions is None else FunctionName.parse(positions, entry.key("positions"), folder),
     )
+    if spec.on_held not in ("error", "skip"):
+        raise JobError(f"error or skip, not {spec.on_held!r}", entry.key("on_held"))
+    return spec
 
 
-def read_spark_sink(entry: Table, kind: str, folder: Path, default_view: str) -> SparkSinkSpec:
+def read_spark_sink(entry: Table, kind: str, folder: Path) -> SparkSinkSpec:
     """Read a sink that Spark writes.
 
     Raises:
         JobError: A key is wrong.
     """
-    view = entry.take("view", str, default_view)
+    view = entry.take("view", str, RECORDS_VIEW)
     if kind == "jdbc":
         url, table = entry.need("url", str), entry.need("table", str)
         if not url.startswith("jdbc:"):

@@ -6,14 +6,10 @@ offset store took its end, is appended again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from odradek.offsets.store import Position
 from odradek.spark.pipeline.batch import Batch
 from odradek.spark.pipeline.packages import PACKAGES, require_package
 from odradek.spark.pipeline.sink import Sink
 from odradek.spark.pipeline.sink_specs import SparkSinkSpec
-from odradek.storage.names import TopicPartition
 
 
 class SparkSink(Sink):
@@ -29,10 +25,6 @@ class SparkSink(Sink):
         self._key = key
         self.description = f"{spec.format} {spec.table or spec.path}"
 
-    def positions(self) -> Mapping[TopicPartition, Position]:
-        """Return nothing: the table does not know."""
-        return {}
-
     def write(self, batch: Batch) -> None:
         """Append the view of a batch."""
         spec = self._spec
@@ -45,6 +37,3 @@ class SparkSink(Sink):
             writer.saveAsTable(spec.table)
         else:
             writer.save(spec.path)
-
-    def close(self) -> None:
-        """Do nothing: the sink holds nothing open."""

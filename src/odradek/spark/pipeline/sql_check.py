@@ -4,56 +4,38 @@
     words      SELECT topic, word FROM (...records...)          ->  topic word
     sink       SELECT wrod FROM words                           ->  there is no column wrod in words; did you mean word?
 
-sqlglot parses it, in Spark's dialect. If the columns of something cannot be known (a generator without names, a pivot,
-a table of a catalog), they are not checked; nor is the syntax of a query with something that sqlglot knows only in part
-(pipes, paths of variants): a job that Spark would run is not refused.
+Spark's own grammar finds what does not parse (`spark_grammar`). For names sqlglot parses it again, in Spark's dialect.
+If the columns of something cannot be known (a generator without names, a pivot, a table of a catalog), they are not
+checked; nor are those of a query that sqlglot does not parse: a job that Spark would run is not refused.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.tokenizer_core import Token, TokenType
 
 from odradek.spark.options import nearest
+from odradek.spark.pipeline.spark_grammar import GRAMMAR, SqlFinding
 
 _DIALECT = "spark"
 # After GROUP BY sqlglot takes the function for the clause WINDOW; this one has the same columns.
 _WINDOW = re.compile(r"\bwindow(\s*\()", re.IGNORECASE)
-# What Spark has and sqlglot has only in part: `|> SET`, `v:a.b`, `MAX RECURSION LEVEL 9`, `IDENTIFIER('f')(x)`, `MAP x
-# USING`, `!>`.
-_PARTLY_KNOWN = re.compile(r"\|>|(?<!:):(?!:)|\bMAX RECURSION\b|\bIDENTIFIER \(|\b(MAP|REDUCE) (?!\()|! [<>]")
-_QUOTED = frozenset({TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER})
 # A query that ends with one of these has lost what was to follow, although Spark takes it for a name there.
-_CLAUSES = frozenset({TokenType.FROM, TokenType.WHERE, TokenType.HAVING, TokenType.LIMIT, TokenType.ON})
-# How many times a query is parsed again with a word of it as a name.
-_MOST_TRIES = 30
+_CLAUSES = frozenset({TokenType.FROM, TokenType.WHERE, TokenType.HAVING, TokenType.LIMIT, TokenType.ON, TokenType.NOT})
+_NO_CLAUSE = "not valid SQL: something is missing before FROM, which Spark takes for a name"
 _MADE_BY_FUNCTIONS = frozenset({"window", "session_window"})
 # It would warn of syntax that it passes on without parsing.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 Columns = tuple[str, ...] | None
 """The columns of a view; None if they are not known."""
-
-
-class SqlFinding(NamedTuple):
-    """Something wrong in a query.
-
-    Attributes:
-        reason: What is wrong.
-        line: The line in the query, from 1.
-    """
-
-    reason: str
-    line: int
 
 
 class Query:
@@ -67,6 +49,9 @@ class Query:
     Attributes:
         findings: What is wrong with it.
         columns: Its own columns.
+
+    Raises:
+        SparkStartError: There is no Java for Spark's parser.
     """
 
     def __init__(self, sql: str, views: Mapping[str, Columns], *, has_catalog: bool = False) -> None:
@@ -77,6 +62,9 @@ class Query:
         query = self._parse(sql)
         if query is None:
             return
+        for star in query.find_all(exp.Star):
+            if (wrong := _misplaced(star)) is not None:
+                self.findings.append(SqlFinding(wrong, _line(star)))
         tables = list(_tables(query))
         unknown = [table for table in tables if table.name.lower() not in self._views or table.db]
         for table in unknown:
@@ -90,27 +78,34 @@ class Query:
 
     def _parse(self, sql: str) -> exp.Expression | None:
         text = _WINDOW.sub(r"session_window\1", sql)
+        statements: list[exp.Expr] | None = None
+        tokens: list[Token] = []
         try:
+            tokens = sqlglot.tokenize(text, dialect=_DIALECT)
             statements = [statement for statement in sqlglot.parse(text, dialect=_DIALECT) if statement is not None]
-        except SqlglotError as error:
-            details = (getattr(error, "errors", None) or [{}])[0]
-            if not _may_be_sql(text):
-                reason = _plain(details.get("description") or str(error).splitlines()[0])
-                near = details.get("highlight")
-                told = f"not valid SQL: {reason.rstrip('.')}{f', at {near!r}' if near else ''}"
-                self.findings.append(SqlFinding(told, int(details.get("line") or 1)))
-            return None
         except RecursionError:
             self.findings.append(SqlFinding("this is nested too deeply to be read", 1))
             return None
         except Exception:
-            return None
-        if len(statements) != 1:
+            # Spark decides: it has syntax that sqlglot has not.
+            statements = None
+        if statements is not None and len(statements) != 1:
             self.findings.append(SqlFinding(f"expected one query, not {len(statements)}", 1))
+        elif (wrong := (parsed := GRAMMAR.query(sql)).problem) is not None:
+            self.findings.append(wrong._replace(reason=f"not valid SQL: {wrong.reason}"))
+        elif tokens and tokens[-1].token_type in _CLAUSES:
+            self.findings.append(
+                SqlFinding(f"not valid SQL: something is missing after {tokens[-1].text}", tokens[-1].line)
+            )
+        if self.findings or statements is None:
             return None
         query = statements[0]
         if isinstance(query, exp.Query) and isinstance(query, exp.Expression):
-            return query
+            if parsed.reads_relations or next(_tables(query), None) is None:
+                return query
+            line = next((token.line for token in tokens if token.token_type is TokenType.FROM), 1)
+            self.findings.append(SqlFinding(_NO_CLAUSE, line))
+            return None
         is_table = isinstance(query, exp.Alias) and query.this.name.upper() == "TABLE"
         if not is_table and not isinstance(query, exp.Command | exp.Values):
             self.findings.append(SqlFinding(f"expected a query, not {query.key.upper()}", 1))
@@ -191,44 +186,19 @@ class Query:
         return None
 
 
-def _may_be_sql(text: str) -> bool:
-    """Whether Spark may take what sqlglot does not parse: syntax of Spark, or a word of the language used as a name."""
-    left = [text]
-    for _ in range(_MOST_TRIES):
-        if not left:
-            return False
-        text = left.pop()
-        try:
-            tokens = sqlglot.tokenize(text, dialect=_DIALECT)
-            words = " ".join(token.text.upper() for token in tokens if token.token_type not in _QUOTED)
-            if _PARTLY_KNOWN.search(words):
-                return True
-            sqlglot.parse(text, dialect=_DIALECT)
-        except ParseError as error:
-            for place in error.errors[:1]:
-                left += _with_a_name(text, tokens, (place["line"], place["col"]))
-        except (SqlglotError, RecursionError):
-            return False
-        else:
-            return True
-    return False
+def _misplaced(star: exp.Star) -> str | None:
+    """Return what is wrong with a `*`, or None."""
+    part = star.parent if isinstance(star.parent, exp.Column) else star
+    if isinstance(part.parent, exp.Alias):
+        return f"a * cannot have a name; is FROM or a comma missing before {part.parent.alias}?"
+    select = part.parent
+    if isinstance(select, exp.Select) and part.arg_key == "expressions" and not _reads(select):
+        return "a * needs a FROM"
+    return None
 
 
-def _with_a_name(text: str, tokens: Sequence[Token], place: tuple[int, int]) -> Iterator[str]:
-    """Give a query with the word at or before the place of an error as a quoted name."""
-    at = next((number for number, token in enumerate(tokens) if (token.line, token.col) == place), 0)
-    for number in range(max(0, at - 1), at + 1):
-        token = tokens[number]
-        is_cut = number == len(tokens) - 1 and token.token_type in _CLAUSES
-        if token.text.isidentifier() and token.token_type not in _QUOTED | {TokenType.VAR} and not is_cut:
-            yield f"{text[: token.start]}`{token.text}`{text[token.end + 1 :]}"
-
-
-def _plain(text: str) -> str:
-    """Return sqlglot's message without the names of its classes."""
-    text = text.partition(" but got <")[0]
-    match = re.search(r"missing for <class '[\w.]*?(\w+)'>", text)
-    return f"something is missing after {match[1].upper()}" if match else text
+def _reads(select: exp.Select) -> bool:
+    return any(select.args.get(part) for part in ("from_", "from", "laterals", "joins"))
 
 
 def _tables(query: exp.Expression) -> Iterator[exp.Table]:

@@ -29,6 +29,7 @@ from odradek.offsets.spark_checkpoint import done_batches, planned_batches, read
 from odradek.offsets.store import Position
 from odradek.offsets.stream_offsets import format_stream_offsets, parse_stream_offsets
 from odradek.spark.ranges import OffsetRange
+from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.file_lock import FileLock
 from odradek.storage.files import write_atomically
 from odradek.storage.names import TopicPartition
@@ -56,6 +57,7 @@ class StateFolder:
         self._file = path / "odradek.json"
         self._lock = FileLock(path / "odradek.lock")
         try:
+            check_outside(path)
             path.mkdir(parents=True, exist_ok=True)
             if not self._lock.acquire():
                 raise JobError(f"{path}: another pipeline uses this state", _KEY)
@@ -82,12 +84,12 @@ class StateFolder:
 
     @property
     def last_planned(self) -> int:
-        """The number of the last batch that Spark has planned; -1 if there is none."""
+        """The number of the last batch that Spark has planned, or -1 if there is none."""
         return max(planned_batches(self.path), default=_START)
 
     @property
     def last_done(self) -> int:
-        """The number of the last batch that Spark says is done; -1 if there is none."""
+        """The number of the last batch that Spark says is done, or -1 if there is none."""
         return max(done_batches(self.path), default=_START)
 
     def begin(self, start: Mapping[TopicPartition, Position]) -> None:
@@ -154,7 +156,7 @@ class StateFolder:
             token = self.token(number)
             grown = any(name not in before or before[name].offset != place.offset for name, place in after.items())
             return grown or any(place.batch == token for place in stored.values())
-        # A partition that is gone is not in `after`.
+        # A partition that was deleted is not in `after`.
         known = {*before, *after}
         self._require({name: place for name, place in stored.items() if name in known}, before)
         return False

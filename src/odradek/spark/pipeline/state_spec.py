@@ -1,11 +1,13 @@
 """The table `[state]` of a job whose views keep state from batch to batch, in Spark.
 
-[state]
-path = "state"                      Spark's checkpoint: one folder for each job
-view = "counts"                     the last view that Spark keeps state for; by default the last transform's
-output_mode = "append"              or "update", "complete"
-watermark = "10 minutes"            of the column timestamp of records; or { view, column, delay }
-partitions = 4                      of the state, and so tasks; by default spark.sql.shuffle.partitions, which is 200
+    [state]
+    path = "state"                      Spark's checkpoint: one folder for each job
+    view = "counts"                     the last view that Spark keeps state for; by default the last transform's
+    output_mode = "append"              or "update", "complete"
+    watermark = "10 minutes"            of the column timestamp of records; or { view, column, delay }
+    partitions = 4                      of the state, and so tasks; by default spark.sql.shuffle.partitions (200)
+
+Only `path` is required.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from odradek.errors import JobError
 from odradek.spark.options import nearest
 from odradek.spark.pipeline.job_table import Table
+from odradek.spark.pipeline.value_format import RECORDS_VIEW
 
 OUTPUT_MODES = ("append", "update", "complete")
 _DELAY = re.compile(r"(?i)\d{1,9} (microsecond|millisecond|second|minute|hour|day|week)s?")
@@ -33,7 +36,7 @@ class Watermark:
     """
 
     delay: str
-    view: str
+    view: str = RECORDS_VIEW
     column: str = "timestamp"
 
 
@@ -71,13 +74,12 @@ class StateSpec:
 WATERMARK_KEY = "state.watermark"
 
 
-def read_state(entry: Table, path: Path, default_view: str) -> StateSpec:
+def read_state(entry: Table, path: Path) -> StateSpec:
     """Read the table.
 
     Args:
         entry: The table, without its path.
         path: The folder.
-        default_view: The view whose `timestamp` a watermark is of, unless it says otherwise.
 
     Raises:
         JobError: A key is wrong.
@@ -85,21 +87,13 @@ def read_state(entry: Table, path: Path, default_view: str) -> StateSpec:
     given = entry.take("watermark", object)
     watermark = None
     if isinstance(given, str):
-        watermark = Watermark(given, default_view)
+        watermark = Watermark(given)
     elif isinstance(given, dict):
         table = entry.nested("watermark", given)
-        watermark = Watermark(
-            table.need("delay", str), table.take("view", str, default_view), table.take("column", str, "timestamp")
-        )
+        watermark = table.fill(Watermark)
         table.end()
     elif given is not None:
         raise JobError(f'a time such as "10 minutes", or a table with delay, not {given!r:.100}', WATERMARK_KEY)
-    spec = StateSpec(
-        path,
-        entry.take("view", str),
-        entry.take("output_mode", str, "append"),
-        watermark,
-        entry.take("partitions", int),
-    )
+    spec = entry.fill(StateSpec, path=path, watermark=watermark)
     entry.end()
     return spec

@@ -8,8 +8,8 @@
     commits/N     Spark says that batch N is done
 
 A crash before the last step leaves a batch that Spark repeats, with the same offsets, watermark and state. If the store
-has its end, the sinks are passed over; if a sink has it, that sink is. So as long as the queries give the same rows
-again, nothing is lost, and nothing is there twice.
+has its end, the sinks are skipped; if a sink has it, that sink is. So as long as the queries give the same rows again,
+nothing is lost, and nothing is written twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -30,20 +30,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from odradek.errors import JobError, OdradekError, SinkError
-from odradek.offsets.store import Position, Positions
-from odradek.spark.open_transactions import TransactionWatch
-from odradek.spark.pipeline.batch import Batch, transformed
+from odradek.offsets.store import Position
+from odradek.spark.pipeline.batch import Batch, is_one_of, transformed
 from odradek.spark.pipeline.batch_report import BatchReport
-from odradek.spark.pipeline.claimed_store import ClaimedStore, StopRequest
-from odradek.spark.pipeline.job import RECORDS_VIEW, Job
+from odradek.spark.pipeline.job import Job
 from odradek.spark.pipeline.lineage import items, kind_of
 from odradek.spark.pipeline.planning import plan
-from odradek.spark.pipeline.session import explain, register_udfs
+from odradek.spark.pipeline.poison import PoisonRecord, by_partition, may_be_of_a_record, put_aside
+from odradek.spark.pipeline.run import Run
+from odradek.spark.pipeline.session import SPARK_FAILURES, explain, explained, register_udfs
 from odradek.spark.pipeline.shared_views import shared_views
 from odradek.spark.pipeline.sink import Sink, check_held, check_same_topic
 from odradek.spark.pipeline.state_folder import StateFolder
+from odradek.spark.pipeline.traces import batch_attributes
+from odradek.spark.pipeline.value_format import RECORDS_VIEW
 from odradek.spark.pipeline.values import with_values
-from odradek.spark.ranges import OffsetRange, Topics
+from odradek.spark.ranges import OffsetRange
 from odradek.spark.stream import FIRST_OFFSETS
 from odradek.storage.names import TopicPartition
 
@@ -58,6 +60,16 @@ class _EndError(Exception):
     """Ends a query from within its batch."""
 
 
+class _RowsError(Exception):
+    """Ends a query whose batch may have records that fail."""
+
+    def __init__(self, error: JobError, number: int, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.number = number
+        self.ranges = ranges
+
+
 def _is_unknown(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], _EndError))
 
@@ -66,122 +78,101 @@ def _is_unknown(record: logging.LogRecord) -> bool:
 _CALLBACK_LOG.addFilter(_is_unknown)
 
 
-class StatefulRun:
+@dataclass(kw_only=True)
+class StatefulRun(Run):
     """One run of a job with state.
 
-    Args:
-        job: The job.
+    Attributes:
         state: The folder of its state.
-        store: Its positions.
-        topics: Its source.
-        sinks: Its sinks.
-        stopping: Ends the run after the current batch.
-        on_step: Called with a few words before each step.
-        on_look: Called with the positions, and where the partitions end, before the first batch.
-        on_batch: Called after each batch that read something.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        state: StateFolder,
-        store: ClaimedStore,
-        topics: Topics,
-        sinks: Sequence[Sink],
-        stopping: StopRequest,
-        on_step: Callable[[str], None],
-        on_look: Callable[[Positions, Mapping[TopicPartition, int]], None],
-        on_batch: Callable[[BatchReport], None],
-    ) -> None:
-        assert job.state is not None
-        self._job = job
-        self._spec = job.state
-        self._options = job.source_options()
-        self._state = state
-        self._store = store
-        self._topics = topics
-        self._sinks = sinks
-        self._stopping = stopping
-        self._tell = on_step
-        self._on_look = on_look
-        self._on_batch = on_batch
-        self._number = 0
-        self._streaming, self._later = job.stateful_transforms()
+    state: StateFolder
+
+    def __post_init__(self) -> None:
+        self._options = self.job.source_options()
+        self._streaming, self._later = self.job.stateful_transforms()
         # Held during a batch, which a thread of Spark's does.
         self._at_work = threading.Lock()
         self._is_ending = False
         self._has_refused = False
         self._last_batch = -1
+        self._deadline = inf
         self._failure: BaseException | None = None
+        # Left out of the batch of this number, which Spark repeats.
+        self._put_aside: list[PoisonRecord] = []
+        self._reduced_batch = -1
 
-    def run(self, session: Callable[[], SparkSession], follow_s: float | None) -> int:
+    def run(self, session: Callable[[], SparkSession], follow_s: float | None) -> None:
         """Run until nothing is left, or, with a trigger interval, until there is a request to stop.
 
         Args:
             session: Returns the Spark session; called if there is something to do.
             follow_s: With a trigger interval: end this many seconds after the first look at the source.
-
-        Returns:
-            How many batches have read something.
         """
         has_work = self._has_work()
-        if self._stopping.is_made:
-            return 0
-        if not has_work and self._job.trigger_interval_ms is None:
+        if self.stopping.is_made:
+            return
+        if not has_work and self.job.trigger_interval_ms is None:
             self._tell_open_transactions()
-            return 0
+            return
         spark = session()
-        self._tell("starting the query ...")
-        try:
+        while True:
+            self._run_query(spark, follow_s)
+            failure, self._failure, self._is_ending = self._failure, None, False
+            if not isinstance(failure, _RowsError):
+                break
+            self._reduce(spark, failure)
+        if failure is not None:
+            raise failure
+        if self.job.trigger_interval_ms is None and not self.stopping.is_made:
+            self.topics.refresh()
+            self._tell_open_transactions()
+
+    def _run_query(self, spark: SparkSession, follow_s: float | None) -> None:
+        """Run the streaming query to its end."""
+        self.on_step("starting the query ...")
+        with explained("state"):
             query = self._start(spark)
-        except (Py4JError, PySparkException, ConnectionError) as error:
-            raise explain(error, "state") from error
         try:
             self._wait(query, follow_s)
-        except (Py4JError, PySparkException, ConnectionError) as error:
+        except SPARK_FAILURES as error:
             if self._failure is None and not self._has_refused:
                 raise explain(error) from error
         finally:
             self._end(query)
-        if self._failure is not None:
-            raise self._failure
-        if self._job.trigger_interval_ms is None and not self._stopping.is_made:
-            self._topics.refresh()
-            self._tell_open_transactions()
-        return self._number
 
     def _tell_open_transactions(self) -> None:
-        """Tell of the transactions that hold back a job that ends; while it runs, the source does."""
-        positions = self._store.positions
-        bounds = self._topics.bounds([name for name in positions if self._options.wants(name.topic)])
+        """Log the transactions that hold back a job that ends; while it runs, the source does that."""
+        positions = self.store.positions
+        bounds = self.topics.bounds([name for name in positions if self._options.wants(name.topic)])
         at_end = [name for name, held in bounds.items() if positions[name].offset == held.end_offset]
-        TransactionWatch(self._options.isolation).look(self._topics, at_end, at_once=True)
+        self.watch.look(self.topics.open_transactions, at_end, at_once=True)
 
     def _has_work(self) -> bool:
         """Bind the state to the store; return whether there is something to read, or a batch to finish."""
-        planned = plan(self._job, self._topics, self._store.positions, None)
-        if self._state.is_new:
+        planned = plan(self.job, self.topics, self.store.positions, None)
+        if self.state.is_new:
             if planned.first:
-                check_held(self._sinks, planned.first)
-                self._store.commit(planned.first)
-            self._state.begin({name: self._store.positions[name] for name in planned.bounds})
+                check_held(self.sinks, planned.first)
+                self.store.commit(planned.first)
+            self.state.begin({name: self.store.positions[name] for name in planned.bounds})
         else:
-            known = {*planned.bounds, *self._state.ends(self._state.last_done)}
-            self._state.check({name: place for name, place in self._store.positions.items() if name in known})
+            known = {*planned.bounds, *self.state.ends(self.state.last_done)}
+            self.state.check({name: place for name, place in self.store.positions.items() if name in known})
             self._check_subscription(known - planned.bounds.keys())
-        positions = self._store.positions
-        self._on_look(positions, {name: end for name, end in planned.end_offsets.items() if name in positions})
+        positions = self.store.positions
+        self.on_look(positions, {name: end for name, end in planned.end_offsets.items() if name in positions})
         stored = dict(positions)
-        done = last = self._state.last_done
-        if self._state.last_planned > done and self._state.is_done(self._state.last_planned, positions):
-            # Only Spark does not know it yet.
-            last = self._state.last_planned
+        done = last = self.state.last_done
+        if self.state.last_planned > done and self.state.is_done(self.state.last_planned, positions):
+            # Only Spark does not know yet that it is done.
+            last = self.state.last_planned
         if last >= 0:
-            name, _, end = self._state.batch_range(last)
+            name, _, end = self.state.batch_range(last)
             stored[name] = Position(end)
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.start(stored)
-        return bool(planned.ranges) or self._state.last_planned > done
+        return bool(planned.ranges) or self.state.last_planned > done
 
     def _check_subscription(self, gone: Collection[TopicPartition]) -> None:
         """Check that the source still asks for partitions of the state that it does not find; Spark calls them lost."""
@@ -189,59 +180,41 @@ class StatefulRun:
         for name in sorted(gone) if options.fail_on_data_loss else ():
             if not options.wants(name.topic) or (options.partitions is not None and name not in options.partitions):
                 raise JobError(
-                    f"{self._state.path} is the state of {name} too, and the source does not ask for it any more: ask "
-                    "for it, or remove the folder to begin with an empty state (failOnDataLoss=false goes on with the "
-                    "state as it is)",
+                    f"{self.state.path} is the state of {name} too, and the source does not ask for it any more: ask "
+                    "for it, or remove the folder to begin with an empty state (failOnDataLoss=false continues with "
+                    "the state as it is)",
                     "state.path",
                 )
 
     def _start(self, spark: SparkSession) -> StreamingQuery:
-        register_udfs(spark, self._job)
+        spec = self.job.state
+        assert spec is not None
+        register_udfs(spark, self.job)
         _silence_queries(spark)
-        reader = spark.readStream.format("odradek").options(**self._job.source)
-        reader = reader.option(FIRST_OFFSETS, self._state.first_offsets())
-        if self._job.max_offsets_per_batch is not None:
-            reader = reader.option("maxOffsetsPerTrigger", self._job.max_offsets_per_batch)
+        reader = spark.readStream.format("odradek").options(**self.job.source)
+        reader = reader.option(FIRST_OFFSETS, self.state.first_offsets())
+        if self.job.max_offsets_per_batch is not None:
+            reader = reader.option("maxOffsetsPerTrigger", self.job.max_offsets_per_batch)
         records = reader.load()
-        frame = self._watermarked(
-            RECORDS_VIEW, records if self._job.value is None else with_values(records, self._job.value)
-        )
-        frame.createOrReplaceTempView(RECORDS_VIEW)
-        for number, transform in enumerate(self._streaming):
-            frame = self._watermarked(transform.view, transformed(spark, transform, f"transform[{number}]"))
-            frame.createOrReplaceTempView(transform.view)
-        if not frame.isStreaming:
-            raise JobError(f"the view {self._streaming[-1].view} does not read the stream of records", "state.view")
-        if (readings := _readings(frame)) > 1:
-            raise JobError(
-                f"the view {self._streaming[-1].view} joins the stream of records with itself. Spark would read it "
-                f"{readings} times, and while the log grows each reading ends a batch at other offsets: group the "
-                "records instead, or join them with a static table",
-                "state.view",
-            )
-        interval_ms = self._job.trigger_interval_ms
-        writer = frame.writeStream.outputMode(self._spec.output_mode).foreachBatch(self._batch)
-        writer = writer.option("checkpointLocation", str(self._state.path))
+        if self._put_aside:
+            records = records.where(~is_one_of(by_partition(self._put_aside)))
+        frame = streaming_frame(self.job, records)
+        interval_ms = self.job.trigger_interval_ms
+        writer = frame.writeStream.outputMode(spec.output_mode).foreachBatch(self._batch)
+        writer = writer.option("checkpointLocation", str(self.state.path))
         if interval_ms is None:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{interval_ms} milliseconds")
-        with _partitions(spark, self._spec.partitions):
+        with _partitions(spark, spec.partitions):
             return writer.start()
-
-    def _watermarked(self, view: str, frame: DataFrame) -> DataFrame:
-        watermark = self._spec.watermark
-        if watermark is None or watermark.view != view:
-            return frame
-        return frame.withWatermark(watermark.column, watermark.delay)
 
     def _wait(self, query: StreamingQuery, follow_s: float | None) -> None:
         """Wait until the query ends, or is to end."""
-        deadline = inf
         while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
-            if follow_s is not None and deadline == inf and self._has_looked(query):
-                deadline = time.monotonic() + follow_s
-            if self._stopping.is_made or time.monotonic() > deadline:
+            if follow_s is not None and self._deadline == inf and self._has_looked(query):
+                self._deadline = time.monotonic() + follow_s
+            if self.stopping.is_made or time.monotonic() > self._deadline:
                 return
 
     def _has_looked(self, query: StreamingQuery) -> bool:
@@ -251,89 +224,119 @@ class StatefulRun:
         """End the query, after the batch that it is in the middle of."""
         self._is_ending = True
         # If Spark has ended, so has the query.
-        with suppress(Py4JError, PySparkException, ConnectionError):
+        with suppress(*SPARK_FAILURES):
             with self._at_work:
                 pass
             # Without Spark's own commit, the next run would compute the batch again.
             deadline = time.monotonic() + _COMMIT_PATIENCE_S
-            while self._state.last_done < self._last_batch and time.monotonic() < deadline and query.isActive:
+            while self.state.last_done < self._last_batch and time.monotonic() < deadline and query.isActive:
                 time.sleep(0.01)
             query.stop()
 
     def _batch(self, frame: DataFrame, number: int) -> None:
         """Do a batch: Spark calls this, in a thread of its own."""
         with self._at_work:
-            if self._is_ending or self._stopping.is_made or self._failure is not None:
+            if self._is_ending or self.stopping.is_made or self._failure is not None:
                 self._has_refused = True
                 raise _EndError
             try:
-                self._do(frame, number)
+                ranges = self._ranges(number)
+                with self.span("batch", attributes=batch_attributes(self.job, ranges)):
+                    self._do(frame, number, ranges)
                 self._last_batch = number
             except BaseException as error:
                 # Spark would keep only its text.
                 self._failure = error
                 raise _EndError from error
 
-    def _do(self, frame: DataFrame, number: int) -> None:
-        started = time.monotonic()
-        spark = frame.sparkSession
-        is_done = self._state.is_done(number, self._store.positions)
-        before, after = self._state.ends(number - 1), self._state.ends(number)
+    def _ranges(self, number: int) -> list[OffsetRange]:
+        """Return what a batch reads."""
+        before, after = self.state.ends(number - 1), self.state.ends(number)
         # A partition that is new in this batch is read from 0.
         starts = {name: before[name].offset if name in before else 0 for name in after}
-        ranges = [
+        return [
             OffsetRange(name, starts[name], place.offset)
             for name, place in sorted(after.items())
             if starts[name] < place.offset
         ]
+
+    def _do(self, frame: DataFrame, number: int, ranges: Sequence[OffsetRange]) -> None:
+        started = time.monotonic()
+        spark = frame.sparkSession
+        is_done = self.state.is_done(number, self.store.positions)
+        before, after = self.state.ends(number - 1), self.state.ends(number)
         offsets = sum(part.end_offset - part.start_offset for part in ranges)
-        what = f"batch {self._number + 1}: {offsets:,} offsets" if ranges else "windows that are over"
-        self._tell(f"{what} ...")
+        what = f"batch {self.number + 1}: {offsets:,} offsets" if ranges else "windows that are over"
+        self.on_step(f"{what} ...")
         kept: list[DataFrame] = []
         try:
             kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
-            # The state changes as rows are computed: all of them, now and once, whatever the sinks read.
-            frame.count()
+            with self.span("transform"):
+                self._compute(frame, number, ranges)
             if is_done:
                 self._check_done(ranges, number)
                 return
-            self._store.check_owner()
+            self.store.check_owner()
             self._define_views(spark, frame, kept)
             batch = Batch(
-                self._job,
+                self.job,
                 spark,
-                [*ranges, self._state.batch_range(number)],
-                self._topics,
+                [*ranges, self.state.batch_range(number)],
+                self.topics,
                 topic_ids={name: place.topic_id for name, place in after.items()},
                 stored_offsets={name: place.offset for name, place in before.items()},
             )
-            sink_seconds = [self._write(place, sink, batch, what) for place, sink in enumerate(self._sinks)]
-        except (Py4JError, PySparkException, ConnectionError) as error:
-            self._store.check_owner(patiently=False)
+            sink_seconds = [self._write(place, sink, batch, what) for place, sink in enumerate(self.sinks)]
+        except (OdradekError, *SPARK_FAILURES) as error:
+            self.store.check_owner(patiently=False)
+            if isinstance(error, OdradekError):
+                raise
             raise explain(error) from error
-        except OdradekError:
-            self._store.check_owner(patiently=False)
-            raise
         finally:
             with suppress(Py4JError, ConnectionError):
                 for each in kept:
                     each.unpersist()
-        self._tell(f"{what}, storing its end ...")
-        self._commit(number, after, offsets, time.monotonic() - started)
+        self.on_step(f"{what}, storing its end ...")
+        refused = len(self._put_aside) if number == self._reduced_batch else 0
+        with self.span("commit"):
+            self._commit(number, after, offsets, time.monotonic() - started, refused)
         if not ranges:
             return
-        self._number += 1
+        self.number += 1
         seconds = time.monotonic() - started
-        self._topics.refresh()
-        ends = {name: held.end_offset for name, held in self._topics.bounds(after).items()}
-        positions = self._store.positions
-        self._on_batch(BatchReport(self._number, ranges, ends, positions, seconds, 0, sink_seconds))
+        self.topics.refresh()
+        ends = {name: held.end_offset for name, held in self.topics.bounds(after).items()}
+        positions = self.store.positions
+        self.on_batch(BatchReport(self.number, ranges, ends, positions, seconds, refused, sink_seconds))
+
+    def _compute(self, frame: DataFrame, number: int, ranges: Sequence[OffsetRange]) -> None:
+        """Compute the rows of a batch; the state changes as they are: all of them, now and once, whatever sinks read.
+
+        Raises:
+            _RowsError: That fails, and may be of records.
+        """
+        try:
+            frame.count()
+        except (Py4JError, PySparkException) as error:
+            told = explain(error)
+            told.__cause__ = error
+            if number == self._reduced_batch or not ranges or not may_be_of_a_record(told):
+                raise
+            raise _RowsError(told, number, ranges) from error
+
+    def _reduce(self, spark: SparkSession, failed: _RowsError) -> None:
+        """Put aside the records for which a batch fails, so that it is repeated without them."""
+        self.store.check_owner()
+        topic_ids = {name: place.topic_id for name, place in self.state.ends(failed.number).items()}
+        batch = Batch(self.job, spark, failed.ranges, self.topics, topic_ids=topic_ids)
+        self._put_aside = put_aside(failed.error, batch, self.letters, self.on_step)
+        self._reduced_batch = failed.number
 
     def _check_done(self, ranges: Sequence[OffsetRange], number: int) -> None:
         """Check that the sinks hold a batch of which the store has the end."""
-        for sink in self._sinks:
+        for sink in self.sinks:
             held = sink.positions()
-            for name, _, end in (*ranges, self._state.batch_range(number)):
+            for name, _, end in (*ranges, self.state.batch_range(number)):
                 if name in held and held[name].offset < end:
                     raise SinkError(
                         f"{sink.description} ends at offset {held[name].offset} of {name}, and the offset store says "
@@ -343,7 +346,7 @@ class StatefulRun:
 
     def _define_views(self, spark: SparkSession, frame: DataFrame, kept: list[DataFrame]) -> None:
         """Define the views that the sinks may read: that of the state, and those after it."""
-        shared = shared_views(self._job)
+        shared = shared_views(self.job)
         frame.createOrReplaceTempView(self._streaming[-1].view)
         for number, transform in enumerate(self._later, len(self._streaming)):
             later = transformed(spark, transform, f"transform[{number}]")
@@ -353,23 +356,59 @@ class StatefulRun:
 
     def _write(self, place: int, sink: Sink, batch: Batch, what: str) -> tuple[str, float]:
         """Let a sink write a batch, unless it holds it; return how long it took."""
-        self._tell(f"{what}, {sink.description} ...")
+        self.on_step(f"{what}, {sink.description} ...")
         started = time.monotonic()
-        try:
-            if not _holds(sink, batch):
+        with explained(f"sink[{place}]"), self.span(f"sink {sink.description}"):
+            if not _holds(sink, batch, may_be_cut=not self._options.fail_on_data_loss):
                 sink.write(batch)
                 _check_written(sink, batch)
             sink.define_views(batch.spark)
-        except (Py4JError, PySparkException) as error:
-            raise explain(error, f"sink[{place}]") from error
         return sink.description, time.monotonic() - started
 
-    def _commit(self, number: int, after: Mapping[TopicPartition, Position], offsets: int, seconds: float) -> None:
+    def _commit(
+        self, number: int, after: Mapping[TopicPartition, Position], offsets: int, seconds: float, refused: int
+    ) -> None:
         """Store the end of a batch, with its token, also if no offset has changed."""
-        token = self._state.token(number)
+        token = self.state.token(number)
         ends = {name: replace(place, batch=token) for name, place in after.items()}
         if ends:
-            self._store.commit(self._store.done(ends, offsets, seconds, 0))
+            self.store.commit(self.store.done(ends, offsets, seconds, refused))
+
+
+def streaming_frame(job: Job, records: DataFrame) -> DataFrame:
+    """Define the views up to the one that Spark keeps state for; return that one's rows.
+
+    Args:
+        job: The job.
+        records: The stream of records, with the source's columns.
+
+    Raises:
+        JobError: A view cannot be made, or the last one is no stream, or reads the stream twice.
+    """
+    frame = _watermarked(job, RECORDS_VIEW, records if job.value is None else with_values(records, job.value))
+    frame.createOrReplaceTempView(RECORDS_VIEW)
+    streaming, _ = job.stateful_transforms()
+    for number, transform in enumerate(streaming):
+        made = transformed(records.sparkSession, transform, f"transform[{number}]")
+        frame = _watermarked(job, transform.view, made)
+        frame.createOrReplaceTempView(transform.view)
+    if not frame.isStreaming:
+        raise JobError(f"the view {streaming[-1].view} does not read the stream of records", "state.view")
+    if (readings := _readings(frame)) > 1:
+        raise JobError(
+            f"the view {streaming[-1].view} joins the stream of records with itself. Spark would read it "
+            f"{readings} times, and while the log grows each reading ends a batch at other offsets: group the "
+            "records instead, or join them with a static table",
+            "state.view",
+        )
+    return frame
+
+
+def _watermarked(job: Job, view: str, frame: DataFrame) -> DataFrame:
+    watermark = job.state and job.state.watermark
+    if not watermark or watermark.view != view:
+        return frame
+    return frame.withWatermark(watermark.column, watermark.delay)
 
 
 def _readings(frame: DataFrame) -> int:
@@ -382,8 +421,13 @@ def _readings(frame: DataFrame) -> int:
     return len(sources)
 
 
-def _holds(sink: Sink, batch: Batch) -> bool:
+def _holds(sink: Sink, batch: Batch, *, may_be_cut: bool) -> bool:
     """Return whether a sink holds a batch already.
+
+    Args:
+        sink: The sink.
+        batch: The batch.
+        may_be_cut: Whether a log may begin again below what the sink has of it; the number of the batch tells enough.
 
     Raises:
         SinkError: It holds neither the batch nor what comes before it.
@@ -402,7 +446,8 @@ def _holds(sink: Sink, batch: Batch) -> bool:
             continue
         check_same_topic(sink.description, name, place, batch.topic_ids.get(name))
         wanted = end if is_held else start
-        if place.offset != wanted:
+        is_cut = may_be_cut and at is not None and place.offset > wanted
+        if place.offset != wanted and not is_cut:
             raise SinkError(
                 f"{sink.description} holds {name} up to offset {place.offset}, and the state is at {wanted}: a batch "
                 "with state cannot be cut. Give the sink another place, or set the store to where the sink is and "

@@ -9,11 +9,11 @@ All go to one topic, or each to the topic that a column names.
 So after any crash the rows and the position of a source partition are either both there or both missing, and the tasks
 need not wait for each other. A partition without rows in the batch still gets its position.
 
-A record that the target does not take is passed over, goes to a dead letter topic in the same transaction, or is an
+A record that the target does not take is skipped, goes to a dead letter topic in the same transaction, or is an
 error: then the transaction is aborted, and the records before that one are forwarded by another run of the tasks.
 
-A task whose transactional id somebody else took over is not tried again by Spark, for it would take the id back, and so
-would a driver that was thought dead: the driver decides.
+Spark does not try a task again whose transactional id another task took over: it would take the id back, even for a
+driver that was thought dead. The driver decides.
 """
 
 from __future__ import annotations
@@ -30,16 +30,24 @@ from pyspark.sql import DataFrame
 
 from odradek.errors import BrokerUnavailableError, SinkError
 from odradek.kafka.client import MISSING_S, BrokerClient
-from odradek.kafka.producer import CommittedPosition, Transaction, is_fenced
 from odradek.kafka.settings import BrokerSettings
 from odradek.kafka.transaction_states import wait_until_visible
 from odradek.offsets.store import Position
+from odradek.places.broker_transaction import CommittedPosition, Transaction, is_fenced
 from odradek.records.compression import CODECS
 from odradek.spark.pipeline.batch import Batch
-from odradek.spark.pipeline.forwarding import CONTENT_COLUMNS, by_partition, dead_letters, forwarded, source_runs
-from odradek.spark.pipeline.job import TopicSinkSpec
-from odradek.spark.pipeline.sink import FencedError, Sink, check_owner, check_same_topic
-from odradek.spark.pipeline.topic_routing import Router
+from odradek.spark.pipeline.forwarding import (
+    CONTENT_COLUMNS,
+    Refusals,
+    by_partition,
+    first_offset,
+    forwarded,
+    not_taken,
+    source_runs,
+)
+from odradek.spark.pipeline.sink import FencedError, Sink, check_owner
+from odradek.spark.pipeline.sink_specs import TopicSinkSpec
+from odradek.spark.pipeline.topic_routing import SinkRouter
 from odradek.spark.ranges import OffsetRange
 from odradek.spark.worker import keep_modules
 from odradek.storage.names import TopicPartition
@@ -81,48 +89,35 @@ class TopicSink(Sink):
         self.description = f"{named} of {','.join(self._settings.bootstrap_servers)}"
         self._owner = owner
         names = [name for name in (spec.topic, spec.dead_letter_topic) if name is not None]
-        client = BrokerClient(self._settings)
-        try:
+        with BrokerClient(self._settings) as client:
             for name in names:
                 if client.partition_count(name) is None:
                     raise SinkError(f"{self.description}: there is no topic {name}")
-        finally:
-            client.close()
-
-    def positions(self) -> Mapping[TopicPartition, Position]:
-        """Return nothing: the tasks ask the broker for the positions of their transactions."""
-        return {}
 
     def held(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Position]:
         """Return the positions up to which this sink's transactions have forwarded partitions."""
         found = {}
-        client = BrokerClient(self._settings)
-        try:
+        with BrokerClient(self._settings) as client:
             for name in sorted(partitions):
                 transaction = _transaction(client, self._spec, self._owner, name)
                 position = transaction.position()
                 _check_owners(transaction, self.description, self._owner, name)
                 if position is not None:
-                    found[name] = Position(position.offset, topic_id=position.topic_id)
-        finally:
-            client.close()
+                    found[name] = _position(position)
         return found
 
     def replay(self, starts: Mapping[TopicPartition, Position]) -> None:
         """Set the positions back, by transactions without records."""
-        client = BrokerClient(self._settings)
-        try:
+        with BrokerClient(self._settings) as client:
             for name, start in sorted(starts.items()):
                 transaction = _transaction(client, self._spec, self._owner, name)
                 transaction.begin()
                 _check_owners(transaction, self.description, self._owner, name)
                 transaction.commit(CommittedPosition(start.offset, start.topic_id, self._owner))
-        finally:
-            client.close()
 
     def write(self, batch: Batch) -> None:
         """Forward the view of a batch."""
-        frame = forwarded(batch, self._spec, self.description, is_by_record=self._is_by_record)
+        frame = forwarded(batch.spark, self._spec, self.description, is_by_record=self._is_by_record)
         self._is_by_record = True
         invalid = self._forward(frame, batch)
         if not invalid:
@@ -135,11 +130,7 @@ class TopicSink(Sink):
         before = [part for part in before if part.start_offset < part.end_offset]
         if before:
             self._forward(_within(frame, before), replace(batch, ranges=before))
-        name, (offset, reason) = min(invalid.items())
-        raise SinkError(
-            f"{self.description} does not take the record at offset {offset} of {name}: {reason}. What was before it "
-            'is forwarded. Change the topic, or say what becomes of such records: on_invalid = "skip" or "dead-letter"'
-        )
+        raise not_taken(self.description, invalid)
 
     def _forward(self, frame: DataFrame, batch: Batch) -> dict[TopicPartition, tuple[int, str]]:
         """Forward rows; return the offset of the first record of each partition that is an error, and why."""
@@ -185,6 +176,10 @@ def _transaction(
     return Transaction(client, _id(owner, source), spec.topic or spec.position_topic, CODECS[spec.compression])
 
 
+def _position(committed: CommittedPosition) -> Position:
+    return Position(committed.offset, topic_id=committed.topic_id, note=committed.letters)
+
+
 def _within(frame: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     """Return the rows whose source is in the ranges."""
     conditions = (
@@ -213,28 +208,26 @@ class _ForwardTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         results: dict[str, list[Any]] = {name: [] for name in _SENT_SCHEMA.names}
-        client = BrokerClient(self._settings)
-        router = self._router(client)
         current: _Forwarding | None = None
-        try:
-            for batch in batches:
-                for name, rows in source_runs(batch):
-                    if current is None or current.wanted.topic_partition != name:
-                        if current is not None:
-                            self._finish(current, results)
-                        current = self._start(client, router, self._ranges[name])
-                    current.forward(rows)
-            if current is not None:
-                self._finish(current, results)
-        except BrokerUnavailableError as error:
-            if not is_fenced(error):
-                raise
-            _add(results, None, fenced=str(error))
-            # Spark sends all rows before it takes a result.
-            for _ in batches:
-                pass
-        finally:
-            client.close()
+        with BrokerClient(self._settings) as client:
+            router = self._router(client)
+            try:
+                for batch in batches:
+                    for name, rows in source_runs(batch):
+                        if current is None or current.wanted.topic_partition != name:
+                            if current is not None:
+                                self._finish(current, results)
+                            current = self._start(client, router, self._ranges[name])
+                        current.forward(rows)
+                if current is not None:
+                    self._finish(current, results)
+            except BrokerUnavailableError as error:
+                if not is_fenced(error):
+                    raise
+                _add(results, None, fenced=str(error))
+                # Spark sends all rows before it takes a result.
+                for _ in batches:
+                    pass
         yield pa.RecordBatch.from_pydict(results, schema=_SENT_SCHEMA)
         keep_modules()
 
@@ -242,22 +235,16 @@ class _ForwardTask:
         """Commit the ends of partitions without rows to forward."""
         if not ranges:
             return
-        client = BrokerClient(self._settings)
-        try:
+        with BrokerClient(self._settings) as client:
             for wanted in ranges:
                 self._start(client, self._router(client), wanted).commit()
-        finally:
-            client.close()
 
     def wait_until_visible(self, sources: Iterable[TopicPartition]) -> None:
         """Wait until readers see what was forwarded of partitions of the source: a job after this one may read it."""
-        client = BrokerClient(self._settings)
-        try:
+        with BrokerClient(self._settings) as client:
             wait_until_visible(client, [_id(self._owner, source) for source in sources])
-        finally:
-            client.close()
 
-    def _router(self, client: BrokerClient) -> Router:
+    def _router(self, client: BrokerClient) -> SinkRouter:
         patience_s = MISSING_S
 
         def count(topic: str) -> int | None:
@@ -268,31 +255,25 @@ class _ForwardTask:
                 patience_s = 0
             return found
 
-        return Router(self.spec, count)
+        return SinkRouter(self.spec, count)
 
-    def _start(self, client: BrokerClient, router: Router, wanted: OffsetRange) -> _Forwarding:
+    def _start(self, client: BrokerClient, router: SinkRouter, wanted: OffsetRange) -> _Forwarding:
         source = wanted.topic_partition
-        topic_id = self._topic_ids.get(source)
         transaction = _transaction(client, self.spec, self._owner, source)
-        held = transaction.begin() or CommittedPosition(wanted.start_offset, topic_id)
+        committed = transaction.begin()
+        held = None if committed is None else _position(committed)
         holder = f"topic {self.spec.topic}" if self.spec.topic is not None else f"group {_id(self._owner, source)}"
         _check_owners(transaction, holder, self._owner, source)
-        check_same_topic(holder, source, Position(held.offset, topic_id=held.topic_id), topic_id)
-        stored = self._stored_offsets.get(source, wanted.start_offset)
-        # Records between the stored position and the range were lost, and failOnDataLoss=false skips them.
-        if held.offset < stored:
-            raise SinkError(
-                f"{holder}: {source} is forwarded up to offset {held.offset}, and the offset store "
-                f"says that everything below {stored} is done: set the store back to {held.offset}"
-            )
-        position = max(held.offset, wanted.start_offset)
+        topic_id, stored = self._topic_ids.get(source), self._stored_offsets.get(source)
+        start = first_offset(self.spec, holder, wanted, held, topic_id, stored)
+        refusals = Refusals(self.spec, router, source, transaction.write, held, wanted.start_offset)
         end = CommittedPosition(wanted.end_offset, topic_id, self._owner)
-        return _Forwarding(transaction, wanted, position, end, self.spec, router)
+        return _Forwarding(transaction, wanted, start, end, router, refusals)
 
     def _finish(self, current: _Forwarding, results: dict[str, list[Any]]) -> None:
         current.commit()
-        offset, reason = current.invalid or (None, None)
-        _add(results, current.wanted.topic_partition, current.refused, offset, reason)
+        offset, reason = current.refusals.invalid or (None, None)
+        _add(results, current.wanted.topic_partition, current.refusals.refused, offset, reason)
 
 
 def _add(
@@ -314,74 +295,52 @@ class _Forwarding:
 
     Attributes:
         wanted: Its range.
-        refused: How many records the target did not take, and that were passed over or went to the dead letter topic.
-        invalid: The offset of the first record that is an error, and why; the transaction is aborted then.
+        refusals: What became of records that no target takes; after one that is an error, the transaction is aborted.
     """
 
     def __init__(
         self,
         transaction: Transaction,
         wanted: OffsetRange,
-        position: int,
+        start_offset: int,
         end: CommittedPosition,
-        spec: TopicSinkSpec,
-        router: Router,
+        router: SinkRouter,
+        refusals: Refusals,
     ) -> None:
         self.wanted = wanted
-        self.refused = 0
-        self.invalid: tuple[int, str] | None = None
+        self.refusals = refusals
         self._transaction = transaction
-        self._position = position
+        self._start_offset = start_offset
         self._end = end
-        self._spec = spec
         self._router = router
 
     def forward(self, rows: pa.RecordBatch) -> None:
         """Send the rows that were not forwarded before."""
-        if self._position > self.wanted.start_offset:
-            rows = rows.filter(pc.greater_equal(rows.column("offset"), self._position))
-        if not rows.num_rows or self.invalid is not None:
+        if self._start_offset > self.wanted.start_offset:
+            rows = rows.filter(pc.greater_equal(rows.column("offset"), self._start_offset))
+        rows = self.refusals.unsent(rows)
+        if not rows.num_rows or self.refusals.invalid is not None:
             return
-        refused = dict(self._send(rows))
-        if not refused:
-            return
-        offsets = rows.column("offset")
-        if self._spec.on_invalid == "error":
-            row = min(refused)
-            self._fail(offsets[row].as_py(), refused[row])
-            return
-        if self._spec.dead_letter_topic is not None:
-            numbers = sorted(refused)
-            target = self._router.same_partition(self._spec.dead_letter_topic, self.wanted.topic_partition.partition)
-            letters = dead_letters(rows.take(pa.array(numbers, pa.int64())), [refused[row] for row in numbers])
-            for row, reason in self._transaction.send(target, letters):
-                self._fail(
-                    offsets[numbers[row]].as_py(),
-                    f"{refused[numbers[row]]}; and the topic {self._spec.dead_letter_topic} does not take it: {reason}",
-                )
-                return
-        self.refused += len(refused)
+        self.refusals.refuse(rows, dict(self._send(rows)))
+        if self.refusals.invalid is not None:
+            self._transaction.abort()
 
     def _send(self, rows: pa.RecordBatch) -> Iterator[tuple[int, str]]:
         """Send rows; yield the numbers of those that the target does not take, and why."""
-        content = rows.select([name for name in rows.schema.names if name in CONTENT_COLUMNS])
         source_partition = self.wanted.topic_partition.partition
         only = self._router.only_target(rows, source_partition)
         if only is not None:
-            yield from self._transaction.send(only, content)
+            yield from self._transaction.write(only, rows)
             return
+        content = rows.select([name for name in rows.schema.names if name in CONTENT_COLUMNS])
         for target, numbers, reason in self._router.route(rows, source_partition):
             if target is None:
                 yield from ((row, reason) for row in numbers.to_pylist())
                 continue
-            for row, refused in self._transaction.send(target, content.take(numbers)):
+            for row, refused in self._transaction.write(target, content.take(numbers)):
                 yield numbers[row].as_py(), refused
-
-    def _fail(self, offset: int, reason: str) -> None:
-        self._transaction.abort()
-        self.invalid = offset, reason
 
     def commit(self) -> None:
         """Commit the transaction, with the batch's end as the position; do nothing if that was committed before."""
-        if self._position < self.wanted.end_offset and self.invalid is None:
-            self._transaction.commit(self._end)
+        if self._start_offset < self.wanted.end_offset and self.refusals.invalid is None:
+            self._transaction.commit(self._end._replace(letters=self.refusals.letters))

@@ -1,7 +1,7 @@
 """Which topic and partition each row of a topic sink goes to.
 
-topic        the sink's, or what `topic_column` says
-partition    what `partition_column` says, or else the source's, or that of the key
+    topic        the sink's, or what `topic_column` says
+    partition    what `partition_column` says, or else the source's, or that of the key
 
 A row that no record of Kafka's can hold goes nowhere: Kafka's producer would refuse it, too.
 """
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from odradek.records.header import NO_TIMESTAMP
 from odradek.spark.partitioning import key_partitions
-from odradek.spark.pipeline.job import TopicSinkSpec
+from odradek.spark.pipeline.sink_specs import TopicSinkSpec
 from odradek.storage.names import TopicPartition, invalid_topic_name_reason
 
 _UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
@@ -38,7 +38,7 @@ class Routed(NamedTuple):
     reason: str = ""
 
 
-class Router:
+class SinkRouter:
     """Finds the targets of rows.
 
     Args:

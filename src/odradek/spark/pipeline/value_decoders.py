@@ -8,7 +8,6 @@ The types are those that Spark's `from_avro` and `from_protobuf` make of a schem
 
 from __future__ import annotations
 
-import io
 import json
 from abc import ABC, abstractmethod
 from datetime import UTC
@@ -19,6 +18,7 @@ from typing import Any
 from pyspark.sql import types
 
 from odradek.spark.pipeline.value_format import ValueFormat
+from odradek.value_libraries import avro_value, descriptor_pool
 
 _AVRO_TYPES = {
     "null": types.NullType(),
@@ -104,13 +104,7 @@ class _AvroDecoder(ValueDecoder):
         return _avro_type(self._schema, {}, ())
 
     def _decoded(self, content: bytes) -> Any:
-        import fastavro
-
-        stream = io.BytesIO(content)
-        found = fastavro.schemaless_reader(stream, self._schema, None)
-        if stream.tell() != len(content):
-            raise ValueError(f"{len(content) - stream.tell()} bytes left over")
-        return found
+        return avro_value(self._schema, content)
 
 
 def _without_plain_logical_types(schema: Any) -> Any:
@@ -174,12 +168,8 @@ def _avro_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> t
 class _ProtobufDecoder(ValueDecoder):
     @cached_property
     def _descriptor(self) -> Any:
-        from google.protobuf import descriptor_pb2, descriptor_pool
-
-        pool = descriptor_pool.DescriptorPool()
         try:
-            for file in descriptor_pb2.FileDescriptorSet.FromString(self._value.schema).file:
-                pool.Add(file)
+            pool, _ = descriptor_pool(self._value.schema)
             return pool.FindMessageTypeByName(self._value.message)
         except KeyError as error:
             raise ValueError(f"the descriptor set has no message {self._value.message}") from error

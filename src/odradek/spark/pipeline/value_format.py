@@ -1,8 +1,10 @@
 """The format of a source's values, for a column of typed values in the view `records`.
 
-[source.value]
-format = "json"                # or "avro", "protobuf"
-schema = "order.ddl"           # columns as SQL writes them, or Spark's JSON; Avro's JSON; a compiled descriptor set
+    [source.value]
+    format = "json"                # or "avro", "protobuf"
+    schema = "order.ddl"           # columns as SQL writes them, or Spark's JSON; Avro's JSON; a compiled descriptor set
+
+For Protobuf `message` names the message.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from odradek.storage.regular_files import read_file
 _FORMATS = ("json", "avro", "protobuf")
 _MODES = ("PERMISSIVE", "FAILFAST")
 _LIMIT_BYTES = 16 << 20
+RECORDS_VIEW = "records"
 RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 """The columns of the view `records`, which has `headers` too if the source includes them."""
 
@@ -46,7 +49,7 @@ class ValueFormat:
 
 
 def value_format(entry: Table, folder: Path) -> ValueFormat | None:
-    """Read the table `source.value`; None if there is none.
+    """Read the table `source.value`, or None.
 
     Raises:
         JobError: A key is wrong, or the schema cannot be read.
@@ -73,7 +76,7 @@ def value_format(entry: Table, folder: Path) -> ValueFormat | None:
         _check_text(schema, kind, path, entry.key("schema"))
     column = entry.take("column", str, "data")
     if not column or column.lower() in {name.lower() for name in (*RECORD_COLUMNS, "headers")}:
-        # Spark would put it in the place of that column.
+        # Spark would replace that column.
         raise JobError(f"{column!r} is not a new name of a column", entry.key("column"))
     options = entry.table("options").texts()
     for name, text in options.items():

@@ -30,9 +30,9 @@ def with_values(records: DataFrame, value: ValueFormat) -> DataFrame:
         content = sql.expr(f"substring(value, {value.skip_bytes + 1})")
     try:
         return records.withColumn(value.column, _typed(content, value))
-    except PySparkException as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         raise explain(error, f"{_KEY}.schema") from error
-    except (ValueError, TypeError, KeyError, Py4JError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise JobError(f"no schema of {value.format}: {error}", f"{_KEY}.schema") from error
 
 

@@ -21,12 +21,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from odradek.errors import BrokerUnavailableError, SinkError
+from odradek.kafka.batch_sender import BatchSender
 from odradek.kafka.client import BrokerClient
-from odradek.kafka.producer import Transaction, committed_offsets
+from odradek.kafka.groups import committed_offsets
 from odradek.kafka.producer_identity import ProducerIdentity, take_producer_id
-from odradek.kafka.row_sender import RowSender
 from odradek.kafka.settings import BrokerSettings
 from odradek.kafka.transaction_states import producers_of, wait_until_visible
+from odradek.places.broker_transaction import Transaction
+from odradek.places.writing import RowWriter
 from odradek.records.compression import Codec
 from odradek.spark.broker_split import kept_client
 from odradek.spark.writing.epochs import (
@@ -110,8 +112,8 @@ class BrokerWrite:
             BrokerUnavailableError: The broker did not answer in time, or another attempt has taken over.
         """
         if self._transactional_id is None:
-            sender = RowSender(self._client(), self._codec, take_producer_id(self._client()))
-            self._send(batches, sender)
+            client = self._client()
+            self._send(batches, RowWriter(BatchSender(client), self._codec, take_producer_id(client)))
             return SentRows()
         prefix = self._transactional_id or ("" if epoch is None else epoch.group)
         transaction = Transaction(self._client(), f"{prefix}-{task}", _NO_TOPIC, self._codec)
@@ -131,21 +133,18 @@ class BrokerWrite:
         try:
             topics = () if first is None else self._send(itertools.chain([first], rows), transaction)
         except BaseException:
-            # Else the next attempt does, or the broker after some minutes.
+            # Otherwise the next attempt does, or the broker after some minutes.
             with suppress(BrokerUnavailableError):
                 transaction.abort()
             raise
         return SentRows(prefix, TaskTransaction(task, *transaction.identity), topics, epoch)
 
-    def _send(self, batches: Iterable[pa.RecordBatch], sender: RowSender | Transaction) -> tuple[str, ...]:
+    def _send(self, batches: Iterable[pa.RecordBatch], writer: RowWriter | Transaction) -> tuple[str, ...]:
         topics: dict[str, None] = {}
 
         def send(target: TopicPartition, rows: pa.RecordBatch) -> None:
             topics[target.topic] = None
-            try:
-                refused = sender.send(target, rows)
-            except (TypeError, ValueError) as error:
-                raise SinkError(f"{target} cannot take the rows: {error}") from error
+            refused = writer.write(target, rows)
             if refused:
                 raise SinkError(f"{target} of {self._client().name} does not take a record: {refused[0].reason}")
 
@@ -203,7 +202,7 @@ class BrokerWrite:
         if not topics:
             return
         if any(one.is_held for one in told):
-            raise SinkError(f"{epoch} was begun by two drivers at a time, and neither has finished it")
+            raise SinkError(f"{epoch} was started by two drivers at a time, and neither has finished it")
         self._check_all_there(sent)
         first, *others = sent
         tasks = tuple(one.transaction for one in others if one.transaction is not None)
@@ -222,7 +221,7 @@ class BrokerWrite:
                 if isinstance(told, SentRows) and told.transaction is not None:
                     self._transaction(told).end(committed=False)
                 elif told is None and self._transactional_id:
-                    # A task that was killed; whoever takes its transactional id over aborts what it left open.
+                    # The task was killed; the next owner of its transactional id aborts what it left open.
                     take_producer_id(self._client(), f"{self._transactional_id}-{task}")
             if time.monotonic() > deadline:
                 return
@@ -300,7 +299,8 @@ class BrokerWrite:
         return held._replace(tasks=tuple(tasks))
 
     def _held(self, group: str, query_id: str) -> HeldEpoch | None:
-        return held_from_offsets(group, list(committed_offsets(self._client(), group).values()), query_id)
+        offsets = committed_offsets(self._client(), [group], require_stable=True)[group]
+        return held_from_offsets(group, list(offsets.values()), query_id)
 
     def _transaction(self, sent: SentRows, topic: str = _NO_TOPIC) -> Transaction:
         assert sent.transaction is not None

@@ -39,7 +39,7 @@ class Epoch(NamedTuple):
 
 
 class TaskTransaction(NamedTuple):
-    """A transaction of a task: whoever knows these may end it."""
+    """A transaction of a task: a program that knows these values may end it."""
 
     task: int
     producer_id: int

@@ -14,23 +14,20 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from odradek.admin.folder_transaction import FolderTransaction
-from odradek.admin.group_log import commit_offsets, group_partition
-from odradek.columnar.encode import encode_for_produce, most_batch_bytes
-from odradek.errors import BrokerError, LogDirectoryLockedError, LogError, SinkError
+from odradek.errors import LogDirectoryLockedError, LogError, SinkError
 from odradek.inspection.groups import load_groups
 from odradek.kafka.committed_offset import CommittedOffset
-from odradek.messages.coordinators.group_records import NO_LEADER_EPOCH, OffsetCommitValue
+from odradek.places.folder_transaction import FolderTransaction
+from odradek.places.group_log import commit_offsets, group_partition
+from odradek.places.writing import RowWriter, WritableFolder
 from odradek.printable import logger
-from odradek.records.builder import BatchOptions
 from odradek.records.compression import Codec
-from odradek.records.header import MAX_SEQUENCE
 from odradek.spark.writing.epochs import PREFIX, Epoch, HeldEpoch, held_from_offsets, held_to_offsets
 from odradek.spark.writing.routing import Router
 from odradek.storage.directory.lock import LOCK_FILE_NAME
@@ -38,7 +35,6 @@ from odradek.storage.directory.log_directory import LogDirectory
 from odradek.storage.directory.opening import open_when_unlocked
 from odradek.storage.directory.writable_log_directory import WritableLogDirectory
 from odradek.storage.file_lock import FileLock
-from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.names import TopicPartition
 
 _logger = logger(__name__)
@@ -151,7 +147,7 @@ class FolderWrite:
     # -- the driver
 
     def commit_epoch(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Append a batch of a stream, as `commit`: with transactions it is told from one that the folder has."""
+        """Append a batch of a stream, as `commit`; with transactions, a batch that the folder has is skipped."""
         self.commit(messages)
 
     def abort_epoch(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -192,9 +188,9 @@ class FolderWrite:
     def _append(self, logs: WritableLogDirectory, staged: list[StagedRows]) -> None:
         targets = {target for one in staged for target in one.targets}
         if self._transactional_id is None:
-            self._append_rows(logs, staged, BatchOptions(codec=self._codec))
+            self._append_rows(RowWriter(WritableFolder(logs), self._codec), staged)
             return
-        transaction = FolderTransaction(logs, self._transactional_id or PREFIX)
+        transaction = FolderTransaction(logs, self._transactional_id or PREFIX, self._codec)
         epoch = staged[0].epoch
         if epoch is not None:
             group = self._transactional_id or epoch.group
@@ -203,16 +199,8 @@ class FolderWrite:
                 return
             targets.add(group_partition(logs, group))
         transaction.begin(targets)
-        producer_id, producer_epoch = transaction.producer
-        options = BatchOptions(
-            codec=self._codec,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
         try:
-            self._append_rows(logs, staged, options)
+            self._append_rows(transaction, staged)
             if epoch is not None:
                 _keep(logs, group, epoch, staged[0].targets[0], transaction.producer)
         except BaseException:
@@ -230,21 +218,12 @@ class FolderWrite:
                 f"{self._path}: the rows {told} become visible when the folder is written to again: {advice} ({error})"
             ) from error
 
-    def _append_rows(self, logs: WritableLogDirectory, staged: list[StagedRows], options: BatchOptions) -> None:
-        sequences: dict[TopicPartition, int] = {}
+    def _append_rows(self, writer: RowWriter | FolderTransaction, staged: list[StagedRows]) -> None:
         for one in staged:
             for target, rows in _read(one):
-                sequence = sequences.setdefault(target, options.base_sequence)
-                try:
-                    self._append_to(logs[target], rows, replace(options, base_sequence=sequence))
-                except (BrokerError, TypeError, ValueError) as error:
-                    raise SinkError(f"{target} of {self._path} does not take a record: {error}") from error
-                if options.is_transactional:
-                    sequences[target] = (sequence + rows.num_rows) & MAX_SEQUENCE
-
-    def _append_to(self, log: WritableLog, rows: pa.RecordBatch, options: BatchOptions) -> None:
-        for batch, _ in encode_for_produce(rows, options, max_batch_bytes=most_batch_bytes(log.config)):
-            log.append_batches(batch)
+                refused = writer.write(target, rows)
+                if refused:
+                    raise SinkError(f"{target} of {self._path} does not take a record: {refused[0].reason}")
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
@@ -272,7 +251,7 @@ def _read(staged: StagedRows) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]
 
 def _held(logs: LogDirectory, group: str, query_id: str) -> HeldEpoch | None:
     committed = load_groups(logs, [group]).committed(group).values()
-    offsets = [CommittedOffset(value.offset, None, value.metadata) for value in committed]
+    offsets = [CommittedOffset.from_value(value) for value in committed]
     return held_from_offsets(group, offsets, query_id)
 
 
@@ -281,5 +260,4 @@ def _keep(
 ) -> None:
     """Make the number of a batch a part of a transaction."""
     for name, kept in held_to_offsets(group, HeldEpoch(epoch)).items():
-        value = OffsetCommitValue(kept.offset, kept.metadata, 0, NO_LEADER_EPOCH)
-        commit_offsets(logs, name, {under: value}, producer=producer)
+        commit_offsets(logs, name, {under: kept.to_value()}, producer=producer)

@@ -1,8 +1,10 @@
 """The options of a write: those of Spark's own Kafka sink, and a folder instead of a broker.
 
-topic                     of every row; otherwise the column `topic` says it
-transactional             whether all rows of a batch become visible at once; of a stream, exactly once
-kafka.transactional.id    the beginning of the transactional ids
+    topic                     of every row; otherwise the column `topic` says it
+    transactional             whether all rows of a batch become visible at once; of a stream, exactly once
+    kafka.transactional.id    the beginning of the transactional ids
+
+Options whose names begin with `kafka.` are settings of the client.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from odradek.errors import OptionError
 from odradek.records.compression import CODECS, Codec
-from odradek.spark.options import check_local, nearest
+from odradek.spark.options import local_folder, nearest
 
 _WITHOUT_EFFECT = ("includeHeaders", "checkpointLocation", "queryName")
 """The first one has no effect on Spark's own sink either; the others are a stream's, and Spark hands them on."""
@@ -109,11 +111,7 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def _local(path: str, name: str) -> Path:
-    check_local(path, name)
-    scheme, colon, rest = path.partition(":")
-    if colon and scheme == "file":
-        return Path("/" + rest.lstrip("/"))
-    return Path(path).absolute()
+    return Path(local_folder(path, name)).absolute()
 
 
 def _staging(path: str, given: str | None) -> Path:

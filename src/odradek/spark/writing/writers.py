@@ -1,8 +1,10 @@
 """The writers that Spark calls: in a planning process, in each task, and in a process that commits.
 
-planner     the options and columns are checked, and whether the target can be reached
-tasks       `write`: rows of a task as Arrow batches -> a message
-driver      `commit` or `abort`, with the messages of all tasks; None for a task that failed
+    planner     the options and columns are checked, and whether the target can be reached
+    tasks       `write`: rows of a task as Arrow batches -> a message
+    driver      `commit` or `abort`, with the messages of all tasks; None for a task that failed
+
+They share nothing but the messages.
 """
 
 from __future__ import annotations
@@ -16,10 +18,51 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from odradek.errors import OptionError
-from odradek.spark.writing.columns import check_columns
+from odradek.spark.reasons import reasons_first
 from odradek.spark.writing.epochs import PREFIX, Epoch, current_epoch, running_task
 from odradek.spark.writing.folder_write import FolderWrite
 from odradek.spark.writing.write_options import WriteOptions
+
+_TEXT_OR_BYTES = ("string", "binary")
+_TYPES = {
+    "topic": ("string",),
+    "key": _TEXT_OR_BYTES,
+    "value": _TEXT_OR_BYTES,
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+}
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Check the columns of the rows that are to be written: those of Spark's own Kafka sink, by name and type.
+
+        key string or binary | value string or binary | topic string | partition int |
+        headers array<struct<key: string, value: binary>>
+
+    Only `value` must be there, and `topic` if no option says it. Other columns are ignored. The
+    messages are those of Spark's `KafkaWriter`.
+
+    Args:
+        schema: The columns.
+        topic: The topic of every row; then a column of that name is ignored.
+
+    Raises:
+        OptionError: A column is missing, or has another type.
+    """
+    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if topic is None and "topic" not in found:
+        raise OptionError(
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
+        )
+    if "value" not in found:
+        raise OptionError("Required attribute 'value' not found")
+    for name, kinds in _TYPES.items():
+        if name == "topic" and topic is not None:
+            continue
+        if name in found and found[name] not in kinds:
+            raise OptionError(
+                f"{name} attribute unsupported type {found[name]}. {name} must be a(n) {' or '.join(kinds)}"
+            )
 
 
 class Write(Protocol):
@@ -84,6 +127,7 @@ def _checked(options: WriteOptions, schema: StructType, *, streaming: bool = Fal
     return BrokerWrite(BrokerSettings.parse(options.kafka), options.topic, options.codec, transactional_id)
 
 
+@reasons_first
 class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a batch query.
 
@@ -108,8 +152,9 @@ class BatchWriter(DataSourceArrowWriter):
         self._write.abort(messages)
 
 
+@reasons_first
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream. Spark makes one for each batch, and another one to commit it.
+    """Writes the micro-batches of a stream. Spark makes one object to write each batch, and another to commit it.
 
     Args:
         write: Where to.

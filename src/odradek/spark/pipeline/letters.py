@@ -1,0 +1,81 @@
+"""Dead letters that go back to where their records were read, as a job: from the letters' topic into the source.
+
+    letter    key, value, timestamp, headers + __odradek.errors.topic, partition, offset, message, job
+    record    key, value, timestamp, headers                ->  the topic and the partition that the letter names
+
+The position in the letters is kept twice: by the transactions that bring the records back, and in an offset store,
+which does not expire. So a crash, or a second run, sends nothing twice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odradek.spark.pipeline.forwarding import DEAD_LETTER_HEADER
+from odradek.spark.pipeline.functions import Transform
+from odradek.spark.pipeline.job import Job
+from odradek.spark.pipeline.sink_specs import ORIGIN_COLUMNS, ConsoleSinkSpec, TopicSinkSpec
+
+LETTER_HEADERS = (*ORIGIN_COLUMNS, "message", "job")
+"""The headers that a dead letter has after those of its record, without their prefix."""
+_LETTERS, _VIEW, _TOPIC, _PARTITION = "odradek_letters", "odradek_replayed", "odradek_topic", "odradek_partition"
+
+
+def replay_job(job: Job, offset_store: str) -> Job:
+    """Return the job that sends the dead letters of a job back to its source, and shows how many are of others.
+
+    Args:
+        job: A job with `dead_letters`; letters of other jobs in that topic stay where they are.
+        offset_store: Where the position in the letters is kept.
+    """
+    letters, source = job.dead_letters, job.source_options()
+    assert letters is not None
+    count = len(LETTER_HEADERS)
+    *_, last = LETTER_HEADERS
+    # A job's name may be any text; as a binary literal it needs no quotes.
+    letters_sql = f"""
+        SELECT *, CASE WHEN try_element_at(headers, -1).key = '{DEAD_LETTER_HEADER}{last}'
+                       THEN try_element_at(headers, -1).value END AS odradek_job,
+               size(headers) >= {count} AND odradek_job <=> X'{job.name.encode().hex()}' AS odradek_is_own
+        FROM records
+    """  # noqa: S608 - nothing of it is a user's
+    sql = f"""
+        SELECT topic, partition, offset, key, value, timestamp, slice(headers, 1, size(headers) - {count}) AS headers,
+               CAST(try_element_at(headers, -{count}).value AS STRING) AS {_TOPIC},
+               CAST(CAST(try_element_at(headers, 1 - {count}).value AS STRING) AS INT) AS {_PARTITION}
+        FROM {_LETTERS} WHERE odradek_is_own
+    """  # noqa: S608 - nothing of it is a user's
+    shown = f"""
+        SELECT count_if(odradek_is_own) AS `of this job`, count_if(NOT odradek_is_own) AS `of others, which stay`,
+               array_join(array_sort(collect_set(CAST(odradek_job AS STRING)) FILTER (WHERE NOT odradek_is_own)), ', ')
+                   AS `those jobs`
+        FROM {_LETTERS}
+    """  # noqa: S608 - nothing of it is a user's
+    place = {f"kafka.{name}": value for name, value in letters.kafka.items()}
+    if letters.path is not None:
+        place = {"path": str(letters.path)}
+    back = TopicSinkSpec(
+        None,
+        source.kafka,
+        _VIEW,
+        transactional_id=f"{job.name}-replayed-letters",
+        on_held="skip",
+        topic_column=_TOPIC,
+        partition_column=_PARTITION,
+        path=None if source.path is None else Path(source.path.removeprefix("file:")).resolve(),
+    )
+    return Job(
+        source={
+            **place,
+            "subscribe": str(letters.topic),
+            "includeHeaders": "true",
+            "isolation.level": "read_committed",
+        },
+        offset_store=offset_store,
+        sinks=(back, ConsoleSinkSpec(shown, title=f"dead letters in {letters.topic}")),
+        name=job.name,
+        transforms=(Transform(_LETTERS, letters_sql), Transform(_VIEW, sql)),
+        spark_master=job.spark_master,
+        spark_conf=job.spark_conf,
+        restart=job.restart,
+    )

@@ -1,0 +1,53 @@
+"""What a run of a job works with, whether or not the job has state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from odradek.offsets.store import Positions
+from odradek.spark.open_transactions import TransactionWatch
+from odradek.spark.pipeline.batch_report import BatchReport
+from odradek.spark.pipeline.claimed_store import ClaimedStore, StopRequest
+from odradek.spark.pipeline.job import Job
+from odradek.spark.pipeline.observer import Span, no_span
+from odradek.spark.pipeline.sink import Sink
+from odradek.spark.ranges import Topics
+from odradek.storage.names import TopicPartition
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+@dataclass(kw_only=True)
+class Run:
+    """One run of a job, until nothing is left or it is stopped.
+
+    Attributes:
+        job: The job.
+        store: Its positions.
+        topics: Its source.
+        sinks: Its sinks.
+        letters: The sink of records for which a view fails, or None.
+        watch: Logs open transactions that hold the job back.
+        stopping: Ends the run after the current batch.
+        on_step: Called with a few words before each step.
+        on_look: Called with the positions, and where the partitions end.
+        on_batch: Called after each batch that read something.
+        span: Measures the steps of a batch.
+        number: How many batches are done.
+    """
+
+    job: Job
+    store: ClaimedStore
+    topics: Topics
+    sinks: Sequence[Sink]
+    letters: Sink | None = None
+    watch: TransactionWatch
+    stopping: StopRequest
+    on_step: Callable[[str], None] = _nothing
+    on_look: Callable[[Positions, Mapping[TopicPartition, int]], None] = _nothing
+    on_batch: Callable[[BatchReport], None] = _nothing
+    span: Span = no_span
+    number: int = field(default=0, init=False)

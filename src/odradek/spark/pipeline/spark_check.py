@@ -1,0 +1,118 @@
+"""Lets Spark analyse a job's queries, over no rows: unknown functions, aggregates, types, and what its sinks need.
+
+    records    the source's columns, of no splits; a stream of them for a job with state
+    views      analysed by Spark, and made by the job's Python functions
+    sinks      the checks that they make before they write
+
+No record is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from odradek.errors import JobError, OdradekError
+from odradek.spark.pipeline.batch import source_frame, transformed, views_over
+from odradek.spark.pipeline.forwarding import forwarded
+from odradek.spark.pipeline.job import Job
+from odradek.spark.pipeline.parquet import merged, with_dates
+from odradek.spark.pipeline.parquet_columns import check_columns
+from odradek.spark.pipeline.session import explain, register_udfs, silence_error_log
+from odradek.spark.pipeline.sink_specs import ConsoleSinkSpec, ParquetSinkSpec, PythonSinkSpec, SinkSpec, TopicSinkSpec
+from odradek.spark.pipeline.stateful import streaming_frame
+from odradek.spark.spark_session import activated
+
+
+def analyse(spark: SparkSession, job: Job) -> Iterator[JobError]:
+    """Yield what Spark finds wrong with a job, by the keys of its file: the first error of the views, or of each sink.
+
+    Args:
+        spark: A session; the job's views and functions are defined in a new one beside it.
+        job: The job.
+    """
+    silence_error_log()
+    beside = spark.newSession()
+    for name, value in job.spark_conf.items():
+        if beside.conf.isModifiable(name):
+            beside.conf.set(name, value)
+    try:
+        yield from _analyse(beside, job)
+    finally:
+        # Frames of its own make the new session the active one, for Java and for Python.
+        SparkSession._activeSession = activated(spark)
+
+
+def _analyse(beside: SparkSession, job: Job) -> Iterator[JobError]:
+    try:
+        register_udfs(beside, job)
+        if job.state is None:
+            for name, frame in views_over(source_frame(beside, job, []), job):
+                frame.createOrReplaceTempView(name)
+        else:
+            _analyse_state(beside, job)
+    except (OdradekError, Py4JError, PySparkException) as error:
+        yield _told(error, "state" if job.state is not None else "transform")
+        return
+    for number, sink in enumerate(job.sinks):
+        try:
+            _analyse_sink(beside, sink, f"sink[{number}]")
+        except (OdradekError, Py4JError, PySparkException) as error:
+            yield _told(error, f"sink[{number}]")
+
+
+def _analyse_state(spark: SparkSession, job: Job) -> None:
+    """Define the views of a job with state: those of the stream, and those of each batch."""
+    assert job.state is not None
+    reader = spark.readStream.format("odradek").options(**job.source)
+    frame = streaming_frame(job, reader.load())
+    jvm: Any = spark._jvm
+    mode = jvm.org.apache.spark.sql.catalyst.streaming.InternalOutputModes.apply(job.state.output_mode)
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+    streaming, later = job.stateful_transforms()
+    _without_rows(spark, frame).createOrReplaceTempView(streaming[-1].view)
+    for number, transform in enumerate(later, len(streaming)):
+        transformed(spark, transform, f"transform[{number}]").createOrReplaceTempView(transform.view)
+
+
+def _without_rows(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    return spark.createDataFrame([], frame.schema)
+
+
+def _analyse_sink(spark: SparkSession, sink: SinkSpec, key: str) -> None:
+    match sink:
+        case ConsoleSinkSpec():
+            _of_key(f"{key}.sql", lambda: spark.sql(sink.sql))
+        case TopicSinkSpec():
+            target = f"topic {sink.topic}" if sink.topic is not None else f"topics by {sink.topic_column}"
+            _of_key(f"{key}.view", lambda: forwarded(spark, sink, target, is_by_record=False))
+        case ParquetSinkSpec():
+            frame = spark.table(sink.view)
+            _of_key(f"{key}.view", lambda: check_columns(frame.schema, sink))
+            if sink.name is not None:
+                with_dates(frame, sink).createOrReplaceTempView(sink.name)
+            if sink.merge is not None:
+                _of_key(f"{key}.merge", lambda: merged(frame, sink))
+        case PythonSinkSpec():
+            sink.function.load(f"{key}.function")
+            if sink.positions is not None:
+                sink.positions.load(f"{key}.positions")
+
+
+def _of_key(key: str, ask: Callable[[], object]) -> None:
+    """Name the key in the errors of what asks Spark."""
+    try:
+        ask()
+    except (OdradekError, Py4JError, PySparkException) as error:
+        raise _told(error, key) from error
+
+
+def _told(error: Exception, key: str) -> JobError:
+    if isinstance(error, JobError):
+        return error if error.key is not None else JobError(error.reason, key)
+    return JobError(str(error), key) if isinstance(error, OdradekError) else explain(error, key)

@@ -1,0 +1,1 @@
+"""Jobs and queries that tests check, run and compare."""

@@ -1,0 +1,69 @@
+"""What becomes of a Parquet folder when the columns of its view change between runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import odradek
+from odradek.errors import SinkError
+from odradek.spark.pipeline import Job, Pipeline
+
+JOB = """
+name = "drift"
+[source]
+path = "source"
+subscribe = "orders"
+[offsets]
+store = "file:offsets.json"
+[[transform]]
+view = "rows"
+sql = "SELECT topic, partition, offset, {columns} FROM records"
+[[sink]]
+type = "parquet"
+view = "rows"
+path = "out"
+name = "so_far"
+partition_by = ["topic"]
+"""
+
+
+def test_the_files_of_a_folder_keep_their_columns(spark: SparkSession, tmp_path: Path) -> None:
+    def run(columns: str) -> None:
+        with odradek.open(tmp_path / "source") as logs:
+            if ("orders", 0) not in logs:
+                logs.create_topic("orders")
+            logs["orders", 0].append([odradek.Record(None, b"1")])
+        Pipeline(Job.parse(JOB.format(columns=columns), tmp_path), spark).run()
+
+    def files() -> list[Path]:
+        return sorted((tmp_path / "out").rglob("*.parquet"))
+
+    run("CAST(offset AS BIGINT) AS number")
+    # As an earlier version left it.
+    commit = tmp_path / "out" / "_odradek" / "commit.json"
+    commit.write_text(commit.read_text().replace('"columns":', '"other":'), encoding="utf-8")
+    run("CAST(offset AS INT) AS Number, 'new' AS extra")
+    for wrong in ("CAST(offset AS STRING) AS number", "CAST(offset AS DOUBLE) AS number, 'x' AS extra"):
+        with pytest.raises(
+            SinkError, match=r"the column number of the view rows is .*, and the files of the folder have"
+        ):
+            run(wrong)
+        assert len(files()) == 2
+    run("CAST(offset AS BIGINT) AS number")
+    assert [pq.read_schema(file).field("number").type for file in files()] == [pa.int64()] * 3
+    assert [pq.read_schema(file).names[2:] for file in files()] == [
+        ["number"],
+        ["number", "extra"],
+        ["number", "extra"],
+    ]
+    rows = spark.sql("SELECT topic, offset, number, extra FROM so_far ORDER BY offset").collect()
+    assert [tuple(row) for row in rows] == [
+        ("orders", 0, 0, None),
+        ("orders", 1, 1, "new"),
+        *(("orders", number, number, None) for number in (2, 3, 4)),
+    ]
