@@ -59,6 +59,8 @@ $(SPARK): $(STAMP)
 	@$(PIP) uninstall --yes pyspark-client 2> /dev/null
 	@# With what a client of Spark Connect needs, which is tested, too.
 	@$(PIP) install --no-compile --no-build-isolation 'odradek[spark]' 'pyspark[connect]'
+	@# What drives Chromium, 160 MB, is for the same tests only.
+	@$(PIP) install --no-compile axe-playwright-python playwright
 	@touch $(SPARK)
 
 spark: install $(SPARK)

@@ -22,6 +22,7 @@ MODULES = [
     "odradek.errors",
     "odradek.columnar",
     "odradek.inspection",
+    "odradek.notebook",
     "odradek.offsets.store",
     "odradek.places.place",
     "odradek.broker.running",

@@ -7,10 +7,12 @@ EXTRAS = {
     "duckdb": "sql",
     "fastavro": "avro",
     "google": "protobuf",
+    "jinja2": "ui",
     "joserfc": "broker",
     "kafka": "kafka",
     "kazoo": "zookeeper",
     "kio": "broker",
+    "mcp": "mcp",
     "openlineage": "openlineage",
     "opentelemetry": "opentelemetry",
     "pandas": "spark",
@@ -18,9 +20,11 @@ EXTRAS = {
     "py4j": "spark",
     "pyarrow": "arrow",
     "pyspark": "spark",
-    "re2": "broker",
+    "re2": "mcp",
     "redis": "redis",
     "sqlglot": "spark",
+    "starlette": "ui",
+    "uvicorn": "ui",
 }
 """The extra that installs a package."""
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "grep": "Find records by a pattern or a condition.",
     "groups": "List, describe and delete groups: members, offsets, lag.",
     "import": "Write what was exported, or JSON lines, into a folder or a broker.",
+    "mcp": "Serve tools for agents that look at a log directory or a broker.",
     "offsets": "Show and set where readers keep their place.",
     "pipeline": "Check, run and watch Spark pipelines over topics.",
     "produce": "Append records from stdin to a topic.",
@@ -48,6 +49,7 @@ COMMANDS = {
     "stat": "Say how much there is in logs, of what kind, and when it was written.",
     "tail": "Show the last records of each partition, and those that come.",
     "topics": "List, describe, create, alter and delete topics.",
+    "ui": "Look at a log directory or a broker in the browser.",
     "users": "List, add and remove users who log in by SCRAM.",
     "verify": "Verify the files of a log.",
 }

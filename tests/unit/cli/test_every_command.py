@@ -196,12 +196,14 @@ WITHOUT_PROGRESS = {
     "pipeline check": "it takes a second",
     "pipeline compact": "it prints each folder",
     "pipeline replay-dead-letters": "it has a table of its own",
+    "mcp": "it runs until it is ended",
     "pipeline run": "it has a table of its own",
     "pipeline status": "there is no job here",
     "produce": "only for a file, as it may wait for lines",
     "restore": "there is no backup here",
     "serve": "it runs until it is ended",
     "tail": "it reads the ends of partitions",
+    "ui": "it runs until it is ended",
 }
 
 
