@@ -2,9 +2,11 @@
 
 Where each case starts a program (Apache Kafka, Spark, a client), all of them would take half of the gate's time, and a
 fault nearly always shows in the first one. So of each such test the gate has the first case with each kind of broker,
-fixture, codec, isolation level and store. Of a test with the marker `every_case`, where each one is another command or
-page, it has all of them, but those of the older fixture. Of tests that start no program it has all cases, unless these
-take minutes together: they have the marker `costly`.
+fixture, codec, isolation level and store. A test of our broker with the marker `compared` is given Apache Kafka, too,
+as proof that it asks for what Kafka does. No change here can change that, so the laboratory sees it. Of a test with
+the marker `every_case`, where each one is another command or page, the gate has all cases, but those of the older
+fixture. Of tests that start no program it has all cases, unless these take minutes together: they have the marker
+`costly`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def other_cases(tests: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         kind = _kind(test)
         is_cheap = not any(map(test.get_closest_marker, ("interop", "spark", "costly")))
         has_every_case = test.get_closest_marker("every_case") is not None and OLDER not in kind
-        if kind in seen and not is_cheap and not has_every_case:
+        is_of_kafka_alone = test.get_closest_marker("compared") is not None and "kafka" in kind
+        if is_of_kafka_alone or (kind in seen and not is_cheap and not has_every_case):
             yield test
         seen.add(kind)
 

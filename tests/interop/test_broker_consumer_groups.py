@@ -26,6 +26,8 @@ from peers.odradek_broker import OdradekBroker
 from peers.process import wait_for
 from peers.requests import ask, new_topic
 
+pytestmark = pytest.mark.compared
+
 QUICK = {
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "6000",

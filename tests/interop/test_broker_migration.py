@@ -26,6 +26,8 @@ from peers.odradek_broker import OdradekBroker
 from peers.process import wait_for
 from peers.requests import ask, new_topic
 
+pytestmark = pytest.mark.compared
+
 TIMEOUT_S = 90
 QUICK = {
     "group.consumer.min.session.timeout.ms": "1000",

@@ -19,6 +19,8 @@ from peers.kafka_tools import KafkaTools
 from peers.process import free_port
 from peers.tokens import CONFIG, DAY_MS, HOUR_MS, RULES, SCRAM, Broker, Token, until
 
+pytestmark = pytest.mark.compared
+
 TOOL = "org.apache.kafka.tools.DelegationTokenCommand"
 TOPIC = 2
 DESCRIBE = 8

@@ -15,6 +15,8 @@ from peers.clients import go_client
 from peers.fixtures import BrokerFactory
 from peers.kafka_tools import KafkaTools
 
+pytestmark = pytest.mark.compared
+
 CONFIG = {"share.coordinator.state.topic.num.partitions": "1", "group.share.assignment.interval.ms": "0"}
 PARTITIONS, BATCHES, RECORDS, VALUE = 2, 20, 10, b"0123456789" * 10
 COUNT = PARTITIONS * BATCHES * RECORDS

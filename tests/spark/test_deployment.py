@@ -46,6 +46,7 @@ def values(folder: Path) -> list[bytes]:
     return sorted(pyarrow.dataset.dataset(folder / "orders").to_table()["value"].to_pylist())
 
 
+@pytest.mark.laboratory  # cron begins with each minute
 def test_cron_runs_the_job(job: Path, tmp_path: Path) -> None:
     lines = (RECIPES / "crontab").read_text(encoding="utf-8").splitlines()
     (line,) = (line for line in lines if line.startswith("*/15 "))

@@ -503,8 +503,9 @@ def test_the_gate_has_all_cases_that_start_no_program_and_every_case_where_that_
     ]
     tests += [as_test(name, "spark", "every_case") for name in ("u[2]", "u[2.8.2-1]", "u[2.8.2-2]")]
     tests += [as_test("v[1]", "interop", "laboratory"), as_test("v[2]", "interop")]
+    tests += [as_test("v[kafka]", "interop", "compared"), as_test("v[odradek]", "interop", "compared")]
     tests += [as_test("w[1]", "slow", "costly"), as_test("w[2]", "slow", "costly")]
-    assert [test.nodeid for test in other_cases(tests)] == ["t[3]", "u[2.8.2-2]", "w[2]"]
+    assert [test.nodeid for test in other_cases(tests)] == ["t[3]", "u[2.8.2-2]", "v[kafka]", "w[2]"]
 
 
 @pytest.mark.parametrize(("variables", "outcome"), [({}, "1 skipped"), ({"ODRADEK_GATE": "1"}, "1 error")])
