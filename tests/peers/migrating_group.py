@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from odradek.broker.clock import Clock
 from odradek.broker.config import BrokerConfig
 from odradek.broker.configs.group_settings import GroupSettings
 from odradek.broker.errors import ApiError
+from odradek.broker.groups.changes import Changes
 from odradek.broker.groups.classic_consumers import ClassicConsumers
 from odradek.broker.groups.consumers import Consumers
 from odradek.broker.groups.membership import JoinRequest, LeavingMember, Membership
@@ -58,18 +60,9 @@ class World:
         topics: Any = lambda: self.topics  # noqa: E731
         image: Any = SimpleNamespace(configs={})
         settings = GroupSettings(lambda: image, config)
+        changes = partial(Changes, self.state, self._append, self._room, self.members, topics, unused)
         self.consumers = Consumers(
-            self.state,
-            self._append,
-            self._room,
-            self.members,
-            topics,
-            unused,
-            unused,
-            self.clock,
-            config,
-            settings,
-            self.turns,
+            self.state, changes, topics, unused, unused, self.clock, config, settings, self.turns
         )
         self.classic = ClassicConsumers(self.state.groups, self.consumers, topics)
 

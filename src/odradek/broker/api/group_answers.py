@@ -23,7 +23,8 @@ from odradek.broker.turns import Work
 from odradek.coordination.authorization.acls import Operation, ResourceType
 from odradek.coordination.groups.consumer import ConsumerGroup
 from odradek.coordination.groups.modern import Target
-from odradek.coordination.groups.share import ShareGroup
+from odradek.coordination.groups.reconciliation import ConsumerMember
+from odradek.coordination.groups.share import ShareGroup, ShareMember
 from odradek.errors import BrokerError
 from odradek.storage.metadata.metadata_image import MetadataImage
 
@@ -55,6 +56,18 @@ def subscribed_names(names: Iterable[str] | None) -> Work[frozenset[str] | None]
         check_storable(name)
         yield
     return frozenset(names)
+
+
+def heartbeat_answer(member: ConsumerMember | ShareMember, interval_ms: int, *, shows_assignment: bool) -> Message:
+    """Return the answer to a heartbeat of a member, with what it has if that is to be told."""
+    assigned = [{"topic_id": topic, "partitions": sorted(numbers)} for topic, numbers in member.assigned.items()]
+    return {
+        "error_code": NO_ERROR,
+        "member_id": member.member_id,
+        "member_epoch": member.member_epoch,
+        "heartbeat_interval_ms": interval_ms,
+        "assignment": {"topic_partitions": assigned} if shows_assignment else None,
+    }
 
 
 def heartbeat_refused(request: Request, code: int, text: str) -> Message:

@@ -22,6 +22,7 @@ from odradek.broker.api import Request, api
 from odradek.broker.api.group_answers import (
     check_subscription,
     check_text,
+    heartbeat_answer,
     heartbeat_refused,
     subscribed_names,
     topic_filter,
@@ -71,16 +72,9 @@ def consumer_group_heartbeat(request: Request) -> Work[Message]:
         yield from consumers.leave(body.group_id, asked)
         return {"error_code": NO_ERROR, "member_id": body.member_id, "member_epoch": body.member_epoch}
     outcome = yield from consumers.heartbeat(body.group_id, asked, topic_filter(request))
-    member = outcome.member
-    assert member is not None
-    assigned = [{"topic_id": topic, "partitions": list(numbers)} for topic, numbers in member.assigned.items()]
-    return {
-        "error_code": NO_ERROR,
-        "member_id": member.member_id,
-        "member_epoch": member.member_epoch,
-        "heartbeat_interval_ms": consumers.heartbeat_interval_ms(body.group_id),
-        "assignment": {"topic_partitions": assigned} if outcome.shows_assignment else None,
-    }
+    assert outcome.member is not None
+    interval_ms = consumers.heartbeat_interval_ms(body.group_id)
+    return heartbeat_answer(outcome.member, interval_ms, shows_assignment=outcome.shows_assignment)
 
 
 def _owned(topics: Any) -> Work[TopicPartitions | None]:

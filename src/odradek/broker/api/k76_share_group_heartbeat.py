@@ -14,7 +14,13 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
-from odradek.broker.api.group_answers import check_subscription, check_text, heartbeat_refused, subscribed_names
+from odradek.broker.api.group_answers import (
+    check_subscription,
+    check_text,
+    heartbeat_answer,
+    heartbeat_refused,
+    subscribed_names,
+)
 from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.protocol import Message
 from odradek.broker.share_protocol import check_share_groups_enabled, check_share_member_id
@@ -50,16 +56,9 @@ def share_group_heartbeat(request: Request) -> Work[Message]:
         f"/{request.connection.peer}",
     )
     outcome = yield from shares.heartbeat(body.group_id, asked)
-    member = outcome.member
-    assert member is not None
-    assigned = [{"topic_id": topic, "partitions": sorted(numbers)} for topic, numbers in member.assigned.items()]
-    return {
-        "error_code": NO_ERROR,
-        "member_id": member.member_id,
-        "member_epoch": member.member_epoch,
-        "heartbeat_interval_ms": shares.heartbeat_interval_ms(body.group_id),
-        "assignment": {"topic_partitions": assigned} if outcome.shows_assignment else None,
-    }
+    assert outcome.member is not None
+    interval_ms = shares.heartbeat_interval_ms(body.group_id)
+    return heartbeat_answer(outcome.member, interval_ms, shows_assignment=outcome.shows_assignment)
 
 
 def _check(request: Request) -> None:

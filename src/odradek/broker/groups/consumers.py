@@ -28,7 +28,7 @@ from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.groups.changes import Changes
 from odradek.broker.groups.deadlines import Deadlines
 from odradek.broker.groups.image_topics import ImageTopics
-from odradek.broker.groups.membership import LeavingMember, Membership
+from odradek.broker.groups.membership import LeavingMember
 from odradek.broker.protocol import Message
 from odradek.broker.turns import Turns, Work, result_of
 from odradek.coordination.errors import GroupErrorCode, RefusedError
@@ -40,7 +40,6 @@ from odradek.coordination.groups.migration_policy import POLICIES
 from odradek.coordination.groups.reconciliation import JOINING_EPOCH, ConsumerMember, MemberState
 from odradek.coordination.groups.replay import GroupState
 from odradek.coordination.groups.topics import matches, regex_error
-from odradek.coordination.state_log import KeyValue
 from odradek.errors import BrokerError
 from odradek.printable import logger
 
@@ -65,9 +64,8 @@ class Consumers:
 
     Args:
         state: The groups.
-        append: Appends records to the log; it raises an `ApiError` if they could not be written.
-        room: Work: waits until the event loop need not wait for the disk for that.
-        classic: The members of classic groups, which learn when a group moves.
+        changes: Makes what changes them. It is given what to call with a classic group whose members have come here,
+            and with a consumer group whose members have gone to a classic one.
         topics: Returns the topics as they are now.
         run: Runs an action in another thread.
         match: Runs an action in another thread that tries patterns.
@@ -80,9 +78,7 @@ class Consumers:
     def __init__(
         self,
         state: GroupState,
-        append: Callable[[Iterable[KeyValue]], int],
-        room: Callable[[], Work[None]],
-        classic: Membership,
+        changes: Callable[[Callable[[ClassicGroup], None], Callable[[ConsumerGroup], None]], Changes],
         topics: Callable[[], ImageTopics],
         run: Callable[[Callable[[], Any]], Awaitable[Any]],
         match: Callable[[Callable[[], Any]], Awaitable[Any]],
@@ -92,7 +88,7 @@ class Consumers:
         turns: Turns,
     ) -> None:
         self._state = state
-        self._changes = Changes(state, append, room, classic, topics, run, self._upgraded, self._downgraded)
+        self._changes = changes(self._upgraded, self._downgraded)
         self._topics = topics
         self._run = run
         self._match = match

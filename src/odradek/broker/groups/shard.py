@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from odradek.broker.config import BrokerConfig
 from odradek.broker.configs.group_settings import GroupSettings
 from odradek.broker.errors import ApiError
 from odradek.broker.groups.answers import AskedPartition
+from odradek.broker.groups.changes import Changes
 from odradek.broker.groups.classic_consumers import ClassicConsumers
 from odradek.broker.groups.consumers import Consumers
 from odradek.broker.groups.image_topics import ImageTopics
@@ -110,9 +112,8 @@ class Shard:
         self.groups = self._state.groups
         self.offsets = self._state.offsets
         self.members = Membership(self.groups, self.append, self.after, clock, config)
-        self.consumers = Consumers(
-            self._state, self.append, self._room, self.members, topics, topic.run, match, clock, config, settings, turns
-        )
+        changes = partial(Changes, self._state, self.append, self._room, self.members, topics, topic.run)
+        self.consumers = Consumers(self._state, changes, topics, topic.run, match, clock, config, settings, turns)
         self.shares = Shares(self._state, self.append, self._room, topics, share_state, clock, config, settings, turns)
         self.share_offsets = ShareOffsets(self.shares, clock.now_ms)
         self.classic_consumers = ClassicConsumers(self.groups, self.consumers, topics)
