@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from chaos.folder_driver import rows
 from odradek.errors import SinkError
 from odradek.offsets.store import Position
+from odradek.spark.pipeline.folder_files import STAGED
 from odradek.spark.pipeline.parquet_folder import RANGES_KEY, ParquetFolder, format_ranges
 from odradek.spark.ranges import OffsetRange
 from odradek.storage.files import FileSystem, WritableFile
@@ -119,6 +122,43 @@ def test_a_folder_around_or_within_that_of_another_job_is_refused(tmp_path: Path
         opened.close()
     ParquetFolder(tmp_path / "nest-beside").close()
     ParquetFolder(tmp_path / first).close()
+
+
+def test_a_job_commits_while_a_backfill_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = ParquetFolder(tmp_path)
+    append(job, 0, 10)
+    job.files.stage()
+    real = os.scandir
+
+    def scandir(path: Any) -> Any:
+        # The job is done with what it has staged, between the moments when it is seen and when it is looked into.
+        if not isinstance(path, int) and Path(path).name == "staged":
+            job.files.clear()
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    backfill = ParquetFolder(tmp_path, for_backfill=True)
+    assert not (tmp_path / STAGED).exists()
+    job.files.stage()
+    assert backfill.ranges() == [OffsetRange(NAME, 0, 10)]
+    backfill.close()
+    job.close()
+
+
+def test_a_folder_that_cannot_be_read_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ParquetFolder(tmp_path)
+    append(folder, 0, 10)
+    real = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if not isinstance(path, int) and Path(path).name == "date=x":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PermissionError, match="date=x"):
+        folder.files.names()
+    folder.close()
 
 
 def test_files_that_a_backfill_writes_again_outlive_a_merge_that_replaced_theirs(tmp_path: Path) -> None:

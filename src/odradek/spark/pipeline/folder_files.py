@@ -14,7 +14,7 @@ import os
 import shutil
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
@@ -104,6 +104,21 @@ class FolderFiles(ABC):
         """Open a file to read it."""
 
 
+def _walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield folders with the names of what is in them, as `os.walk`; folders may go meanwhile.
+
+    Raises:
+        OSError: A folder that is there cannot be read.
+    """
+
+    def failed(error: OSError) -> None:
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            raise error
+
+    for path, folders, names in os.walk(top, onerror=failed):
+        yield Path(path), folders, names
+
+
 def nested(folder: str, other: str) -> SinkError:
     """Return the error of a folder around or within another pipeline's: readers of the outer one see rows of both."""
     return SinkError(
@@ -145,7 +160,7 @@ class LocalFiles(FolderFiles):
     def _check_alone(self) -> None:
         here = self._path.absolute()
         around = (folder for folder in here.parents if (folder / STATE).is_dir())
-        within = (found.parent for found in here.rglob(STATE) if found.parent != here and found.is_dir())
+        within = (found for found, folders, _ in _walk(here) if STATE in folders and found != here)
         if (other := next(around, None) or next(within, None)) is not None:
             raise nested(str(self._path), str(other))
 
@@ -203,8 +218,12 @@ class LocalFiles(FolderFiles):
 
     def names(self) -> list[str]:
         """Return the names of the Parquet files, in order."""
-        found = (path.relative_to(self._path) for path in sorted(self._path.rglob("*.parquet")))
-        return [str(name) for name in found if STATE not in name.parts]
+        found = []
+        for path, folders, names in _walk(self._path):
+            # A backfill looks while its job stages and removes files there.
+            folders[:] = [folder for folder in folders if folder != STATE]
+            found += [(path / name).relative_to(self._path) for name in names if name.endswith(".parquet")]
+        return [str(name) for name in sorted(found)]
 
     def open_input(self, name: str) -> pa.NativeFile:
         """Open a file."""
