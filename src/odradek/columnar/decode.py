@@ -24,6 +24,7 @@ from odradek.records.kernels.columns import ColumnDecoder
 from odradek.records.large_section import LargeSection
 from odradek.records.payload import compressed_part, records_section
 from odradek.records.scan import Status, damage_at, scan_batches
+from odradek.storage.segment.copies import CopySearch
 
 DEFAULT_ROWS = 65_536
 """The most rows of an Arrow record batch."""
@@ -274,6 +275,7 @@ class Decoding:
         self._decompressor = Decompressor(min(wanted.limit, LARGE_BYTES))
         self._columns = [(_COLUMNS[field.name], field.type) for field in wanted.schema]
         self._path = wanted.path
+        self._copies = CopySearch()
 
     @property
     def expected_offset(self) -> int:
@@ -340,6 +342,11 @@ class Decoding:
                 raise error.at(part.path, part.origin + decoder.batch.position) from None
             if status == Status.GAP and self.may_have_gaps():
                 continue
+            if status == Status.BAD_ORDER:
+                end_of_copy = self._copies.end_of_copy(part.path, part.origin + position)
+                if end_of_copy is not None:
+                    position = end_of_copy - part.origin
+                    continue
             if status == Status.FULL:
                 yield from self.flush(mapped)
             elif status == Status.END or (status != Status.OK and self._is_complete(part)):

@@ -205,7 +205,7 @@ class _BrokerLog:
                 for record in records:
                     if record.offset is not None and position <= record.offset < end_offset:
                         yield record
-                position = header.next_offset
+                position = max(position, header.next_offset)
             if batches.damage is not None:
                 raise batches.damage
 

@@ -54,6 +54,17 @@ def _is_zero(data: mmap.mmap | bytes, position: int) -> bool:
     return all(not any(data[start : start + _CHUNK_BYTES]) for start in range(position, len(data), _CHUNK_BYTES))
 
 
+def wrapper_length(data: Buffer, header: BatchHeader) -> int | None:
+    """Return how many offsets a wrapper spans; None if it cannot be read, or does not say."""
+    first = last = None
+    try:
+        for number, record in enumerate(each_record(data, header)):
+            first, last = record.offset if number == 0 else first, record.offset
+    except FormatError:
+        return None
+    return None if first is None or last is None or last < first else last - first + 1
+
+
 def damage_finding(damage: Damage) -> Finding:
     """Return the finding for bytes that cannot be read."""
     reason = f"{damage.size_bytes} bytes not read: {damage.reason}"

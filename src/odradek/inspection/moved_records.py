@@ -18,6 +18,7 @@ from odradek.errors import OdradekError
 from odradek.inspection.live_segments import live_segments
 from odradek.inspection.log_files import FileKind, LogFile, PartitionFolder, partition_folder
 from odradek.inspection.selection import NO_END, DumpSelection
+from odradek.storage.log.read_only_log import ReadOnlyLog
 
 T = TypeVar("T")
 _MOST_LOOKS = 8
@@ -103,6 +104,15 @@ def while_unchanged(folder: PartitionFolder, look: Callable[[PartitionFolder], T
             return found
         folder = partition_folder(folder.path)
     return look(folder)
+
+
+def overlaps_of(folder: Path) -> dict[int, int]:
+    """Return what `Log.overlaps` says of a folder; nothing if it cannot be read, which its readers report."""
+    try:
+        with ReadOnlyLog(folder) as log:
+            return log.overlaps()
+    except (OSError, OdradekError):
+        return {}
 
 
 def _identities(folder: PartitionFolder) -> list[tuple[int, int] | None]:

@@ -146,25 +146,42 @@ def _parse(body: memoryview, version: int, name: TopicPartition) -> FetchAnswer 
     )
 
 
-def whole_batches(data: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Return the position after the last whole batch, and the offset after it (-1 if no batch is whole).
+def whole_batches(data: memoryview, position: int, end: int) -> tuple[list[tuple[int, int]], int, int]:
+    """Return where the whole batches lie: without those that end below what came before them, as consumers skip them.
+
+    Returns:
+        The positions between which they lie, most often two; the position after the last whole batch; and the offset
+        after all of them (-1 if no batch is whole).
 
     Raises:
         FormatError: The bytes do not start with a batch, not even a torn one.
     """
-    next_offset = -1
-    start = position
+    parts: list[tuple[int, int]] = []
+    first = start = position
+    next_offset, reached = 0, -1
     while position < end:
-        table = walk_batches(data, position, end, _WALK_BATCHES, False)
+        table = walk_batches(data, position, end, _WALK_BATCHES, False, 0, next_offset)
         if len(table):
-            next_offset = table.header(len(table) - 1).next_offset
-        stopped = table.stop_position == position
+            next_offset = table.stop_offset
+            reached = max(reached, next_offset)
+        is_stopped = table.stop_position == position
         position = table.stop_position
-        if position == start and table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
+        if table.stop == Status.BAD_ORDER:
+            header = next(iter(scan_batches(data, position, end, check_crc=False)))
+            if header.next_offset > reached:
+                next_offset = header.base_offset
+                continue
+            if position > start:
+                parts.append((start, position))
+            position = start = header.end_position
+            continue
+        if position == first and table.stop not in (Status.OK, Status.END, Status.TRUNCATED):
             raise damage_at(table.stop, data, position, end)
-        if stopped or table.stop not in (Status.OK, Status.END):
+        if is_stopped or table.stop not in (Status.OK, Status.END):
             break
-    return position, next_offset
+    if position > start:
+        parts.append((start, position))
+    return parts, position, reached
 
 
 def aborted_ranges(

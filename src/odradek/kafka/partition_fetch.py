@@ -47,7 +47,7 @@ class Held(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The whole batches of one answer, as the decoder takes them.
+    """Whole batches of one answer, most often all of them, as the decoder takes them.
 
     Attributes:
         path: The partition, its broker, and which answer it is, for errors.
@@ -140,7 +140,7 @@ class PartitionFetch:
                 if answer is None:
                     self._stall(f"{what}: the broker throttles this client")
                     continue
-                end_position, next_offset = whole_batches(answer.data, answer.position, answer.end_position)
+                parts, end_position, next_offset = whole_batches(answer.data, answer.position, answer.end_position)
                 if end_position == answer.position:
                     offset = self._after_nothing(answer, offset, what)
                     continue
@@ -153,7 +153,8 @@ class PartitionFetch:
                     self._send_ahead(next_offset)
                 aborted = aborted_ranges(answer.data, answer.position, end_position, answer.aborted)
                 path = f"{self._name} of {self._client.name}, fetched from offset {offset}"
-                yield Chunk(path, answer.data, answer.position, end_position, offset, aborted)
+                for position, part_end in parts:
+                    yield Chunk(path, answer.data, position, part_end, offset, aborted)
                 offset = next_offset
             if self._start < self._end:
                 self.check_topic()

@@ -97,6 +97,11 @@ class BatchHeader(NamedTuple):
         return self.position + self.size_bytes
 
     @property
+    def identity(self) -> tuple[int, int, int]:
+        """What two copies of a batch have in common: base offset, size, checksum."""
+        return self.base_offset, self.size_bytes, self.crc
+
+    @property
     def last_offset(self) -> int:
         """The offset of the last record; compaction keeps it even if it removed that record."""
         return self.base_offset + self.last_offset_delta

@@ -171,18 +171,21 @@ class FolderPartition(GrowingPartition):
     def read(self, start_offset: int, end_offset: int, *, isolation: Isolation) -> Iterator[Record]:
         """Yield the records of a range; damaged batches are reported, once, and stepped over."""
         position = start_offset
+        failed: object = None
         while position < end_offset:
             try:
                 for record in self._log.read(position, end_offset, isolation=isolation):
                     yield record
                     position = (record.offset or 0) + 1
             except FormatError as error:
-                position = self._after(error, position, end_offset)
+                place = error.path, error.position
+                position = self._after(error, position, end_offset, is_again=place == failed)
+                failed = place
             else:
                 return
 
-    def _after(self, error: FormatError, position: int, end_offset: int) -> int:
-        """Report damage; return the offset of the next batch that can be read."""
+    def _after(self, error: FormatError, position: int, end_offset: int, *, is_again: bool) -> int:
+        """Report damage; return where to read on: at the next batch that can be read."""
         if isinstance(error, MissingRecordsError):
             self._report(f"{self.topic_partition}: {error}")
             return error.end_offset
@@ -194,7 +197,8 @@ class FolderPartition(GrowingPartition):
             following = next(iter(BatchReader(path, data, damages.append, error.position)), None)
             if following is not None and following.position == error.position:
                 damages.append(damage_of(path, following, error))
-                next_offset = following.next_offset
+                # One that begins below what was read may hold what comes after that, or the batch after it does.
+                next_offset = following.next_offset if is_again else position
             elif following is not None:
                 next_offset = following.base_offset
             else:
@@ -205,7 +209,7 @@ class FolderPartition(GrowingPartition):
             if place not in self._reported:
                 self._reported.add(place)
                 self._report(str(damage))
-        return max(next_offset, position + 1)
+        return max(next_offset, position + 1 if is_again else position)
 
     def close(self) -> None:
         """Close the log."""

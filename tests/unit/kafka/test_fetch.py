@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import struct
 
 import pytest
@@ -86,7 +87,29 @@ def test_whole_batches_end_where_the_torn_one_starts() -> None:
     first = len(RECORDS) // 2
     for size in range(len(RECORDS) + 1):
         found = whole_batches(memoryview(RECORDS[:size]), 0, size)
-        assert found == ((0, -1) if size < first else (first, 6) if size < len(RECORDS) else (2 * first, 8))
+        end, next_offset = (0, -1) if size < first else (first, 6) if size < len(RECORDS) else (2 * first, 8)
+        assert found == ([(0, end)] if end else [], end, next_offset)
+
+
+@pytest.mark.parametrize(
+    ("batches", "parts"),
+    [
+        ([(0, 5), (0, 5), (5, 2)], [(0, 1), (2, 3)]),
+        ([(0, 5), (5, 2), (0, 5), (5, 2), (7, 1), (3, 2)], [(0, 2), (4, 5)]),
+        # Of what begins before the end the rest is new.
+        ([(0, 5), (3, 5), (8, 1)], [(0, 3)]),
+        ([(4, 1), (0, 2), (2, 2), (5, 1)], [(0, 1), (3, 4)]),
+    ],
+)
+def test_batches_below_what_came_before_them_are_left_out(
+    batches: list[tuple[int, int]], parts: list[tuple[int, int]]
+) -> None:
+    """As Apache Kafka's consumer passes over records below its position."""
+    encoded = [build_batch([Record(value=b"v")] * count, base_offset=start) for start, count in batches]
+    data, ends = b"".join(encoded), [0, *itertools.accumulate(map(len, encoded))]
+    expected = [(ends[start], ends[stop]) for start, stop in parts]
+    next_offset = max(start + count for start, count in batches)
+    assert whole_batches(memoryview(data), 0, len(data)) == (expected, len(data), next_offset)
 
 
 def test_bytes_that_are_no_batches_are_refused() -> None:

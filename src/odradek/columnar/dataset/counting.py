@@ -13,6 +13,7 @@ from odradek.errors import MissingRecordsError
 from odradek.records.kernels.counts import RecordCounter
 from odradek.records.scan import Status, damage_at
 from odradek.storage.log.log import Log
+from odradek.storage.segment.copies import CopySearch
 from odradek.storage.segment.log_slice import LogSlice
 
 _NO_COLUMNS = pa.schema([])
@@ -53,8 +54,14 @@ def _count_slice(
     """Count the batches of a slice; return how many records those have that had to be decoded."""
     data, decoded = memoryview(part.data), 0
     position, end = part.position - part.origin, part.end_position - part.origin
+    copies = CopySearch()
     while True:
         status, position = counter.count(data, position, end)
+        if status == Status.BAD_ORDER:
+            end_of_copy = copies.end_of_copy(part.path, position + part.origin)
+            if end_of_copy is not None:
+                position = end_of_copy - part.origin
+                continue
         if status == Status.COMPRESSED:
             batch = part.part(counter.batch_position + part.origin, position + part.origin)
             decoded += sum(

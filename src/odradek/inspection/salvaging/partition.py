@@ -3,6 +3,8 @@
     source   | batch | damage ...... | batch | batch again | torn        read only
     target   | batch | batch |        .index .timeindex .txnindex rebuilt; what is between is reported as lost
 
+Of segments that hold the same offsets each record is written once, see `overlaps`.
+
 No checksum covers a base offset. If one is wrong and the right one can be told, it is corrected and reported; otherwise
 the batch is lost. Producer snapshots are not copied: Kafka makes them again when it recovers the log.
 """
@@ -10,21 +12,23 @@ the batch is lost. Producer snapshots are not copied: Kafka makes them again whe
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from odradek.errors import FormatError, OdradekError
-from odradek.inspection.batches import active_batches, batches_and_damage
+from odradek.inspection.batches import active_batches, batches_and_damage, wrapper_length
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.live_segments import LiveSegment, live_segments
 from odradek.inspection.log_files import QUORUM_STATE, PartitionFolder
 from odradek.inspection.offset_order import Lost, OffsetOrder, SegmentPlace
 from odradek.inspection.salvaging.copies import copy_files
+from odradek.inspection.salvaging.overlaps import Kept, SoundBatch, chains, first_offset, rest_of
 from odradek.inspection.salvaging.report import Loss, SalvagedLog
 from odradek.inspection.surroundings import Surroundings
-from odradek.records import BatchHeader
+from odradek.records import BatchHeader, scan_batches
 from odradek.records.control import ControlRecordType
 from odradek.storage.files import Buffer, FileSystem
 from odradek.storage.formats.checkpoints import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
@@ -154,12 +158,18 @@ class PartitionSalvage:
         """Write what is sound."""
         segments = self._segments()
         self._next_offset = segments[0].base_offset if segments else 0
-        for number, segment in enumerate(segments):
-            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        following = [*(segment.base_offset for segment in segments[1:]), None]
+        number = 0
+        for chain in chains(segments, is_dense=self._is_dense):
+            number += len(chain)
+            if len(chain) > 1:
+                self._chain(chain, following[number - 1])
+                continue
+            (segment,) = chain
             try:
-                self._segment(segment.path, segment.base_offset, following)
+                self._segment(segment.path, segment.base_offset, following[number - 1])
             except _UnreadableError as error:
-                self._unreadable(segment, following, str(error))
+                self._unreadable(segment, following[number - 1], str(error))
         self._lost_before(None)
         if self._result.losses:
             self._result.open_transactions = self._open.first_offsets
@@ -179,17 +189,20 @@ class PartitionSalvage:
         return []
 
     def _unreadable(self, segment: LiveSegment, following: int | None, reason: str) -> None:
-        try:
-            size = segment.path.lstat().st_size
-        except OSError:
-            size = 0
-        self._result.left_out.append(Finding(segment.path, None, FindingKind.UNREADABLE, reason))
-        self._pending.append(Damage(segment.path, 0, size, reason))
+        self._pending.append(self._left_out(segment, reason))
         self._after_loss = True
         if following is not None:
             self._expected = following
         else:
             self._end_at(segment.base_offset)
+
+    def _left_out(self, segment: LiveSegment, reason: str) -> Damage:
+        try:
+            size = segment.path.lstat().st_size
+        except OSError:
+            size = 0
+        self._result.left_out.append(Finding(segment.path, None, FindingKind.UNREADABLE, reason))
+        return Damage(segment.path, 0, size, reason)
 
     def _end_at(self, base_offset: int) -> None:
         """Write an empty last segment: it says where the log continues, even if there is no batch left."""
@@ -201,31 +214,18 @@ class PartitionSalvage:
         order = OffsetOrder(place, evidence)
         with _readable(path) as data:
             view = memoryview(data)
-            items = (
-                active_batches(path, data, is_preallocated=self._is_preallocated)
-                if following is None
-                else batches_and_damage(path, data)
-            )
             writer: SalvagedSegment | None = None
-            misplaced: Finding | None = None
             try:
-                for item in order.batches(items):
-                    match item:
-                        case Finding():
-                            misplaced = item if item.kind is FindingKind.ORDER else None
-                        case Damage():
-                            self._pending.append(item)
-                        case Lost(position, end_position):
-                            if misplaced is not None and end_position > position:
-                                self._pending.append(Damage(path, position, end_position - position, misplaced.reason))
-                                misplaced = None
-                        case BatchHeader():
-                            if not self._is_misplaced(path, item, base_offset, following):
-                                self._lost_before(item.base_offset)
-                                if writer is None:
-                                    writer = SalvagedSegment(self._directory, base_offset, len(data), self._files)
-                                self._write(writer, view, item, misplaced)
-                            misplaced = None
+                for item in self._sound(order, place, data):
+                    if isinstance(item, Damage):
+                        self._pending.append(item)
+                        continue
+                    header, misplaced = item
+                    if not self._is_misplaced(path, header, base_offset, following):
+                        self._lost_before(header.base_offset)
+                        if writer is None:
+                            writer = SalvagedSegment(self._directory, base_offset, len(data), self._files)
+                        self._write(writer, view, header, misplaced)
                 if writer is not None:
                     writer.finish()
                 elif following is None:
@@ -237,6 +237,139 @@ class PartitionSalvage:
                     writer.close()
         self._result.segments += 1
         self._expected, self._after_loss = order.end_offset, order.after_loss
+
+    def _sound(
+        self, order: OffsetOrder, place: SegmentPlace, data: mmap.mmap | bytes
+    ) -> Iterator[tuple[BatchHeader, Finding | None] | Damage]:
+        """Yield the batches of a segment, each with the finding if its base offset was wrong, and what is lost."""
+        items = (
+            active_batches(place.path, data, is_preallocated=self._is_preallocated)
+            if place.next_base_offset is None
+            else batches_and_damage(place.path, data)
+        )
+        misplaced: Finding | None = None
+        for item in order.batches(items):
+            match item:
+                case Finding():
+                    misplaced = item if item.kind is FindingKind.ORDER else None
+                case Damage():
+                    yield item
+                case Lost(position, end_position):
+                    if misplaced is not None and end_position > position:
+                        yield Damage(place.path, position, end_position - position, misplaced.reason)
+                        misplaced = None
+                case BatchHeader():
+                    yield item, misplaced
+                    misplaced = None
+
+    # -- segments that hold offsets of each other
+
+    def _chain(self, chain: Sequence[LiveSegment], following: int | None) -> None:
+        batches: list[SoundBatch] = []
+        views: list[memoryview] = []
+        lost: list[tuple[Damage, int, int | None]] = []
+        with ExitStack() as stack:
+            for number, segment in enumerate(chain):
+                try:
+                    data = stack.enter_context(_readable(segment.path))
+                except _UnreadableError as error:
+                    views.append(memoryview(b""))
+                    lost.append((self._left_out(segment, str(error)), segment.base_offset, None))
+                    continue
+                views.append(memoryview(data))
+                stack.callback(views[-1].release)
+                lost += self._collect(number, segment, data, following, batches)
+                self._result.segments += 1
+            batches.sort(key=lambda batch: (batch.start, batch.number))
+            if batches:
+                self._lost_before(batches[0].start)
+            kept = self._write_in_order(chain, views, batches, is_last=following is None)
+        for damage, start, end in lost:
+            # What the bytes at the end of a segment held, another one may have, too.
+            if end is None and (following is not None or damage.path != chain[-1].path):
+                end = max(start, self._next_offset)
+            if end is None or not kept.covers(start, end):
+                self._lose(damage, start, end)
+        self._expected, self._after_loss = self._next_offset, bool(lost)
+
+    def _collect(
+        self,
+        number: int,
+        segment: LiveSegment,
+        data: mmap.mmap | bytes,
+        following: int | None,
+        batches: list[SoundBatch],
+    ) -> Iterator[tuple[Damage, int, int | None]]:
+        """Add the batches of a segment; yield what is lost, with the range of offsets that it had."""
+        place = SegmentPlace(segment.path, segment.base_offset, following, is_dense=self._is_dense, ends=self._ends)
+        evidence = IndexEvidence.beside(segment.path, segment.base_offset)
+        order = OffsetOrder(place, evidence, lambda header: wrapper_length(data, header))
+        end, damages = segment.base_offset, list[Damage]()
+        try:
+            for item in self._sound(order, place, data):
+                if isinstance(item, Damage):
+                    damages.append(item)
+                    continue
+                header, misplaced = item
+                start = first_offset(data, header)
+                for damage in damages:
+                    yield damage, end, start
+                damages.clear()
+                batches.append(SoundBatch(number, header, start, misplaced))
+                end = header.next_offset
+        finally:
+            evidence.close()
+        for damage in damages:
+            yield damage, end, None
+
+    def _write_in_order(
+        self, chain: Sequence[LiveSegment], views: Sequence[memoryview], batches: Iterable[SoundBatch], *, is_last: bool
+    ) -> Kept:
+        kept, size_bytes = Kept(), sum(map(len, views))
+        bases = deque(segment.base_offset for segment in chain)
+        writer: SalvagedSegment | None = None
+        try:
+            for batch in batches:
+                header, view, start = batch.header, views[batch.number], batch.start
+                damage = Damage(chain[batch.number].path, header.position, header.size_bytes, "")
+                if header.next_offset <= self._next_offset:
+                    if header not in kept:
+                        reason = f"offsets {start} to {header.last_offset} again, with other records"
+                        self._lose(damage._replace(reason=reason), start, header.next_offset)
+                    continue
+                written = header
+                if start < self._next_offset:
+                    start = self._next_offset
+                    try:
+                        rest = rest_of(view, header, start)
+                    except (FormatError, ValueError) as error:
+                        self._lose(damage._replace(reason=str(error)), start, header.next_offset)
+                        continue
+                    if not rest:
+                        continue
+                    view = memoryview(rest)
+                    (written,) = scan_batches(rest)
+                base_offset = None
+                while bases and bases[0] <= start:
+                    base_offset = bases.popleft()
+                if writer is None or base_offset is not None:
+                    if writer is not None:
+                        writer.finish()
+                    # No two segments of the target hold the same offsets.
+                    base_offset = max(base_offset or 0, self._next_offset)
+                    writer = SalvagedSegment(self._directory, base_offset, size_bytes, self._files)
+                self._write(writer, view, written, batch.misplaced)
+                kept.add(header, start)
+            if writer is not None:
+                writer.finish()
+            if is_last and (writer is None or self._next_offset < chain[-1].base_offset):
+                self._end_at(chain[-1].base_offset)
+        finally:
+            if writer is not None:
+                writer.close()
+        return kept
+
+    # -- what is written, and what is not
 
     def _is_misplaced(self, path: Path, header: BatchHeader, base_offset: int, following: int | None) -> bool:
         reason = None
@@ -263,10 +396,13 @@ class PartitionSalvage:
 
     def _lost_before(self, offset: int | None) -> None:
         for damage in self._pending:
-            self._result.losses.append(
-                Loss(damage.path, damage.position, damage.size_bytes, self._next_offset, offset, damage.reason)
-            )
+            self._lose(damage, self._next_offset, offset)
         self._pending.clear()
+
+    def _lose(self, damage: Damage, start_offset: int, end_offset: int | None) -> None:
+        self._result.losses.append(
+            Loss(damage.path, damage.position, damage.size_bytes, start_offset, end_offset, damage.reason)
+        )
 
     def _follow_transactions(self, data: Buffer, header: BatchHeader, writer: SalvagedSegment) -> None:
         if not header.is_transactional:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from odradek.errors import FormatError, LogError
 from odradek.inspection.log_files import FileKind, LogFile, UnknownPathError
-from odradek.inspection.moved_records import MovedRecords
+from odradek.inspection.moved_records import MovedRecords, overlaps_of
 from odradek.inspection.searching.batch_search import Committed
 from odradek.inspection.searching.part_search import Part, PartSearch, SearchOptions, search_part
 from odradek.inspection.selection import NO_END, DumpSelection, start_position
@@ -91,6 +91,7 @@ class FileSearch:
         self._failed = failed
         self._committed: tuple[Path, Committed] | None = None
         self._moved = MovedRecords()
+        self._overlaps: tuple[Path | None, dict[int, int]] = (None, {})
         self.done_bytes = 0
 
     def run(self, files: Iterable[LogFile | UnknownPathError]) -> Iterator[tuple[LogFile, PartSearch]]:
@@ -168,8 +169,14 @@ class FileSearch:
     def _tasks_of(self, file: LogFile) -> Iterator[_Task]:
         if file.kind is not FileKind.RECORDS:
             raise UnknownPathError(file.path, "not a file of records")
-        if not self._options.selection.skips_segment(file):
-            yield from self._moved.read(file, self._options.selection, self._parts_of)
+        selection = self._options.selection
+        if file.is_segment and not file.is_named and file.topic_partition is not None:
+            if self._overlaps[0] != file.path.parent:
+                self._overlaps = file.path.parent, overlaps_of(file.path.parent)
+            if (start := self._overlaps[1].get(file.base_offset)) is not None:
+                selection = selection.within(start, NO_END)
+        if not selection.skips_segment(file):
+            yield from self._moved.read(file, selection, self._parts_of)
 
     def _parts_of(self, file: LogFile, selection: DumpSelection) -> Iterator[_Task]:
         with mapped(file.path) as data:

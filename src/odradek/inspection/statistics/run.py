@@ -14,7 +14,7 @@ from odradek.inspection.batches import damage_finding
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.live_segments import live_segments
 from odradek.inspection.log_files import LogDirectoryFolder, LogFile, PartitionFolder, UnknownPathError, locate
-from odradek.inspection.moved_records import while_unchanged
+from odradek.inspection.moved_records import overlaps_of, while_unchanged
 from odradek.inspection.statistics.log_statistics import LogStatistics, LogTally
 from odradek.records import scan_batches
 from odradek.records.kernels.batches import BatchTable
@@ -100,25 +100,32 @@ class FolderStatistics:
             return tally.result()
         if segments:
             tally.begin(segments[0].base_offset)
+        starts = overlaps_of(folder.path) if len(segments) > 1 else {}
         for segment in segments:
             tally.segments += 1
             try:
                 with mapped(segment.path) as data:
-                    self._add_segment(segment.path, data, tally)
+                    self._add_segment(segment.path, data, tally, starts.get(segment.base_offset))
             except FormatError as error:
                 tally.findings.append(Finding(segment.path, None, FindingKind.UNREADABLE, error.reason))
             except OSError as error:
                 tally.findings.append(unreadable(segment.path, error))
         return tally.result()
 
-    def _add_segment(self, path: Path, data: mmap.mmap | bytes, tally: LogTally) -> None:
-        for table in self._tables(path, data, tally.findings):
+    def _add_segment(self, path: Path, data: mmap.mmap | bytes, tally: LogTally, start_offset: int | None) -> None:
+        position = 0
+        if start_offset is not None:
+            headers = scan_batches(data, check_crc=False)
+            position = next((header.position for header in headers if header.last_offset >= start_offset), len(data))
+        for table in self._tables(path, data, tally.findings, position):
             for header, reason in tally.add(table, data):
                 tally.findings.append(damage_finding(damage_of(path, header, FormatError(reason))))
 
-    def _tables(self, path: Path, data: mmap.mmap | bytes, findings: list[Finding]) -> Iterator[BatchTable]:
+    def _tables(
+        self, path: Path, data: mmap.mmap | bytes, findings: list[Finding], position: int
+    ) -> Iterator[BatchTable]:
         """Yield the headers of a segment, a window of the file at a time; what lies between is damage."""
-        position, size, window = 0, len(data), WINDOW_BYTES
+        size, window = len(data), WINDOW_BYTES
         while position < size:
             end = min(size, position + window)
             # With headers only, not all bytes are read, so checksums cannot be verified.

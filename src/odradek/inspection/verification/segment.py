@@ -10,7 +10,7 @@ from pathlib import Path
 from typing_extensions import Buffer
 
 from odradek.errors import FormatError
-from odradek.inspection.batches import RecordCheck, active_batches, batches_and_damage, damage_finding
+from odradek.inspection.batches import RecordCheck, active_batches, batches_and_damage, damage_finding, wrapper_length
 from odradek.inspection.finding import Finding, FindingKind, unreadable
 from odradek.inspection.index_evidence import IndexEvidence
 from odradek.inspection.log_files import LogFile
@@ -22,7 +22,6 @@ from odradek.inspection.verification.producer_snapshots import ProducerSnapshotC
 from odradek.inspection.verification.time_index import TimeIndexCheck
 from odradek.inspection.verification.transaction_index import StableOffsetDoubts, TransactionIndexCheck
 from odradek.records import BatchHeader
-from odradek.records.batch import each_record
 from odradek.records.header import NO_PRODUCER_ID
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.segment.batch_reader import damage_of, mapped
@@ -104,7 +103,7 @@ class SegmentCheck:
             file.path, file.base_offset, file.next_base_offset, log.next_offset, log.after_loss, log.is_dense, log.ends
         )
         evidence = IndexEvidence.beside(file.path, file.base_offset)
-        order = OffsetOrder(place, evidence, (lambda header: _wrapper_length(data, header)) if log.decode else None)
+        order = OffsetOrder(place, evidence, (lambda header: wrapper_length(data, header)) if log.decode else None)
         if file.next_base_offset is None:
             items = active_batches(file.path, data, is_preallocated=log.is_preallocated)
         else:
@@ -178,14 +177,3 @@ class SegmentCheck:
         if following is not None:
             return log.is_dense and end < following
         return any(offset > end for offset in log.ends)
-
-
-def _wrapper_length(data: Buffer, header: BatchHeader) -> int | None:
-    """Return how many offsets a wrapper spans; None if it cannot be read, or does not say."""
-    first = last = None
-    try:
-        for number, record in enumerate(each_record(data, header)):
-            first, last = record.offset if number == 0 else first, record.offset
-    except FormatError:
-        return None
-    return None if first is None or last is None or last < first else last - first + 1

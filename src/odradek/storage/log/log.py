@@ -29,7 +29,7 @@ from odradek.records.timestamps import Time, TimeRange, bound_ms, time_range_ms
 from odradek.storage.formats.checkpoints import EpochEntry
 from odradek.storage.formats.transaction_index import AbortedTransaction
 from odradek.storage.log.follow import Wakeup, followed
-from odradek.storage.log.log_slices import SLICE_BYTES, log_slices, near_record, out_of_range
+from odradek.storage.log.log_slices import SLICE_BYTES, log_slices, near_record, out_of_range, overlaps
 from odradek.storage.log.log_state import LogState
 from odradek.storage.log.record_blocks import record_blocks
 from odradek.storage.log.replaced_files import retried
@@ -237,6 +237,16 @@ class Log(Uncopied, Closing, ABC):
         most_bytes = checked_int("slice_bytes", slice_bytes, 1)
         offset, end = self.bounds(start_offset, end_offset, isolation)
         yield from log_slices(self, self._search, offset, end, most_bytes, may_start_later=start_offset is None)
+
+    def overlaps(self) -> dict[int, int]:
+        """Return by base offset the first offset that is read of each segment that begins with copies.
+
+        Copies of records that an earlier segment has, too, are given once.
+
+        Raises:
+            FileNotFoundError: A segment was deleted meanwhile.
+        """
+        return overlaps(self, self._search)
 
     def get(self, offset: int, *, isolation: Isolation = "read_uncommitted") -> Record | None:
         """Return the record at an offset. Only its batch is read.

@@ -8,7 +8,7 @@ Source in Kafka: `LocalLog.read`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from odradek.errors import FormatError, OffsetOutOfRangeError
@@ -22,6 +22,7 @@ from odradek.storage.log.segment_search import SegmentSearch
 from odradek.storage.log.transactions import AbortedRanges
 from odradek.storage.segment.log_slice import LogSlice
 from odradek.storage.segment.offset_lookup import FoundBatch, find_record, locate_batch
+from odradek.storage.segment.segment import Segment
 
 SLICE_BYTES = 64 << 20
 """About how much a slice holds, unless one batch is larger."""
@@ -138,12 +139,14 @@ def _segment_slices(
     else:
         segment_end_offset = next_offset = segments[number + 1].base_offset
         end_position = segment.size_bytes
+        if end > next_offset:
+            next_offset = _end_of_copies(segments, search, number)
     if aborted is not None and not aborted.covers(offset, min(end, next_offset)):
         aborted.look_up(log, offset, min(end, next_offset))
         # The segments are those of now: what they hold was in the log when it was asked what was aborted.
         return _segment_slices(log, search, offset, end, slice_bytes, first_bytes, aborted)
     position = locate_batch(segment, offset)[1] if offset > segment.base_offset else 0
-    following = next_offset if number + 1 < len(segments) and end >= segment_end_offset else None
+    following = segment_end_offset if number + 1 < len(segments) and end >= segment_end_offset else None
     if end < segment_end_offset:
         last, _ = locate_batch(segment, end - 1)
         if last is not None:
@@ -151,6 +154,39 @@ def _segment_slices(
             may_begin_before = last.base_offset < end or last.is_wrapper
             end_position = last.end_position if may_begin_before else last.position
     return segment.slices(position, end_position, slice_bytes, following, first_bytes), next_offset
+
+
+def _end_of_copies(segments: Sequence[Segment], search: SegmentSearch, number: int) -> int:
+    """Return where to go on after a sealed segment: at the next one, or after what later ones have copies of.
+
+    A wrong base offset, which no checksum covers, has no copy: who reads finds that the next segment contradicts it.
+    """
+    segment, following = segments[number], segments[number + 1].base_offset
+    end_offset = segment.end().next_offset
+    if end_offset <= following:
+        return following
+    is_continued = segments[search.number_of(segments, end_offset)].base_offset == end_offset
+    for offset in (following,) if is_continued else (following, end_offset - 1):
+        here, _ = locate_batch(segment, offset)
+        there, _ = locate_batch(segments[search.number_of(segments, offset)], offset)
+        if here is None or there is None or here.identity != there.identity:
+            return following
+    return end_offset
+
+
+def overlaps(log: ReadableLog, search: SegmentSearch) -> dict[int, int]:
+    """Return by the base offset of a segment the offset that it is read from, where that is another one.
+
+    Records below it are copies of those of an earlier segment, which are given.
+    """
+    segments = log.segments
+    starts: dict[int, int] = {}
+    start = 0
+    for number, segment in enumerate(segments[1:]):
+        start = max(start, _end_of_copies(segments, search, number))
+        if start > segment.base_offset:
+            starts[segment.base_offset] = start
+    return starts
 
 
 def out_of_range(log: ReadableLog, offset: int) -> OffsetOutOfRangeError:

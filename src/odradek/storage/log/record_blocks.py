@@ -24,6 +24,7 @@ from odradek.storage.log.aborted_part import AbortedPart
 from odradek.storage.log.log_slices import SLICE_BYTES, log_slices
 from odradek.storage.log.readable_log import ReadableLog
 from odradek.storage.log.segment_search import SegmentSearch
+from odradek.storage.segment.copies import CopySearch
 from odradek.storage.segment.log_slice import LogSlice
 
 _FIRST_SLICE_BYTES = 1 << 16
@@ -46,6 +47,7 @@ class BatchOrder:
         self.path = log.path
         self._is_first = True
         self._log = log
+        self._copies = CopySearch()
 
     def _check_gap(self, end_offset: int, path: Path, position: int | None = None) -> None:
         # Records that were deleted meanwhile are not missing.
@@ -71,6 +73,12 @@ class BatchOrder:
     def pass_to(self, next_offset: int) -> None:
         """Go on after batches that are known to be in order."""
         self.next_offset, self._is_first = next_offset, False
+
+    def is_copy(self, part: LogSlice, header: BatchHeader) -> bool:
+        """Whether a batch is a copy of one that was passed."""
+        if self._is_first or header.base_offset >= self.next_offset:
+            return False
+        return self._copies.end_of_copy(part.path, header.position) is not None
 
     def is_at(self, offset: int | None) -> bool:
         """Whether the batches so far go up to an offset, so that none can be missing before it."""
@@ -140,6 +148,8 @@ def record_blocks(
                 else:
                     header = table.header(number)
                     number += 1
+                    if order.is_copy(part, header):
+                        continue
                     order.check(part, header)
                     if (aborted is not None and header in aborted) or (header.is_control and not include_control):
                         continue

@@ -10,7 +10,8 @@ Source in Kafka: `LogSegment.recover`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import tee, zip_longest
 from pathlib import Path
 
 from odradek.errors import CorruptRecordError, FormatError, LogError
@@ -59,9 +60,10 @@ def _can_be_indexed(segment: Segment, interval_bytes: int, recovery_point: int) 
     """Return whether the indexes can hold the batches that recovery keeps, in a segment whose offsets go back."""
     builder = _Indexes(segment, interval_bytes).builder
     next_offset = segment.base_offset
+    torn = _TornOffsets(segment, recovery_point)
     try:
-        for header in segment.scan(check_crc=True):
-            if _is_torn(header, next_offset, recovery_point):
+        for header, following in _pairs(segment.scan(check_crc=True)):
+            if torn.has(header, following, next_offset):
                 break
             if not _is_in_reach(segment, header):
                 # Recovery raises there.
@@ -111,8 +113,9 @@ def recover_segment(
     scan = segment.scan(check_crc=True)
     damage: FormatError | None = None
     goes_back = False
-    for header in scan:
-        if _is_torn(header, next_offset, recovery_point):
+    torn = _TornOffsets(segment, recovery_point)
+    for header, following in _pairs(scan):
+        if torn.has(header, following, next_offset):
             damage = _misplaced(segment, header, f"offset {header.last_offset} follows {next_offset - 1}")
             break
         if not _is_in_reach(segment, header):
@@ -151,9 +154,35 @@ def recover_segment(
     return cut
 
 
-def _is_torn(header: BatchHeader, next_offset: int, recovery_point: int) -> bool:
-    """Whether the base offset, which no checksum covers, is part of a batch that did not reach the disk completely."""
-    return header.last_offset < next_offset and next_offset >= recovery_point
+def _pairs(headers: Iterable[BatchHeader]) -> Iterator[tuple[BatchHeader, BatchHeader | None]]:
+    """Yield each header with the one after it."""
+    first, second = tee(headers)
+    next(second, None)
+    return zip_longest(first, second)
+
+
+class _TornOffsets:
+    """Finds batches whose base offset, which no checksum covers, did not reach the disk with the rest of them.
+
+    Batches that come again are no such, and are kept as Kafka keeps them: it never looks at the order of offsets.
+    """
+
+    def __init__(self, segment: Segment, recovery_point: int) -> None:
+        self._segment = segment
+        self._recovery_point = recovery_point
+        self._before: set[tuple[int, int, int]] | None = None
+
+    def has(self, header: BatchHeader, following: BatchHeader | None, next_offset: int) -> bool:
+        """Whether a batch is one, given the batch after it in the file, and the offset after the one before it."""
+        is_again = header.last_offset < next_offset
+        if is_again and self._before is None:
+            self._before = {other.identity for other in self._segment.scan(0, header.position)}
+        is_copy = self._before is not None and header.identity in self._before
+        if self._before is not None:
+            self._before.add(header.identity)
+        if not is_again or next_offset < self._recovery_point:
+            return False
+        return following is None or (following.base_offset != header.next_offset and not is_copy)
 
 
 def _is_in_reach(segment: Segment, header: BatchHeader) -> bool:

@@ -58,6 +58,37 @@ def test_what_goes_back_is_kept_where_no_index_tells(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("batches", "end"),
+    [
+        ([batch(0), batch(0), batch(2)], 4),
+        ([batch(0), batch(2), batch(0), batch(2), batch(4)], 6),
+        ([batch(0), batch(2), batch(0), batch(4)], 6),
+        # Other records at the same offsets.
+        ([batch(0), batch(0, TIME + 1), batch(2)], 4),
+    ],
+)
+def test_what_comes_again_is_kept_though_no_checkpoint_says_that_it_is_on_the_disk(
+    batches: list[bytes], end: int, tmp_path: Path
+) -> None:
+    path = make(tmp_path / "t-0", 0, *batches)
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(4096))) as log:
+        assert log.log_end_offset == end
+        assert path.read_bytes() == b"".join(batches)
+        if batches[0] in batches[1:]:
+            assert offsets(log) == list(range(end))
+        assert log.append([Record(b"k", b"v")]) == end
+
+
+@pytest.mark.parametrize("batches", [[batch(0), batch(2), batch(0)], [batch(0), batch(2), batch(0, count=1), batch(4)]])
+def test_a_base_offset_that_did_not_reach_the_disk_is_cut(batches: list[bytes], tmp_path: Path) -> None:
+    path = make(tmp_path / "t-0", 0, *batches)
+    with WritableLog(tmp_path / "t-0", LogOptions(config=config(4096))) as log:
+        assert (log.log_end_offset, offsets(log)) == (4, [0, 1, 2, 3])
+        assert path.read_bytes() == batches[0] + batches[1]
+        assert [action.kind for action in log.report.actions if action.path == path] == [RecoveryKind.TRUNCATED]
+
+
+@pytest.mark.parametrize(
     "batches",
     [
         # The offset index would have to go back.

@@ -1,0 +1,175 @@
+"""Finds the segments of a log that hold the same offsets, and puts their batches into one order.
+
+0.log     | 0..4 | 5..9 |                    copies of a folder put together, a crash between two steps
+5.log            | 5..9 | 8..11 |
+
+written   | 0..4 | 5..9 | 10..11 |           each offset once: what comes first in the order of offsets, then of
+                                             segments; of a batch that begins before its end, the rest
+"""
+
+from __future__ import annotations
+
+import mmap
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from typing_extensions import Buffer
+
+from odradek.errors import FormatError
+from odradek.inspection.batches import batches_and_damage, wrapper_length
+from odradek.inspection.finding import Finding
+from odradek.inspection.index_evidence import IndexEvidence
+from odradek.inspection.live_segments import LiveSegment, find_end
+from odradek.inspection.offset_order import OffsetOrder, SegmentPlace
+from odradek.records import BatchHeader
+from odradek.records.batch import each_record
+from odradek.records.builder import build_batch
+from odradek.records.header import MAX_SEQUENCE, NO_SEQUENCE
+from odradek.records.scan import scan_batches
+from odradek.storage.segment.batch_reader import mapped
+
+
+@dataclass(slots=True)
+class SoundBatch:
+    """A batch whose checksum holds, of one of several segments.
+
+    Attributes:
+        number: The number of the segment.
+        header: Its header, with the right base offset.
+        start: Its first offset, also of a wrapper (v0, v1).
+        misplaced: The finding, if its base offset was wrong.
+    """
+
+    number: int
+    header: BatchHeader
+    start: int
+    misplaced: Finding | None
+
+
+def first_offset(data: Buffer, header: BatchHeader) -> int:
+    """Return the first offset of a batch; of a wrapper that cannot be read the last one."""
+    return header.next_offset - (wrapper_length(data, header) or 1) if header.is_wrapper else header.base_offset
+
+
+def chains(segments: Sequence[LiveSegment], *, is_dense: bool) -> Iterator[list[LiveSegment]]:
+    """Yield the segments of a log in groups: those that hold offsets of each other together, most of them alone."""
+    chain: list[LiveSegment] = []
+    reach = 0
+    for number, segment in enumerate(segments):
+        if chain and reach <= segment.base_offset:
+            yield chain
+            chain = []
+        chain.append(segment)
+        reach = max(reach, _reach(segment, segments[number + 1 :], is_dense=is_dense))
+    if chain:
+        yield chain
+
+
+def _reach(segment: LiveSegment, later: Sequence[LiveSegment], *, is_dense: bool) -> int:
+    """Return the offset after the last one that a segment holds, if that is beyond the base of the next one.
+
+    A batch beyond it, which no checksum of its base offset proves, counts if a later segment has a copy of it, or if
+    there is no room for it elsewhere.
+    """
+    if not later:
+        return 0
+    try:
+        end = find_end(segment)
+        if end.damage is None and end.next_offset <= later[0].base_offset:
+            return 0
+        with mapped(segment.path) as data:
+            return max(_copied(segment, data, later), _placed(segment, data, later[0].base_offset, is_dense=is_dense))
+    except (FormatError, OSError):
+        # Whoever reads it reports that.
+        return 0
+
+
+def _copied(segment: LiveSegment, data: mmap.mmap | bytes, later: Sequence[LiveSegment]) -> int:
+    beyond = {
+        item.identity: item.next_offset
+        for item in batches_and_damage(segment.path, data)
+        if isinstance(item, BatchHeader) and item.last_offset >= later[0].base_offset
+    }
+    end, reach = max(beyond.values(), default=0), 0
+    for other in later:
+        if other.base_offset >= end:
+            break
+        try:
+            with mapped(other.path) as copies:
+                scan = scan_batches(copies, check_crc=False)
+                reach = max(reach, *(beyond.get(header.identity, 0) for header in scan), 0)
+        except (FormatError, OSError):
+            continue
+    return reach
+
+
+def _placed(segment: LiveSegment, data: mmap.mmap | bytes, following: int, *, is_dense: bool) -> int:
+    place = SegmentPlace(segment.path, segment.base_offset, following, is_dense=is_dense)
+    evidence = IndexEvidence.beside(segment.path, segment.base_offset)
+    try:
+        order = OffsetOrder(place, evidence, lambda header: wrapper_length(data, header))
+        items = order.batches(batches_and_damage(segment.path, data))
+        return max((item.next_offset for item in items if isinstance(item, BatchHeader)), default=0)
+    finally:
+        evidence.close()
+
+
+def rest_of(data: Buffer, header: BatchHeader, offset: int) -> bytes:
+    """Return a batch with the records of another from an offset on; empty if it has none there.
+
+    It has format v2, whatever format the other has, and the same codec, producer and timestamps.
+
+    Raises:
+        FormatError: The records cannot be read.
+        ValueError: They cannot be written again, as with a timestamp before 1970.
+    """
+    records = [record for record in each_record(data, header) if record.offset is not None and record.offset >= offset]
+    if not records:
+        return b""
+    sequence = header.base_sequence
+    if sequence != NO_SEQUENCE:
+        sequence = (sequence + offset - header.base_offset) & MAX_SEQUENCE
+    is_stamped = header.timestamp_type == "LogAppendTime"
+    return build_batch(
+        records,
+        base_offset=offset,
+        last_offset=header.last_offset,
+        keep_offsets=True,
+        codec=header.codec,
+        timestamp_type="LogAppendTime" if is_stamped else "CreateTime",
+        append_time_ms=header.max_timestamp if is_stamped else None,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=sequence,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+        partition_leader_epoch=header.partition_leader_epoch,
+        delete_horizon_ms=header.delete_horizon_ms,
+    )
+
+
+class Kept:
+    """Which offsets have been written, and which batches."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._batches: set[tuple[int, int, int]] = set()
+
+    def add(self, header: BatchHeader, start: int) -> None:
+        """Note a batch that was written; its start is not below the end of the one before it."""
+        if not self._ends or start > self._ends[-1]:
+            self._starts.append(start)
+            self._ends.append(header.next_offset)
+        self._ends[-1] = header.next_offset
+        self._batches.add(header.identity)
+
+    def __contains__(self, header: BatchHeader) -> bool:
+        """Whether a copy of a batch was written."""
+        return header.identity in self._batches
+
+    def covers(self, start: int, end: int) -> bool:
+        """Whether all offsets of a range were written."""
+        number = bisect_right(self._starts, start) - 1
+        return start >= end or (number >= 0 and end <= self._ends[number])

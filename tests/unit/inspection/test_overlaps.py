@@ -1,0 +1,258 @@
+"""Segments that hold offsets of each other: each record with a valid checksum comes out once, whoever reads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import odradek
+from odradek import Record
+from odradek.inspection import salvage, verify
+from odradek.inspection.salvaging.overlaps import rest_of
+from odradek.places.opening import open_place
+from odradek.records import read_records, scan_batches
+from odradek.records.builder import build_batch
+from odradek.records.header import V2_HEADER_BYTES
+from odradek.sources.arrow import record_batches
+from odradek.storage.log.read_only_log import ReadOnlyLog
+from odradek.storage.names import TopicPartition
+from odradek.testing import Broker
+from peers.command import rows, run
+
+Batch = tuple[int, int]
+"""The first offset and the number of records."""
+
+
+def record(offset: int) -> Record:
+    return Record(b"k", b"v%d" % offset, (), 1_700_000_000_000 + offset, offset=offset)
+
+
+def batch(start: int, count: int, **options: Any) -> bytes:
+    return build_batch([record(start + number) for number in range(count)], base_offset=start, **options)
+
+
+def write(root: Path, segments: Mapping[int, Sequence[Batch]]) -> Path:
+    folder = root / "t-0"
+    folder.mkdir(parents=True)
+    for base_offset, batches in segments.items():
+        (folder / f"{base_offset:020d}.log").write_bytes(b"".join(batch(*one) for one in batches))
+    return folder
+
+
+def read_all(folder: Path) -> list[tuple[int | None, bytes | None]]:
+    with ReadOnlyLog(folder) as log:
+        return [(record.offset, record.value) for record in log.read()]
+
+
+def whole(offsets: Sequence[int]) -> list[tuple[int, bytes]]:
+    return [(offset, b"v%d" % offset) for offset in offsets]
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        {0: [(0, 5), (5, 5)], 5: [(5, 5), (10, 2)]},
+        {0: [(0, 5), (5, 5), (10, 1)], 5: [(5, 5), (10, 1), (11, 1)]},
+        # Of three segments, and a segment of copies alone.
+        {0: [(0, 5), (5, 5), (10, 5)], 5: [(5, 5), (10, 5)], 10: [(10, 5), (15, 1)]},
+    ],
+)
+def test_whole_copies(tmp_path: Path, segments: Mapping[int, Sequence[Batch]]) -> None:
+    folder = write(tmp_path / "data", segments)
+    end = max(start + count for batches in segments.values() for start, count in batches)
+    expected = whole(range(end))
+    assert read_all(folder) == expected
+    with ReadOnlyLog(folder) as log:
+        for start in range(end):
+            assert [record.offset for record in log.read(start)] == list(range(start, end))
+            assert log.get(start) is not None
+            for stop in range(start, end):
+                assert [record.offset for record in log.read(start, stop)] == list(range(start, stop))
+    source = tmp_path / "data"
+    assert [offset for batch in odradek.scan(source, "t") for offset in batch["offset"].to_pylist()] == list(range(end))
+    assert [row["offset"] for row in rows("grep", "v", source)] == list(range(end))
+    assert [row["offset"] for row in rows("tail", "-n", "100", source)] == list(range(end))
+    assert {statistics["records"] for statistics in rows("stat", source)} == {end}
+    run("export", source, "--to", tmp_path / "files")
+    (file,) = (tmp_path / "files").rglob("*.parquet")
+    assert pq.read_table(file)["offset"].to_pylist() == list(range(end))
+    run("replay", source, "--to", tmp_path / "other")
+    assert read_all(tmp_path / "other" / "t-0") == expected
+    report = salvage(source, tmp_path / "out")
+    assert report.is_clean
+    assert read_all(tmp_path / "out" / "t-0") == expected
+    assert list(verify(tmp_path / "out", decode=True)) == []
+
+
+def test_what_only_the_second_copy_has(tmp_path: Path) -> None:
+    """One copy of a batch is damaged in the first segment, one of the next batch in the second one."""
+    folder = write(tmp_path / "data", {0: [(0, 5), (5, 5), (10, 5)], 5: [(5, 5), (10, 5), (15, 1)]})
+    for base_offset, before in ((0, 1), (5, 1)):
+        path = folder / f"{base_offset:020d}.log"
+        data = bytearray(path.read_bytes())
+        data[list(scan_batches(data))[before].position + V2_HEADER_BYTES + 3] ^= 1
+        path.write_bytes(data)
+    report = salvage(tmp_path / "data", tmp_path / "out")
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(16))
+    assert report.is_clean
+
+
+def test_batches_that_begin_before_the_end_of_others(tmp_path: Path) -> None:
+    write(tmp_path / "data", {0: [(0, 5), (5, 5)], 7: [(7, 5)]})
+    assert salvage(tmp_path / "data", tmp_path / "out").is_clean
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(12))
+    assert sorted(path.name for path in (tmp_path / "out" / "t-0").glob("*.log")) == [
+        "00000000000000000000.log",
+        "00000000000000000010.log",
+    ]
+    rows_given = rows("tail", "-n", "100", tmp_path / "data", code=1)
+    assert [row["offset"] for row in rows_given] == list(range(12))
+
+
+def test_other_records_at_the_same_offsets_are_told(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", {0: [(0, 5), (5, 5)], 5: [(10, 2)]})
+    others = build_batch([Record(b"k", b"other")] * 5, base_offset=5)
+    path = folder / "00000000000000000005.log"
+    path.write_bytes(others + path.read_bytes())
+    (loss,) = salvage(tmp_path / "data", tmp_path / "out").losses
+    assert (loss.path, loss.position, loss.start_offset, loss.end_offset) == (path, 0, 5, 10)
+    assert loss.reason == "offsets 5 to 9 again, with other records"
+    assert read_all(tmp_path / "out" / "t-0") == whole(range(12))
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [(0, 5), (0, 5), (5, 2)],
+        [(0, 5), (5, 2), (0, 5), (5, 2), (7, 1)],
+        [(0, 5), (5, 1), (6, 1), (5, 1), (0, 5), (7, 1)],
+    ],
+)
+def test_batches_that_come_again_in_one_file_are_passed_over(tmp_path: Path, batches: list[Batch]) -> None:
+    folder = write(tmp_path / "data", {0: batches})
+    end = max(start + count for start, count in batches)
+    assert read_all(folder) == whole(range(end))
+    source = tmp_path / "data"
+    assert [row["offset"] for row in rows("tail", "-n", "100", source)] == list(range(end))
+    dataset = odradek.dataset(source, "t")
+    assert dataset.count_rows() == end
+    assert sorted(dataset.to_table()["offset"].to_pylist()) == list(range(end))
+    # It is named all the same.
+    assert list(verify(source))
+    odradek.open(source, adopt=True).close()
+    with Broker(source) as broker:
+        address = f"kafka://{broker.bootstrap_servers}"
+        assert [row["offset"] for row in rows("dump", address)] == list(range(end))
+        with open_place(address) as place:
+            tables = record_batches(place, TopicPartition("t", 0))
+            assert [offset for table in tables for offset in table["offset"].to_pylist()] == list(range(end))
+
+
+def test_a_tail_goes_on_behind_what_contradicts_the_batches_before_it(tmp_path: Path) -> None:
+    folder = write(tmp_path / "data", {0: [(0, 5)]})
+    path = folder / "00000000000000000000.log"
+    path.write_bytes(path.read_bytes() + build_batch([Record(b"k", b"other")] * 5, base_offset=0) + batch(5, 2))
+    assert [row["offset"] for row in rows("tail", "-n", "100", tmp_path / "data", code=1)] == list(range(7))
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_the_rest_of_a_batch_keeps_what_its_header_says(codec: int) -> None:
+    data = batch(
+        2**31,
+        10,
+        codec=codec,
+        producer_id=7,
+        producer_epoch=3,
+        base_sequence=2**31 - 3,
+        is_transactional=True,
+        partition_leader_epoch=5,
+    )
+    (header,) = scan_batches(data)
+    rest = rest_of(data, header, 2**31 + 4)
+    (left,) = scan_batches(rest)
+    assert (left.base_offset, left.last_offset) == (2**31 + 4, header.last_offset)
+    assert (left.producer_id, left.producer_epoch, left.base_sequence) == (7, 3, 1)
+    assert left.last_sequence == header.last_sequence
+    assert (left.attributes, left.partition_leader_epoch) == (header.attributes, 5)
+    assert read_records(rest, left) == read_records(data, header)[4:]
+
+
+def random_segments(chance: random.Random, *, same_batches: bool) -> dict[int, list[Batch]]:
+    """Windows of one log that overlap; with its batches, or with each segment's own."""
+    end = chance.randrange(20, 60)
+
+    def cut(start: int) -> list[Batch]:
+        found = []
+        while start < end:
+            count = min(chance.randrange(1, 8), end - start)
+            found.append((start, count))
+            start += count
+        return found
+
+    batches = cut(0)
+    segments: dict[int, list[Batch]] = {}
+    start = 0
+    for _ in range(chance.randrange(2, 5)):
+        own = [one for one in batches if one[0] >= start] if same_batches else cut(start)
+        stop = chance.randrange(1, len(own) + 1)
+        segments[start] = own[:stop]
+        reached = own[stop - 1][0] + own[stop - 1][1]
+        choices = [offset for offset, _ in batches if start < offset <= reached] if same_batches else []
+        start = chance.choice(choices) if choices else chance.randrange(start + 1, reached + 1)
+        if start >= end or (same_batches and not choices):
+            break
+    return segments
+
+
+@pytest.mark.parametrize("same_batches", [True, False])
+def test_random_overlaps(tmp_path: Path, same_batches: bool) -> None:
+    """Of each offset that is in a sound batch somewhere, the record is in the target, once."""
+    overlapping = 0
+    for seed in range(60):
+        chance = random.Random(seed)
+        segments = random_segments(chance, same_batches=same_batches)
+        folder = write(tmp_path / f"{seed}", segments)
+        ends = [max(start + count for start, count in batches) for batches in segments.values()]
+        overlapping += any(end > base for end, base in zip(ends, list(segments)[1:], strict=False))
+        # A log that ends before the end of an earlier segment contradicts itself.
+        if same_batches and ends == sorted(ends):
+            assert read_all(folder) == whole(range(max(ends))), seed
+        salvage(folder.parent, tmp_path / f"out{seed}")
+        assert read_all(tmp_path / f"out{seed}" / "t-0") == whole(range(max(ends))), seed
+        assert list(verify(tmp_path / f"out{seed}", decode=True)) == [], seed
+    assert overlapping > 30
+
+
+def test_random_overlaps_with_damage(tmp_path: Path) -> None:
+    for seed in range(60):
+        chance = random.Random(seed)
+        segments = random_segments(chance, same_batches=True)
+        folder = write(tmp_path / f"{seed}", segments)
+        sound: set[int] = set()
+        for base_offset, batches in segments.items():
+            path = folder / f"{base_offset:020d}.log"
+            data = bytearray(path.read_bytes())
+            headers = list(scan_batches(data))
+            for header, (start, count) in zip(headers, batches, strict=True):
+                if chance.random() < 0.2:
+                    data[header.position + V2_HEADER_BYTES + 3] ^= 1
+                else:
+                    sound.update(range(start, start + count))
+            path.write_bytes(data)
+        report = salvage(folder.parent, tmp_path / f"out{seed}")
+        with ReadOnlyLog(tmp_path / f"out{seed}" / "t-0") as log:
+            given = [
+                record.offset
+                for segment in log.segments
+                for header in segment.scan(0)
+                for record in segment.read(header)
+            ]
+        assert given == sorted(sound), seed
+        lost = set(range(max(sound, default=0) + 1)) - sound
+        told = {offset for loss in report.losses for offset in range(loss.start_offset, loss.end_offset or 1000)}
+        assert lost <= told, seed
