@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from odradek.admin.admin import Admin
+from odradek.coordination.lag import total_lag
 from odradek.inspection.group_description import GroupDescription, GroupMember, SharedPartition
 from odradek.kafka.committed_offset import CommittedOffset
 from odradek.kafka.topics import Bounds
@@ -44,13 +45,13 @@ def _row(
         given = {name for member in group.members or () for name in member.partitions}
         offsets = [_offset_fields(name, committed.get(name), end_of(name)) for name in sorted(given | committed.keys())]
     lags = [fields["lag"] for fields in offsets if fields["lag"] is not None]
-    row = {
+    row: dict[str, Any] = {
         "group": group.group_id,
         "type": group.type,
         "protocol_type": group.protocol_type,
         "state": group.state,
         "protocol": group.protocol,
-        "lag": sum(lags) if lags else None,
+        "lag": total_lag(lags) if lags else None,
     }
     if group.epoch is not None:
         row |= {"epoch": group.epoch, "assignment_epoch": group.assignment_epoch}
@@ -67,7 +68,7 @@ def _row(
 
 def _offset_fields(name: TopicPartition, position: CommittedOffset | None, end: int | None) -> dict[str, Any]:
     offset = None if position is None else position.offset
-    lag = None if offset is None or end is None else max(0, end - offset)
+    lag = None if offset is None or end is None else end - offset
     return {"topic": name.topic, "partition": name.partition, "offset": offset, "log_end_offset": end, "lag": lag}
 
 

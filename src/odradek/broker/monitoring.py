@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from odradek.broker.metrics import LATENCY_BOUNDS_S
 from odradek.broker.server import Server
+from odradek.coordination.lag import total_lag
 from odradek.coordination.shares.record_states import AcknowledgeType
 from odradek.cross_site import RefusedRequestError, check_site
 from odradek.errors import FormatError, LogError, OdradekError
@@ -191,10 +192,11 @@ class _Collector:
     def _lags(self, ends: Mapping[TopicPartition, int]) -> Iterator[Metric]:
         from prometheus_client.core import GaugeMetricFamily
 
-        lags: Counter[tuple[str, str]] = Counter()
+        each: dict[tuple[str, str], list[int]] = {}
         for group, partition, offset in islice(self._server.broker.groups.committed(), _MOST_OFFSETS):
             if partition in ends:
-                lags[group, partition.topic] += max(0, ends[partition] - offset)
+                each.setdefault((group, partition.topic), []).append(ends[partition] - offset)
+        lags = Counter({name: total_lag(found) for name, found in each.items()})
         family = GaugeMetricFamily(
             "odradek_group_lag", "Offsets from the committed ones to the ends.", labels=["group", "topic"]
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from odradek.cli.listing import counted, show_line, show_table
+from odradek.coordination.lag import beyond_end
 
 _DESCRIBED = ("TOPIC", "PARTITION", "OFFSET", "LOG_END", "LAG", "MEMBER", "HOST", "CLIENT")
 _SHARED = ("TOPIC", "PARTITION", "START", "LOG_END", "LAG", "IN_FLIGHT", "DONE", "DELIVERIES")
@@ -55,6 +56,10 @@ def _show_offsets(row: Mapping[str, Any]) -> None:
     idle = (member for member in members if not member["partitions"])
     lines.extend((*[None] * 5, *(member[name] for name in _OF_MEMBER)) for member in idle)
     _show_table(_DESCRIBED, lines, {0, 5, 6, 7})
+    for fields in row["offsets"]:
+        if fields["lag"] is not None and fields["lag"] < 0:
+            place = f"{fields['topic']}-{fields['partition']}"
+            show_line(f"{place}: {beyond_end(fields['offset'], fields['log_end_offset'])}")
 
 
 def _show_table(headings: Sequence[str], lines: Iterable[Sequence[object]], left: set[int]) -> None:

@@ -127,7 +127,7 @@ class History:
         if groups is None:
             return
         known = [group for group in groups if group["lag"] is not None]
-        self._put(LAG, (), sum(group["lag"] for group in known))
+        self._put(LAG, (), sum(max(0, group["lag"]) for group in known))
         shown = [
             group
             for group in heapq.nlargest(_CONSIDERED, known, key=lambda group: group["lag"])
@@ -140,6 +140,8 @@ class History:
     def _put(self, kind: str, names: tuple[object, ...], level: int, position: int | None = None) -> bool:
         """Note a sample; return False if there is no room for its series."""
         minute, digest = this_minute(), _digest(kind, names)
+        # Of a position after the end of its log nothing is left.
+        level = max(0, level)
         with self._lock:
             series = self._series[kind].get(digest) or self._make(kind, digest, minute)
             if series is None:

@@ -21,6 +21,7 @@ from odradek.arguments import is_broker
 from odradek.console.background import Background
 from odradek.console.history import History
 from odradek.console.options import ConsoleOptions
+from odradek.coordination.lag import total_lag
 from odradek.errors import OdradekError, UnknownTopicOrPartitionError
 from odradek.inspection.finding import Finding
 from odradek.inspection.log_files import LogDirectoryFolder, locate_log_directory, partition_folder
@@ -320,10 +321,10 @@ def _broker(admin: Admin) -> BrokerAdmin:
 
 def _condensed(group: dict[str, Any]) -> dict[str, Any]:
     """Return a group with its lag in each topic instead of positions, and with the number of its members."""
-    lags: dict[str, int | None] = {}
+    each: dict[str, list[int]] = {}
     for one in group["offsets"]:
-        topic, lag = one["topic"], one["lag"]
-        lags[topic] = lags.get(topic) if lag is None else (lags.get(topic) or 0) + lag
+        each.setdefault(one["topic"], []).extend([] if one["lag"] is None else [one["lag"]])
+    lags = {topic: total_lag(found) if found else None for topic, found in each.items()}
     members = None if group["members"] is None else len(group["members"])
     return {name: group[name] for name in ("group", "type", "state", "lag")} | {"members": members, "lags": lags}
 

@@ -35,7 +35,11 @@ def test_the_lag_of_a_group_is_the_sum_of_a_topic(running: BrokerThread, client:
         write(running, "events", partition, 10)
     assert commit(client, "words", {0: 4, 1: 10}) == [0, 0]
     assert commit(client, 'odd"\n', {2: 1}) == [0]
+    assert commit(client, "ahead", {0: 10, 1: 17}) == [0, 0]
+    assert commit(client, "partly", {0: 4, 1: 17}) == [0, 0]
     found = metrics(base)
+    assert found['odradek_group_lag{group="ahead",topic="events"}'] == -7
+    assert found['odradek_group_lag{group="partly",topic="events"}'] == 6
     assert found['odradek_group_lag{group="words",topic="events"}'] == 6
     assert found[r'odradek_group_lag{group="odd\"\n",topic="events"}'] == 9
 

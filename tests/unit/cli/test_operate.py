@@ -513,3 +513,21 @@ def empty_folder(tmp_path: Path) -> Path:
 
 def dumped(folder: Path, topic: str, partition: int) -> list[dict[str, Any]]:
     return rows("dump", folder / f"{topic}-{partition}")
+
+
+@pytest.mark.slow
+def test_an_offset_after_the_end_of_a_log_is_told(source: str) -> None:
+    run("topics", "create", source, "events", "--partitions", "2")
+    run("produce", source, "events", "--partition", "0", given=b"a\n")
+    positions = {TopicPartition("events", 0): odradek.Position(100), TopicPartition("events", 1): odradek.Position(0)}
+    with closing(odradek.open_store(store_of(source, "words"))) as store:
+        store.commit(positions, expected=store.load())
+    (row,) = rows("groups", "describe", source, "words")
+    assert (row["lag"], [one["lag"] for one in row["offsets"]]) == (-99, [-99, 0])
+    assert [row["lag"] for row in rows("groups", "list", source)] == [-99]
+    hint = "events-0: offset 100 is after the end of the log, 1: the topic was made again, or the log was cut"
+    assert hint in run("groups", "describe", source, "words").splitlines()
+    # What is left elsewhere is left all the same.
+    run("produce", source, "events", "--partition", "1", given=b"a\nb\n")
+    (row,) = rows("groups", "describe", source, "words")
+    assert (row["lag"], [one["lag"] for one in row["offsets"]]) == (2, [-99, 2])

@@ -152,7 +152,7 @@ class JobMetrics(Observer):
             del self._waiting[gone]
             for family in self._served.of_partitions:
                 family.remove(self._name, gone.topic, str(gone.partition))
-        lags = {name: max(0, end - positions[name].offset) for name, end in end_offsets.items()}
+        lags = {name: end - positions[name].offset for name, end in end_offsets.items()}
         for name in sorted(lags, key=lags.__getitem__, reverse=True):
             lag, offset = lags[name], positions[name].offset
             labels = (self._name, name.topic, str(name.partition))
@@ -161,11 +161,11 @@ class JobMetrics(Observer):
             self._served.lags.labels(*labels).set(lag)
             if name not in self._waiting:
                 self._served.lag_seconds.labels(*labels).set_function(partial(self._age_s, name))
-            waiting = self._waiting.get(name, _UNKNOWN) if lag else _NOTHING
-            if lag and waiting.offset != offset:
+            waiting = self._waiting.get(name, _UNKNOWN) if lag > 0 else _NOTHING
+            if lag > 0 and waiting.offset != offset:
                 waiting = _first_waiting(topics, name, offset) if time.monotonic() < deadline else _UNKNOWN
             self._waiting[name] = waiting
-            self._served.lag_bytes.labels(*labels).set(lag * waiting.offset_bytes)
+            self._served.lag_bytes.labels(*labels).set(max(0, lag) * waiting.offset_bytes)
 
     def done(self, batch: BatchReport) -> None:
         """Count a batch."""

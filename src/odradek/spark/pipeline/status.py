@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from odradek.coordination.lag import total_lag
 from odradek.errors import OdradekError
 from odradek.kafka.topics import Bounds
 from odradek.minutes import Minute
@@ -71,7 +72,7 @@ class JobStatus:
     def lag(self) -> int | None:
         """How many offsets are left in all partitions; None if that is not known."""
         lags = [partition.lag for partition in self.partitions if partition.lag is not None]
-        return sum(lags) if len(lags) == len(self.partitions) else None
+        return total_lag(lags) if len(lags) == len(self.partitions) else None
 
     @property
     def held_back(self) -> int:
@@ -140,5 +141,5 @@ def _partition(topics: Topics, name: TopicPartition, positions: Positions, held:
         within([wanted], {name: held}, fail_on_data_loss=True)
     except DataLossError as error:
         problem = str(error)
-    lag = max(0, held.end_offset - max(position.offset, held.start_offset))
+    lag = held.end_offset - max(position.offset, held.start_offset)
     return PartitionStatus(name, position.offset, held.end_offset, lag, problem)
