@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from odradek.storage.formats.meta_properties import MetaProperties
     from odradek.storage.formats.transaction_index import AbortedTransaction
     from odradek.storage.log.log import Log
-    from odradek.storage.log.recovery_report import RecoveryAction, RecoveryKind, RecoveryReport
+    from odradek.storage.log.recovery_report import RecoveryAction, RecoveryKind, RecoveryReport, SoundRecords
     from odradek.storage.log.retention import Deletion, DeletionReason
     from odradek.storage.log.writable_log import WritableLog
     from odradek.storage.metadata.metadata_image import TopicImage
@@ -170,6 +170,7 @@ __all__ = [
     "ResetPolicy",
     "Segment",
     "SinkError",
+    "SoundRecords",
     "SubscriptionPattern",
     "Time",
     "TimestampWarning",
@@ -225,6 +226,7 @@ _LATER = {
     "RecoveryAction": "odradek.storage.log.recovery_report",
     "RecoveryKind": "odradek.storage.log.recovery_report",
     "RecoveryReport": "odradek.storage.log.recovery_report",
+    "SoundRecords": "odradek.storage.log.recovery_report",
     "ResetPolicy": "odradek.consumer.partition_reader",
     "SubscriptionPattern": "odradek.consumer.subscription",
     "Segment": "odradek.storage.segment.segment",

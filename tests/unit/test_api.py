@@ -190,6 +190,7 @@ def test_an_option_is_named_typed_and_told_of() -> None:
         "background",
         "max_open_logs",
         "adopt",
+        "strict",
         "sync",
         "files",
         "clock",

@@ -147,6 +147,13 @@ class _Collector:
         logs = self._server.broker.logs
         offline = sum(log.is_offline for log in logs.open_logs)
         damaged = sum(_damage(self._server.broker, log) is not None for log in logs.open_logs)
+        lost = [action for action in list(logs.report.actions) if action.loses]
+        about = "What was cut off, removed or set aside when logs were opened"
+        yield GaugeMetricFamily("odradek_recovery_losses", f"{about}.", len(lost))
+        size_bytes = sum(action.size_bytes for action in lost)
+        yield GaugeMetricFamily("odradek_recovery_lost_bytes", f"{about}, in bytes.", size_bytes)
+        sound = sum(action.sound.count for action in lost if action.sound is not None)
+        yield GaugeMetricFamily("odradek_recovery_lost_records", f"{about}, in records that could be read.", sound)
         yield GaugeMetricFamily("odradek_offline_partitions", "Partitions whose disk failed.", offline)
         yield GaugeMetricFamily("odradek_damaged_partitions", "Partitions with damage that was found.", damaged)
         free = GaugeMetricFamily("odradek_log_dir_free_bytes", "What is free for the broker.", labels=["path"])

@@ -29,8 +29,11 @@ from odradek.errors import InvalidConfigError, LogError
 from odradek.printable import logger
 from odradek.storage.config_def import ConfigValue
 from odradek.storage.directory.opening import open_log_directory, withhold
+from odradek.storage.directory.writable_log_directory import WritableLogDirectory
+from odradek.storage.log.recovery_report import RecoveryAction, RecoveryKind
 from odradek.storage.metadata.formatting import format_log_directory, new_meta_properties
 from odradek.storage.metadata.metadata_image import MetadataImage
+from odradek.storage.names import CLUSTER_METADATA_TOPIC
 
 _logger = logger(__name__)
 
@@ -43,6 +46,7 @@ async def serving(
     config: Mapping[str, ConfigValue] | None = None,
     *,
     adopt: bool = False,
+    strict: bool = False,
     unsecured_tokens: bool = False,
     clock: Clock | None = None,
     sync: Literal["on", "off"] = "on",
@@ -58,6 +62,7 @@ async def serving(
         path: The log directory, or several as in Kafka's `log.dirs`.
         config: The broker's settings.
         adopt: Whether to make a log directory of a folder of partitions without metadata.
+        strict: Whether a start that would lose records is refused.
         unsecured_tokens: Whether listeners may take tokens of OAUTHBEARER without a signature.
         clock: The time.
         sync: `off` for tests: nothing waits for the disk.
@@ -75,9 +80,16 @@ async def serving(
         _logger.info("these settings have no effect on a broker of one node: %s", ", ".join(unused))
     _give_node_id(path, settings)
     logs = open_log_directory(
-        path, config=settings.of_log, background=background, adopt=adopt, sync=sync, clock=clock.now_ms
+        path,
+        config=settings.of_log,
+        background=background,
+        adopt=adopt,
+        strict=strict,
+        sync=sync,
+        clock=clock.now_ms,
     )
     withhold(logs)
+    _tell_of_recovery(logs)
     try:
         _check_node_id(settings, logs.identity.node_id)
         _check_kept_restrictions(settings, logs.metadata_image, logs.identity.node_id)
@@ -314,3 +326,21 @@ class _Shared:
             self._is_asked = True
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self.stop.set)
+
+
+def _tell_of_recovery(logs: WritableLogDirectory) -> None:
+    """Log what the start did to the folder, and what the opening of logs does from now on."""
+
+    def tell(action: RecoveryAction) -> None:
+        if action.loses or action.kind is RecoveryKind.SPLIT:
+            _logger.warning("%s", action)
+        else:
+            _logger.debug("%s", action)
+
+    for action in logs.report.actions:
+        # What was cut of the metadata log has been told.
+        if not action.path.parent.name.startswith(CLUSTER_METADATA_TOPIC):
+            tell(action)
+    logs.report.told = tell
+    for path in logs.strays:
+        _logger.warning("%s: it is not served: the metadata do not have its topic, or with another id", path)

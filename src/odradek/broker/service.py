@@ -38,6 +38,7 @@ async def serve(
     config: Mapping[str, str],
     *,
     adopt: bool = False,
+    strict: bool = False,
     unsecured_tokens: bool = False,
     metrics: tuple[str, int] | None = None,
     companion: Callable[[Server], AbstractContextManager[object]] | None = None,
@@ -49,6 +50,7 @@ async def serve(
         paths: The log directories.
         config: The broker's settings.
         adopt: Whether to make a log directory of a folder of partitions without metadata.
+        strict: Whether a start that would lose records is refused.
         unsecured_tokens: Whether listeners may take tokens of OAUTHBEARER without a signature.
         metrics: Where `/metrics` and `/healthz` are.
         companion: Makes something that lives as long as the broker, before the first client comes.
@@ -75,7 +77,9 @@ async def serve(
         stop.set()
 
     path = paths if len(paths) > 1 else paths[0]
-    async with serving(path, config, adopt=adopt, unsecured_tokens=unsecured_tokens, sockets=sockets) as server:
+    async with serving(
+        path, config, adopt=adopt, strict=strict, unsecured_tokens=unsecured_tokens, sockets=sockets
+    ) as server:
         # Before the loop continues, and so before the first client is served.
         with nullcontext() if companion is None else companion(server):
             for number in signals:

@@ -37,6 +37,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 @click.option("--config", "file", type=FILE, help="A server.properties.")
 @pairs("--set", "settings", help="A setting by name.")
 @ADOPT
+@click.option("--strict", is_flag=True, help="Do not start if that would cut off or set aside records.")
 @click.option("--allow-unsecured-tokens", is_flag=True, help="Let OAUTHBEARER take tokens that anybody can make.")
 @click.option("--metrics", type=HostPort(listens=True), help="Serve /metrics and /healthz by HTTP.")
 @click.option("--control", type=HostPort(listens=True), help="For tests: serve faults, time and requests by HTTP.")
@@ -49,6 +50,7 @@ def command(
     file: Path | None,
     settings: dict[str, str],
     adopt: bool,
+    strict: bool,
     allow_unsecured_tokens: bool,
     metrics: tuple[str, int] | None,
     control: tuple[str, int] | None,
@@ -93,6 +95,7 @@ def command(
             paths,
             config,
             adopt=adopt,
+            strict=strict,
             unsecured_tokens=allow_unsecured_tokens,
             metrics=metrics,
             companion=partial(_companion, control),

@@ -27,7 +27,7 @@ _SIMPLE_ID = re.compile(r"[\w.-]{1,100}", re.ASCII)
         "min_lag": {**COUNT, "description": "only what is at least so far behind"},
     },
     shape(
-        "kind:kind type:text? state:text|null? members:count|null? lag:count|null? topic:text? partition:count? "
+        "kind:kind type:text? state:text|null? members:count|null? lag:int|null? topic:text? partition:count? "
         "offset:count|null? log_start_offset:count|null? log_end_offset:count|null? last_stable_offset:count|null? "
         "in_flight:count|null? untrusted:ids?",
         kind={"enum": ["group", "position", "member"]},
@@ -35,7 +35,7 @@ _SIMPLE_ID = re.compile(r"[\w.-]{1,100}", re.ASCII)
     ),
 )
 def _groups(call: Call, arguments: dict[str, Any], answer: Answer) -> None:
-    group, topic, least = arguments.get("group"), arguments.get("topic"), arguments.get("min_lag", 0)
+    group, topic, least = arguments.get("group"), arguments.get("topic"), arguments.get("min_lag")
     with open_admin(os.fspath(call.served.address), call.served.config) as admin:
         rows = group_rows(admin, admin.describe_groups(None if group is None else [group]))
         if group is not None:
@@ -45,7 +45,7 @@ def _groups(call: Call, arguments: dict[str, Any], answer: Answer) -> None:
                 _group_item(row)
                 for row in sorted(rows, key=lambda row: -(row["lag"] or 0))
                 if topic is None or any(one["topic"] == topic for one in row["offsets"])
-                if (row["lag"] or 0) >= least
+                if least is None or (row["lag"] or 0) >= least
             ]
             answer.note(f"{len(items)} groups, those with the most lag first")
             for name in (item["untrusted"]["group"] for item in items[:3]):
@@ -65,7 +65,7 @@ def _group_item(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_group(
-    place: Place, row: dict[str, Any], topic: str | None, least: int, answer: Answer
+    place: Place, row: dict[str, Any], topic: str | None, least: int | None, answer: Answer
 ) -> Iterator[dict[str, Any]]:
     members = row["members"] or []
     if not members:
@@ -81,7 +81,7 @@ def _of_group(
         )  # fmt: skip
     for one in rows:
         name = TopicPartition(one["topic"], one["partition"])
-        if (topic is None or name.topic == topic) and (one["lag"] or 0) >= least:
+        if topic in (None, name.topic) and (least is None or (one["lag"] or 0) >= least):
             item = {
                 "kind": "position",
                 "topic": name.topic,

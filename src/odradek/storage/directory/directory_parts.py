@@ -57,6 +57,7 @@ class DirectoryParts:
         config: Mapping[str, str],
         *,
         adopt: bool,
+        strict: bool,
         files: FileSystem,
         clock: Callable[[], int],
         undo: ExitStack,
@@ -64,7 +65,7 @@ class DirectoryParts:
         self.config = config
         self.files = files
         self.clock = clock
-        self.report = RecoveryReport()
+        self.report = RecoveryReport(is_strict=strict)
         self.open_logs: dict[TopicPartition, WritableLog] = {}
         self.listing = Listing()
         self.states: list[DirectoryState] = []
@@ -77,7 +78,7 @@ class DirectoryParts:
             undo.callback(admission.remove_files, path)
         clean = [state.path for state in self.states if state.is_clean]
         self.cluster = ClusterDirectories(paths, files, adopt=adopt, clean=clean, report=self.report)
-        self.folders = PartitionFolders(self.states, self.cluster, files)
+        self.folders = PartitionFolders(self.states, self.cluster, self.report, files)
 
     def find(self) -> None:
         """Look at the folders, and list what is in them."""

@@ -136,6 +136,7 @@ class LogOpener:
             clock=parts.clock,
             flushes_late=self.flushes_late,
             was_compacted=topic_partition in self._compacted,
+            is_strict=parts.report.is_strict,
         )
         log = WritableLog(folder, options, owner=owner, topic_partition=topic_partition)
         if log.flushing.is_due:
@@ -153,7 +154,7 @@ class LogOpener:
             end_offset = state.offset(Checkpoint.RECOVERY_POINT, topic_partition)
             if end_offset > 0:
                 folder = state.path / str(topic_partition)
-                self._parts.report.add(RecoveryKind.LOST, folder, 0, 0, lost_records(0, end_offset))
+                self._parts.report.add(RecoveryKind.LOST, folder, 0, 0, lost_records(0, end_offset), loses=True)
 
     def flush_late(self) -> None:
         """Leave the flush of rolled segments to the maintenance from now on."""

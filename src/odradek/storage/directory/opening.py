@@ -43,6 +43,7 @@ def open_log_directory(
     background: bool = False,
     max_open_logs: int | None = None,
     adopt: bool = False,
+    strict: bool = False,
     sync: Literal["on", "off"] = "on",
     files: FileSystem = FILES,
     clock: Callable[[], int] = now_ms,
@@ -61,6 +62,7 @@ def open_log_directory(
     background: bool = False,
     max_open_logs: int | None = None,
     adopt: bool = False,
+    strict: bool = False,
     sync: Literal["on", "off"] = "on",
     files: FileSystem = FILES,
     clock: Callable[[], int] = now_ms,
@@ -85,6 +87,8 @@ def open_log_directory(
             as the limit on open files allows.
         adopt: Only to append: whether to make a log directory of a folder that is neither empty nor a log directory,
             and topics of the partitions' folders in it. Kafka does not start on such a folder.
+        strict: Only to append: whether what a recovery would cut off, remove or set aside is an error, and stays; by
+            default it is in `report`.
         sync: Only to append: `off` is for tests. Nothing waits for the disk: no `flush`, no durable append, no `close`.
             If the program is killed nothing is lost; after a power cut the folder may hold anything.
         files: Only to append: the file system to write through; tests pass another one (`odradek.testing`).
@@ -114,6 +118,7 @@ def open_log_directory(
             background=background,
             max_open_logs=max_open_logs,
             adopt=adopt,
+            strict=strict,
             files=files,
             clock=clock,
         )
@@ -127,6 +132,7 @@ def open_log_directory(
             background=checked_flag("background", background),
             max_open_logs=max_open_logs is not None,
             adopt=checked_flag("adopt", adopt),
+            strict=checked_flag("strict", strict),
             sync=sync != "on",
             files=files is not FILES,
             clock=clock is not now_ms,

@@ -26,6 +26,7 @@ from odradek.storage.formats.partition_metadata import (
     format_partition_metadata,
     read_partition_metadata,
 )
+from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport
 from odradek.storage.metadata.cluster import check_partition_count
 from odradek.storage.names import (
     DELETE_DIRECTORY_SUFFIX,
@@ -46,6 +47,7 @@ class PartitionFolders:
     Args:
         states: The folders of `log.dirs`.
         cluster: The partitions in the metadata.
+        report: Receives which folders were set aside.
         files: The file system to write through.
 
     Attributes:
@@ -55,10 +57,15 @@ class PartitionFolders:
     """
 
     def __init__(
-        self, states: Sequence[DirectoryState], cluster: ClusterDirectories, files: FileSystem = FILES
+        self,
+        states: Sequence[DirectoryState],
+        cluster: ClusterDirectories,
+        report: RecoveryReport,
+        files: FileSystem = FILES,
     ) -> None:
         self._states = states
         self._cluster = cluster
+        self._report = report
         self._files = files
         self.places: dict[TopicPartition, DirectoryState] = {}
         self.strays: list[Path] = []
@@ -163,6 +170,7 @@ class PartitionFolders:
         for state in self._states:
             folder = state.path / str(topic_partition)
             if folder in self.strays or self._is_of_others(folder, topic_id):
+                self._report_aside(folder)
                 aside = self._mark(folder, topic_partition, STRAY_DIRECTORY_SUFFIX)
                 self._files.sync_directory(state.path)
                 self.strays = [aside if stray == folder else stray for stray in self.strays]
@@ -172,6 +180,20 @@ class PartitionFolders:
                 # It was made for this partition; an interrupt kept the rest from being done.
                 continue
             state.forget(topic_partition)
+
+    def refuse_strays(self) -> None:
+        """Raise if the first partition of the same name would set a folder aside, and the report is strict.
+
+        Raises:
+            LogError: There is such a folder.
+        """
+        for folder in self.strays:
+            if not folder.name.endswith(STRAY_DIRECTORY_SUFFIX):
+                self._report_aside(folder)
+
+    def _report_aside(self, folder: Path) -> None:
+        reason = "the metadata do not have its topic, or with another id: it is renamed to end with -stray"
+        self._report.add(RecoveryKind.SET_ASIDE, folder, 0, 0, reason, loses=True)
 
     @staticmethod
     def _is_of_others(folder: Path, topic_id: UUID | None) -> bool:

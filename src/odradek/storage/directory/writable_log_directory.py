@@ -100,6 +100,7 @@ class WritableLogDirectory(LogDirectory):
         background: bool = False,
         max_open_logs: int | None = None,
         adopt: bool = False,
+        strict: bool = False,
         files: FileSystem = FILES,
         clock: Callable[[], int] = now_ms,
     ) -> None:
@@ -113,12 +114,15 @@ class WritableLogDirectory(LogDirectory):
             raise TypeError(f"clock must be a function that returns the time in ms, not {given_text(clock)}")
         checked_flag("background", background)
         checked_flag("adopt", adopt)
+        checked_flag("strict", strict)
         most_logs = None if max_open_logs is None else checked_int("max_open_logs", max_open_logs, 1)
         texts = broker_config_text(config)
         maintenance_config = MaintenanceConfig.parse(texts)
         TopicConfig.load({}, texts)
         with ExitStack() as undo:
-            parts = self._parts = DirectoryParts(paths, texts, adopt=adopt, files=files, clock=clock, undo=undo)
+            parts = self._parts = DirectoryParts(
+                paths, texts, adopt=adopt, strict=strict, files=files, clock=clock, undo=undo
+            )
             super().__init__(paths[0])
             self.mode = "a"
             self.report = parts.report
@@ -137,6 +141,8 @@ class WritableLogDirectory(LogDirectory):
                 max_open_logs=most_logs,
                 pending=self._maintenance.pending,
             )
+            if strict:
+                parts.folders.refuse_strays()
             for folder in parts.folders.deleted:
                 self.remove_deleted_folder(folder)
             self._opener.recover(self)

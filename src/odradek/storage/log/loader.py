@@ -25,7 +25,7 @@ from odradek.storage.files import TEMPORARY_SUFFIX, FileSystem
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.log_options import LogOptions
-from odradek.storage.log.recovery import recover_segment, replay_producers, write_transaction_index
+from odradek.storage.log.recovery import recover_segment, replay_producers, sound_records, write_transaction_index
 from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.names import (
@@ -85,7 +85,7 @@ class LogLoader:
         self._directory = directory
         self._options = options
         self._files = files
-        self._report = RecoveryReport()
+        self._report = RecoveryReport(is_strict=options.is_strict)
         self._segments: list[Segment] = []
         self._is_folder_changed = False
         self._listed: list[tuple[SegmentFile, str]] | None = None
@@ -143,13 +143,15 @@ class LogLoader:
             self._listed = sorted((file, name) for file, name in named if file is not None)
         return self._listed
 
-    def _remove(self, name: str, reason: str) -> None:
+    def _remove(self, name: str, reason: str, *, loses: bool = False) -> None:
         path = self._directory / name
         try:
             size = path.stat().st_size
         except FileNotFoundError:
             return
-        self._report.add(RecoveryKind.REMOVED, path, 0, size, reason)
+        loses &= size > 0 and name.endswith(LOG_SUFFIX)
+        sound = sound_records(path, 0) if loses else None
+        self._report.add(RecoveryKind.REMOVED, path, 0, size, reason, sound=sound, loses=loses)
         self._files.unlink(path)
         self._is_folder_changed = True
         self._listed = None
@@ -333,7 +335,7 @@ class LogLoader:
         end_offset = self._segments[-1].end().next_offset if self._segments else self._options.log_start_offset
         if self._options.is_clean and end_offset < self._options.recovery_point:
             reason = lost_records(end_offset, self._options.recovery_point)
-            self._report.add(RecoveryKind.LOST, self._directory, 0, 0, reason)
+            self._report.add(RecoveryKind.LOST, self._directory, 0, 0, reason, loses=True)
         if self._segments and end_offset < self._options.log_start_offset:
             for segment in reversed(self._segments):
                 self._remove_segment(segment, f"the log starts at {self._options.log_start_offset}, after its end")
@@ -376,7 +378,7 @@ class LogLoader:
         segment.close()
         self._recovered = None
         for suffix in SEGMENT_SUFFIXES if keeps_snapshot else (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
-            self._remove(segment_file_name(segment.base_offset, suffix), reason)
+            self._remove(segment_file_name(segment.base_offset, suffix), reason, loses=True)
         # One by one, the last one first, so that another crash leaves no hole.
         self._files.sync_directory(self._directory)
 

@@ -33,6 +33,7 @@ class LogOptions:
         clock: Returns the time in ms.
         flushes_late: Whether the log's owner flushes rolled segments some time later; otherwise a roll flushes them.
         was_compacted: Whether the log was compacted before.
+        is_strict: Whether a recovery that would lose records is refused.
     """
 
     config: TopicConfig = field(default_factory=TopicConfig)
@@ -48,3 +49,4 @@ class LogOptions:
     clock: Callable[[], int] = now_ms
     flushes_late: bool = False
     was_compacted: bool = False
+    is_strict: bool = False

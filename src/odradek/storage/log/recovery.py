@@ -22,10 +22,11 @@ from odradek.storage.formats.offset_index import WritableOffsetIndex
 from odradek.storage.formats.time_index import WritableTimeIndex
 from odradek.storage.formats.transaction_index import AbortedTransaction, format_transaction
 from odradek.storage.log.leader_epochs import LeaderEpochCache
-from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport
+from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, SoundRecords
 from odradek.storage.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
 from odradek.storage.producers.producer_state import read_marker
 from odradek.storage.producers.producer_state_manager import ProducerStateManager
+from odradek.storage.segment.batch_reader import BatchReader, Damage, mapped
 from odradek.storage.segment.index_builder import IndexBuilder
 from odradek.storage.segment.offset_lookup import locate_batch
 from odradek.storage.segment.segment import Segment
@@ -141,7 +142,10 @@ def recover_segment(
     segment.close()
     if cut > 0:
         reason = damage.reason if damage is not None else "no batch"
-        report.add(RecoveryKind.TRUNCATED, segment.path, position, cut, reason)
+        # Zeros are preallocated space, or what a file system leaves that had not written the batch yet.
+        loses = not _is_zero(segment.path, position)
+        sound = sound_records(segment.path, position) if loses else None
+        report.add(RecoveryKind.TRUNCATED, segment.path, position, cut, reason, sound=sound, loses=loses)
         if next_offset < recovery_point:
             # Readers may have mapped the part that is known to be on the disk, and a cut would end them.
             replace_file(segment.path, bytes(memoryview(segment.path.read_bytes())[:position]), files)
@@ -152,6 +156,30 @@ def recover_segment(
     indexes.write(report, files)
     segment.refresh()
     return cut
+
+
+def sound_records(path: Path, position: int) -> SoundRecords | None:
+    """Return which records of a segment can be read from a position on, although the recovery gives them up."""
+    count, start_offset, end_offset = 0, None, 0
+    try:
+        with mapped(path) as data:
+            for header in BatchReader(path, data, _ignore, position):
+                count += max(1, header.records_count)
+                start_offset = header.base_offset if start_offset is None else min(start_offset, header.base_offset)
+                end_offset = max(end_offset, header.next_offset)
+    except (FormatError, OSError):
+        return None
+    return None if start_offset is None else SoundRecords(count, start_offset, end_offset)
+
+
+def _is_zero(path: Path, position: int) -> bool:
+    with path.open("rb") as file:
+        file.seek(position)
+        return all(chunk == _ZEROS[: len(chunk)] for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
+
+
+def _ignore(damage: Damage) -> None:
+    """Ignore damage: what is not sound does not count."""
 
 
 def _pairs(headers: Iterable[BatchHeader]) -> Iterator[tuple[BatchHeader, BatchHeader | None]]:

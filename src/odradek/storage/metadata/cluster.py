@@ -184,8 +184,8 @@ class ClusterMetadata:
                 )
                 raise FormatError(reason, path=tail.path, position=tail.position) from damage
             size = tail.path.stat().st_size - tail.position
+            self.report.add(RecoveryKind.TRUNCATED, tail.path, tail.position, size, damage.reason, loses=True)
             tail = cut_tail(tail, self._files)
-            self.report.add(RecoveryKind.TRUNCATED, tail.path, tail.position, size, damage.reason)
             # The report is lost if the directory then cannot be opened for another reason.
             _logger.warning("%s", self.report.actions[-1])
             stamps = metadata_stamps(self.directory)
