@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,6 +19,10 @@ from odradek.broker.api import k01_fetch
 from odradek.broker.partitions import Partition
 from odradek.broker.running import BrokerThread
 from odradek.errors import ProtocolError
+from odradek.records import Record
+from odradek.records.builder import build_batch
+from odradek.records.header import V2_HEADER_BYTES
+from odradek.records.kernels.encode import seal
 from odradek.storage.log.writable_log import WritableLog
 from odradek.storage.segment.active_segment import ActiveSegment
 from odradek.storage.segment.file_records import FileRecords
@@ -29,6 +34,7 @@ from peers.requests import ask, batch, message, produce_message, produced, value
 
 FETCH_VERSIONS = range(4, 19)
 PRODUCE_VERSIONS = range(3, 14)
+INVALID_RECORD = 87
 
 
 def fetch_message(topic_id: UUID, offset: int, **fields: Any) -> dict[str, Any]:
@@ -484,3 +490,23 @@ def test_records_get_their_append_time_also_where_a_segment_begins(
     assert len(log.segments) == 3
     assert [record.value for record in log.read()] == [b"0", b"1", b"2"]
     assert log.damage == []
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_time_in_a_batch_that_cannot_be_read_is_no_error_that_clients_try_again(
+    codec: int, running: BrokerThread, client: WireClient, topic_id: UUID, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = running.broker.logs["events", 0]
+    times = [running.broker.clock.now_ms() + number for number in range(10)]
+    records = [Record(value=b"v" * 100, timestamp=time) for time in times]
+    running.call(lambda: log.append(records))
+    path = log.segments[0].path
+    data = build_batch(records, codec=codec).ljust(path.stat().st_size, b"\0")
+    # The records, not what the header says of them.
+    path.write_bytes(seal(data[:V2_HEADER_BYTES], b"\1" * (len(data) - V2_HEADER_BYTES)))
+    log.segments[0].refresh()
+    partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": times[5]}
+    answer = ask(client, "ListOffsets", 10, topics=[{"name": "events", "partitions": [partition]}])
+    (found,) = answer.topics[0].partitions
+    assert (int(found.error_code), found.offset) == (INVALID_RECORD, -1)
+    assert any(str(path) in record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)

@@ -15,7 +15,7 @@ Source in Kafka: `KafkaApis.handleListOffsetRequest`, `ReplicaManager.fetchOffse
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from kio.schema.errors import ErrorCode
@@ -26,7 +26,7 @@ from odradek.broker.partitions import Partition
 from odradek.broker.protocol import Message, given
 from odradek.broker.turns import Work
 from odradek.coordination.authorization.acls import Operation, ResourceType
-from odradek.errors import OdradekError
+from odradek.errors import FormatError, OdradekError
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
@@ -89,13 +89,15 @@ def _answer_all(request: Request, partitions: _Found, count: int) -> Message | A
         one.timestamp >= 0 or one.timestamp == _MAX_TIMESTAMP for topic in body.topics for one in topic.partitions
     )
 
+    damages: list[FormatError] = []
+
     def answer() -> Message:
         return {
             "topics": [
                 {
                     "name": topic.name,
                     "partitions": [
-                        _look_up(request, one, partitions[topic.name, one.partition_index])
+                        _look_up(request, one, partitions[topic.name, one.partition_index], damages)
                         for one in {one.partition_index: one for one in topic.partitions}.values()
                     ],
                 }
@@ -104,7 +106,14 @@ def _answer_all(request: Request, partitions: _Found, count: int) -> Message | A
         }
 
     # A look-up by time reads batches from the disk.
-    return request.broker.run(answer) if takes_long else answer()
+    return _answer_from_disk(request, answer, damages) if takes_long else answer()
+
+
+async def _answer_from_disk(request: Request, answer: Callable[[], Message], damages: list[FormatError]) -> Message:
+    message = await request.broker.run(answer)
+    for damage in damages:
+        request.broker.found_damage(damage)
+    return message
 
 
 def _answer(
@@ -119,7 +128,7 @@ def _answer(
     }
 
 
-def _look_up(request: Request, one: Any, partition: Partition | Message) -> Message:
+def _look_up(request: Request, one: Any, partition: Partition | Message, damages: list[FormatError]) -> Message:
     number, timestamp = one.partition_index, one.timestamp
     if not isinstance(partition, Partition):
         return partition
@@ -144,5 +153,9 @@ def _look_up(request: Request, one: Any, partition: Partition | Message) -> Mess
         if found is None or found.offset >= end:
             return _answer(number)
         return _answer(number, NO_ERROR, found.timestamp, found.offset, partition.epoch_of(found.offset))
+    except FormatError as error:
+        damages.append(error)
+        # Clients try again for a minute if it is CORRUPT_MESSAGE, which a transfer may cause.
+        return _answer(number, int(ErrorCode.invalid_record))
     except (OdradekError, OSError) as error:
         return _answer(number, code_of(error))
