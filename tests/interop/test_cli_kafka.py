@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+import struct
 from pathlib import Path
 
 import pytest
 
-from odradek.messages.coordinators.group_records import SHOWN_GROUP_TYPES
+from odradek.messages.coordinators.group_records import (
+    SHOWN_GROUP_TYPES,
+    GroupMetadataValue,
+    MemberMetadata,
+    encode_group_metadata,
+)
 from odradek.messages.coordinators.share_records import SHARE_TYPES
 from odradek.messages.coordinators.transaction_records import TYPES as TRANSACTION_TYPES
 from odradek.records import Record, scan_batches
@@ -95,6 +101,50 @@ def test_records_of_every_type_and_version(kafka_tools: KafkaTools, tmp_path: Pa
         ):
             assert line == expected
             assert "skipping" not in line
+
+
+def _offset_records() -> list[tuple[bytes, bytes | None]]:
+    """Keys and values of `__consumer_offsets` that are cut short, or of versions that are not known."""
+    number = struct.Struct(">h").pack
+
+    def key(kind: int) -> bytes:
+        return number(kind) + number(1) + b"g" + number(1) + b"t" + bytes(4)
+
+    offset = struct.pack(">hqihq", 3, 100, 0, 0, 1)
+    group, _ = encode_group_metadata("g", GroupMetadataValue("consumer", 1, "range", "m", (), 1))
+    found: list[tuple[bytes, bytes | None]] = [
+        (key(0), struct.pack(">hqhq", 0, 100, 0, 1)),
+        (key(0), struct.pack(">hqhqq", 1, 100, 0, 1, 2)),
+        (key(0), offset),
+        (key(0), None),
+        (key(1), number(9) + offset[2:]),
+        (key(1), number(-1) + offset[2:]),
+        (key(1), b"\0"),
+        (key(1), b""),
+        (key(1), offset[:-3]),
+        (key(1)[:-2], offset),
+        (key(1)[:3], offset),
+        (key(1) + b"x", offset + b"y"),
+        (b"\0", offset),
+        (b"", offset),
+        (number(77) + b"x", offset),
+    ]
+    for version in (-1, 0, 3, 4, 100):
+        about = number(version) + struct.pack(">ihcii", 1, 1, b"t", 1, 0) + struct.pack(">i", -1)
+        member = MemberMetadata("m", "c", "/h", 1000, about, about, None, 1000)
+        found.append(encode_group_metadata("g", GroupMetadataValue("consumer", 1, "range", "m", (member,), 1)))
+    return [*found, (group, number(3) + b"abc")]
+
+
+def test_offsets_that_cannot_be_decoded(kafka_tools: KafkaTools, tmp_path: Path) -> None:
+    paths = []
+    for offset, (key, value) in enumerate(_offset_records()):
+        paths.append(tmp_path / f"{offset:020}.log")
+        paths[-1].write_bytes(build_batch([Record(key, value, timestamp=1)], base_offset=offset))
+    theirs = kafka_tools.dump_log(paths, "--offsets-decoder").stdout
+    result = run("dump", "--kafka-compat", "--offsets-decoder", *paths)
+    assert result.stdout == theirs
+    assert theirs.count("skipping") > 10
 
 
 def test_cluster_metadata(fixture_4_3_1: KafkaFixture, kafka_tools: KafkaTools) -> None:

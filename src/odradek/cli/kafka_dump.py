@@ -27,7 +27,7 @@ from odradek.errors import CorruptIndexError, FormatError
 from odradek.inspection.entry_listing import read_producer_snapshot, read_transaction_index
 from odradek.inspection.log_files import FileKind, LogFile
 from odradek.inspection.verification.run import Verification
-from odradek.messages.coordinators.coordinator_records import UnknownCoordinatorRecordError
+from odradek.messages.coordinators.coordinator_records import CoordinatorRecordError, UnknownCoordinatorRecordError
 from odradek.messages.coordinators.group_records import group_record_json
 from odradek.messages.coordinators.share_records import share_record_json
 from odradek.messages.coordinators.transaction_records import transaction_record_json
@@ -307,8 +307,8 @@ class KafkaDump:
             return _json(key_json), "<DELETE>" if value_json is None else _json(value_json)
         except UnknownCoordinatorRecordError as error:
             return f"Unknown record type {error.type} at offset {record.offset}, skipping.", None
-        except FormatError as error:
-            return f"Error at offset {record.offset}, skipping. {error.reason}", None
+        except CoordinatorRecordError as error:
+            return f"Error at offset {record.offset}, skipping. {error.as_kafka}", None
 
 
 def _java_number(found: re.Match[str]) -> str:

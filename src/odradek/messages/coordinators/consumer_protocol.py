@@ -135,9 +135,12 @@ def read_assignment(data: bytes) -> Generator[None, None, ConsumerAssignment]:
 
 
 def protocol_json(schema: Schema[Any], data: bytes) -> dict[str, Any] | None:
-    """Return a subscription or an assignment as Kafka's dump tool prints it; None if the bytes are neither."""
-    # A later version may only add fields after the known ones.
-    version = min(int.from_bytes(data[:_VERSION_BYTES], "big", signed=True), schema.latest)
+    """Return a subscription or an assignment as Kafka's dump tool prints it; None if it is none of a known version."""
+    # As the tool does: a negative one is read as the first.
+    version = max(0, int.from_bytes(data[:_VERSION_BYTES], "big", signed=True))
+    if version > SUBSCRIPTION.latest:
+        return None
+    version = min(version, schema.latest)
     try:
         return schema.to_json(schema.decode(data, version, position=_VERSION_BYTES)[0], version)
     except FormatError:

@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.messages.coordinators.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, protocol_json
-from odradek.messages.coordinators.coordinator_records import CoordinatorRecord, RecordType, decode, encode, to_json
+from odradek.messages.coordinators.coordinator_records import (
+    CoordinatorRecord,
+    CoordinatorRecordError,
+    RecordType,
+    decode,
+    encode,
+    to_json,
+)
 from odradek.messages.coordinators.listed_records import LISTED_GROUP_TYPES
 from odradek.messages.coordinators.share_group_records import SHARE_EPOCH, SHARE_HOLDINGS, SHARE_MEMBER, SHARE_STATE
 from odradek.messages.field_types import BYTES, INT8, INT32, INT64, NULLABLE_STRING, STRING, UUID_FIELD, Array, Nullable
@@ -319,6 +326,7 @@ TYPES = {
 
 
 SHOWN_GROUP_TYPES = {**TYPES, **LISTED_GROUP_TYPES}
+_LEGACY_OFFSET = 0
 
 
 def modern_key(key: bytes) -> tuple[str, str] | None:
@@ -390,6 +398,9 @@ def group_record_json(key: bytes | None, value: bytes | None) -> tuple[dict[str,
         FormatError: It has no key, is cut short, or has an unknown version.
     """
     record = decode(SHOWN_GROUP_TYPES, key, value)
+    if record.type == _LEGACY_OFFSET and record.version > 0:
+        # The tool reads an offset under the oldest key in its oldest version only.
+        raise CoordinatorRecordError.of_version(record.type, record.version)
     key_json, value_json = to_json(SHOWN_GROUP_TYPES, record)
     group = record.value
     if isinstance(group, GroupMetadataValue) and group.protocol_type == CONSUMER_PROTOCOL and value_json is not None:
