@@ -146,6 +146,11 @@ class BatchHeader(NamedTuple):
         return self.magic == 2 and bool(self.attributes & CONTROL_FLAG)
 
     @property
+    def is_marker(self) -> bool:
+        """Whether the batch ends a transaction: not if compaction has emptied it, though it stays a control batch."""
+        return self.is_control and self.records_count > 0
+
+    @property
     def has_producer_id(self) -> bool:
         """Whether an idempotent producer wrote the batch."""
         return self.producer_id > NO_PRODUCER_ID

@@ -98,9 +98,9 @@ def open_transactions(place: Place, name: TopicPartition, each: Callable[[], Non
         each()
         for table, _ in part.tables(lambda damage: None):
             for header in table.headers():
-                if header.is_transactional and header.is_control:
+                if header.is_transactional and header.is_marker:
                     opened.end(header)
-                elif header.is_transactional and header.base_offset >= stable:
+                elif header.is_transactional and not header.is_control and header.base_offset >= stable:
                     opened.data(header)
                     epochs[header.producer_id] = header.producer_epoch
     return [

@@ -108,6 +108,8 @@ def trace_transactions(segments: Sequence[LiveSegment], number: int, batch: Batc
                         if is_wanted:
                             found = Transaction(header.producer_id, opened.first_offsets[header.producer_id])
                         continue
+                    if not header.is_marker:
+                        continue
                     first_offset = opened.end(header)
                     if is_wanted:
                         found = Transaction(header.producer_id, first_offset)

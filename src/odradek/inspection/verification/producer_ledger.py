@@ -131,7 +131,11 @@ class ProducerLedger:
         if not header.has_producer_id:
             return None
         if header.is_control:
-            return None if marker is None else self._end(header, marker)
+            if marker is None:
+                # Kafka notes its producer, and nothing else.
+                self.producers.setdefault(header.producer_id, Producer())
+                return None
+            return self._end(header, marker)
         producer = self.producers.setdefault(header.producer_id, Producer())
         producer.data = DataBatch(
             header.last_offset,

@@ -189,6 +189,8 @@ class Transactions:
         for header in scan:
             if not header.is_control:
                 opened.data(header)
+            elif not header.is_marker:
+                continue
             elif not _aborts(segment, header):
                 opened.end(header)
             elif (transaction := opened.abort(header)) is not None:
