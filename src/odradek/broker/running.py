@@ -332,7 +332,7 @@ def _tell_of_recovery(logs: WritableLogDirectory) -> None:
     """Log what the start did to the folder, and what the opening of logs does from now on."""
 
     def tell(action: RecoveryAction) -> None:
-        if action.loses or action.kind is RecoveryKind.SPLIT:
+        if action.loses or action.kind in {RecoveryKind.SPLIT, RecoveryKind.DAMAGED}:
             _logger.warning("%s", action)
         else:
             _logger.debug("%s", action)

@@ -128,7 +128,7 @@ def test_patterns_that_take_long_leave_the_threads_to_others(
             tried.append(name)
             is_over.wait(0.005)
 
-    monkeypatch.setattr(topics, "_compiled", lambda regex: Slow())
+    monkeypatch.setattr(topics, "compiled_pattern", lambda regex: Slow())
     running.broker.logs.create_topics([NewTopic(name) for name in MANY[:50]])
     for number in range(8):
         beat(client, "m", group_id=f"g{number}", subscribed_topic_names=None, subscribed_topic_regex="slow")

@@ -21,13 +21,9 @@ from odradek.broker.errors import NO_ERROR, ApiError
 from odradek.broker.protocol import Message, given
 from odradek.broker.turns import each
 from odradek.coordination.authorization.acls import Operation, ResourceType
+from odradek.coordination.patterns import compiled
 from odradek.coordination.transactions.metadata import STATE_NAMES, Transaction
 
-_OPTIONS = re2.Options()
-# Otherwise it writes to the standard error output.
-_OPTIONS.log_errors = False
-# A pattern that needs more is refused: the time for a character grows with it.
-_OPTIONS.max_mem = 1 << 20
 _MOST_MATCHED = 1 << 15
 """After this many characters of ids others may use the thread; the longest id has as many."""
 
@@ -73,7 +69,7 @@ def _pattern(request: Request) -> Any:
     """Return the pattern that a client wants ids to match, or None."""
     pattern = given(request.body, "transactional_id_pattern")
     try:
-        return re2.compile(pattern, _OPTIONS) if pattern else None
+        return compiled(pattern) if pattern else None
     except re2.error as error:
         raise ApiError(ErrorCode.invalid_regular_expression, str(error)) from None
 

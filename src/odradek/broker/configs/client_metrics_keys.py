@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from odradek.broker.configs.config_keys import ConfigKey, ConfigType, by_name
 from odradek.broker.errors import ApiError
+from odradek.coordination.patterns import check_pattern, pattern_options
 
 _INTERVAL = "interval.ms"
 _LOW_MS, _HIGH_MS = 100, 3_600_000
@@ -34,11 +35,12 @@ def _no_empty_word(name: str, value: Any) -> None:
 
 def _match(name: str, value: Any) -> None:
     _no_empty_word(name, value)
-    options = re2.Options()
-    # Otherwise it writes to the standard error output.
-    options.log_errors = False
+    try:
+        check_pattern("".join(value), is_compiled=False)
+    except re2.error as error:
+        raise ApiError(ErrorCode.invalid_config, f"Illegal client matching pattern: {error}") from None
     # A set only parses them; to compile each one of a long list takes a second.
-    patterns = re2.Set.SearchSet(options)
+    patterns = re2.Set.SearchSet(pattern_options())
     for word in value:
         # As Java splits: empty parts at the end do not count.
         what, *parts = word.rstrip("=").split("=")

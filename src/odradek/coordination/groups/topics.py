@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Generator, Iterable, Set
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 import re2
 import xxhash
 
+from odradek.coordination.patterns import compiled as compiled_pattern
 from odradek.coordination.placement import java_sorted
 
 _INT32, _INT64 = struct.Struct("<i"), struct.Struct("<q")
@@ -124,16 +125,10 @@ def ids_of(topics: KnownTopics, names: Iterable[str]) -> Generator[None, None, f
     return frozenset(found)
 
 
-def _compiled(regex: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(regex, options)
-
-
 def regex_error(regex: str) -> str | None:
     """Return what is wrong with a pattern in RE2's syntax, or None."""
     try:
-        _compiled(regex)
+        compiled_pattern(regex)
     except re2.error as error:
         reason = error.args[0]
         return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
@@ -149,7 +144,7 @@ def matches(regexes: Iterable[str], names: Collection[str]) -> Generator[None, N
     for regex in regexes:
         matched = []
         try:
-            compiled = _compiled(regex)
+            compiled = compiled_pattern(regex)
         except re2.error:
             found[regex] = ()
             continue

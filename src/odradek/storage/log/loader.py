@@ -20,12 +20,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from odradek.errors import CheckpointError, CorruptIndexError
+from odradek.errors import CheckpointError, CorruptIndexError, FormatError
+from odradek.records.header import NO_TIMESTAMP, BatchHeader
 from odradek.storage.files import TEMPORARY_SUFFIX, FileSystem
 from odradek.storage.formats.checkpoints import LOG_START_OFFSET_CHECKPOINT, EpochEntry
+from odradek.storage.formats.time_index import TimestampOffset
 from odradek.storage.log.leader_epochs import LeaderEpochCache
 from odradek.storage.log.log_options import LogOptions
-from odradek.storage.log.recovery import recover_segment, replay_producers, sound_records, write_transaction_index
+from odradek.storage.log.recovery import (
+    recover_segment,
+    replay_producers,
+    sound_records,
+    truncate,
+    write_transaction_index,
+)
 from odradek.storage.log.recovery_report import RecoveryKind, RecoveryReport, lost_records
 from odradek.storage.log.transactions import Transactions, rebuilt_index
 from odradek.storage.names import (
@@ -43,7 +51,8 @@ from odradek.storage.names import (
     segment_file_name,
 )
 from odradek.storage.producers.producer_state_manager import ProducerStateManager
-from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.batch_reader import BatchReader, Damage, mapped
+from odradek.storage.segment.segment import Segment, SegmentEnd
 from odradek.storage.segment.segment_split import parts_of, split_segment
 from odradek.storage.segment.segment_swap import replaced_offsets
 from odradek.storage.segment.timestamp_lookup import largest_timestamp
@@ -231,9 +240,42 @@ class LogLoader:
                 return
             is_kept = self._options.is_clean or base_offset < unflushed
             grows = self._options.is_clean and following is None
+            if grows:
+                self._keep_behind_damage(segment)
             if (is_kept and self._lacks_index(segment, present)) or (grows and self._is_index_ahead(segment)):
                 self._recover_segment(segment)
             self._segments.append(segment)
+
+    def _keep_behind_damage(self, segment: Segment) -> None:
+        """Let the last segment of a log that was closed in order end after its last sound batch.
+
+        Kafka looks at no checksum there. Damage before that batch is no crash's doing: what is behind it was on the
+        disk, and stays.
+        """
+        end = segment.end()
+        if end.damage is None:
+            return
+        damages: list[Damage] = []
+        last: BatchHeader | None = None
+        largest = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
+        with mapped(segment.path) as data:
+            for header in BatchReader(segment.path, data, damages.append):
+                if header.max_timestamp > largest.timestamp:
+                    largest = TimestampOffset(header.max_timestamp, header.last_offset)
+                last = header
+        if last is None or last.end_position <= end.position or last.next_offset <= end.next_offset:
+            return
+        behind = [damage for damage in damages if damage.position >= last.end_position]
+        for damage in damages:
+            if damage not in behind:
+                size_bytes = damage.size_bytes
+                self._report.add(RecoveryKind.DAMAGED, segment.path, damage.position, size_bytes, damage.reason)
+        if behind:
+            cut = segment.size_bytes - last.end_position
+            self._report.add(RecoveryKind.TRUNCATED, segment.path, last.end_position, cut, behind[0].reason, loses=True)
+            segment.close()
+            truncate(segment.path, last.end_position, self._files)
+        segment.assume_end(SegmentEnd(last.end_position, last.next_offset, None), largest)
 
     def _lacks_index(self, segment: Segment, present: Collection[tuple[int, str]]) -> bool:
         if (segment.base_offset, INDEX_SUFFIX) not in present:
@@ -292,9 +334,12 @@ class LogLoader:
     def _check_transaction_index(self, segments: Sequence[Segment]) -> None:
         """Check the transaction index of the last segment, which will grow, against its batches."""
         last = segments[-1]
-        rebuilt = rebuilt_index(
-            last, Transactions(self._directory).of_segment(segments, len(segments) - 1), was_compacted=False
-        )
+        try:
+            known = Transactions(self._directory).of_segment(segments, len(segments) - 1)
+        except FormatError:
+            # Nothing says what the damaged batch was.
+            return
+        rebuilt = rebuilt_index(last, known, was_compacted=False)
         if rebuilt is not None:
             write_transaction_index(last.transaction_index_path, *rebuilt, self._report, self._files)
             self._is_folder_changed = True

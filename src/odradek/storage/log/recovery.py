@@ -150,7 +150,7 @@ def recover_segment(
             # Readers may have mapped the part that is known to be on the disk, and a cut would end them.
             replace_file(segment.path, bytes(memoryview(segment.path.read_bytes())[:position]), files)
         else:
-            _truncate(segment.path, position, files)
+            truncate(segment.path, position, files)
     _write_again(segment.path, flushed_end, position, files)
     producers.map_end_offset = max(next_offset, producers.map_end_offset)
     indexes.write(report, files)
@@ -247,7 +247,8 @@ def replay_producers(segment: Segment, producers: ProducerStateManager, start_of
             producers.replay(header, read_marker(segment.data, header) if header.is_control else None)
 
 
-def _truncate(path: Path, size: int, files: FileSystem) -> None:
+def truncate(path: Path, size: int, files: FileSystem) -> None:
+    """Cut a file, durably."""
     with files.open(path) as file:
         file.truncate(size)
         file.sync()

@@ -34,6 +34,9 @@ class RecoveryKind(Enum):
     LOST = "lost"
     """Records that a checkpoint covers are gone; nothing was done about it."""
 
+    DAMAGED = "damaged"
+    """Bytes between sound batches cannot be read; nothing was done about it."""
+
     SET_ASIDE = "set aside"
     """The folder of another topic, which has a partition's name, was renamed."""
 
@@ -79,6 +82,8 @@ class RecoveryAction:
     loses: bool = False
 
     def __str__(self) -> str:
+        if self.kind is RecoveryKind.DAMAGED:
+            return f"{self.path}: position {self.position}: {self.size_bytes} bytes cannot be read: {self.reason}"
         if self.kind in {RecoveryKind.LOST, RecoveryKind.SET_ASIDE}:
             return f"{self.path}: {self.reason}"
         what = f"{self.kind.value} {self.size_bytes} bytes from position {self.position}"

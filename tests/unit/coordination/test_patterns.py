@@ -1,0 +1,42 @@
+"""Patterns that clients send: compiling one takes no longer than some milliseconds, however it is built."""
+
+from __future__ import annotations
+
+import pytest
+import re2
+
+from odradek.coordination.groups.topics import matches, regex_error
+from odradek.coordination.patterns import MOST_COSTLY, compiled
+
+HOSTILE = [
+    r"\pL" * 200_000,
+    r"\pL" * (MOST_COSTLY + 1),
+    "x{0,999}" * (MOST_COSTLY + 1),
+    "a?" * 3_001,
+    "a" * 32_769,
+    "(?:" * 101 + "a" + "{2})" * 101,
+]
+
+
+@pytest.mark.parametrize("pattern", HOSTILE, ids=lambda pattern: f"{pattern[:8]}...{len(pattern)}")
+def test_what_costs_too_much_is_refused_unread(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(re2, "compile", lambda *_: pytest.fail("it was compiled"))
+    with pytest.raises(re2.error, match="more than"):
+        compiled(pattern)
+    assert "more than" in str(regex_error(pattern))
+    work = matches([pattern], ["t"])
+    with pytest.raises(StopIteration) as ended:
+        next(work)
+    assert ended.value.value == {pattern: ()}
+
+
+@pytest.mark.parametrize("pattern", ["x{0,999}" * 64, r"\pL" * 100, "(?:" + "a" * 4_000 + "){999}"])
+def test_what_becomes_too_large_is_refused_by_its_memory(pattern: str) -> None:
+    with pytest.raises(re2.error, match="too large"):
+        compiled(pattern)
+
+
+def test_what_people_write_is_taken() -> None:
+    names = "|".join(rf"orders\.{number}\.eu-[0-9]+" for number in range(300))
+    assert compiled(names).fullmatch("orders.7.eu-12") is not None
+    assert compiled(r"(?i)[\w.-]{1,249}").fullmatch("Orders") is not None
