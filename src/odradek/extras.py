@@ -20,7 +20,7 @@ EXTRAS = {
     "py4j": "spark",
     "pyarrow": "arrow",
     "pyspark": "spark",
-    "re2": "mcp",
+    "re2": "broker",
     "redis": "redis",
     "sqlglot": "spark",
     "starlette": "ui",

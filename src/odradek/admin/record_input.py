@@ -70,6 +70,8 @@ def json_reader(headers: Headers) -> Callable[[bytes], GivenRecord | None]:
             raise RecordInputError(f"the partition must be a number, not {partition!r:.100}")
         if timestamp is not None and (type(timestamp) is not int or not 0 <= timestamp < 1 << 63):
             raise RecordInputError(f"the timestamp must be a number of milliseconds, not {timestamp!r:.100}")
+        if not {"key", "value", "headers", "timestamp"} & fields.keys():
+            raise RecordInputError("it has no key, no value and no headers")
         own = _headers(fields.get("headers") or [])
         record = Record(
             _bytes("key", fields.get("key")), _bytes("value", fields.get("value")), [*own, *headers], timestamp

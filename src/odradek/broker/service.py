@@ -21,6 +21,7 @@ from odradek.broker.running import serving
 from odradek.broker.server import Server
 from odradek.broker.systemd import inherited_sockets, notify
 from odradek.printable import logger
+from odradek.storage.process import raise_descriptor_limit
 
 _logger = logger(__name__)
 
@@ -60,6 +61,8 @@ async def serve(
         OdradekError: A directory or a listener cannot be opened, or a setting is not valid.
     """
     begun = time.perf_counter()
+    # As Java does. Beyond a sixteenth of it, logs are opened again for each append.
+    raise_descriptor_limit()
     if metrics is not None:
         import prometheus_client  # noqa: F401 - a missing package is reported before anything is opened
     sockets = inherited_sockets(os.environ, BrokerConfig(config)["listeners"])

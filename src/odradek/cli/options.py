@@ -131,6 +131,9 @@ class HostPort(click.ParamType[tuple[str, int]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
         """Return both; the host may have brackets, as that of IPv6 has."""
         found = split_host_port(value)
+        if "://" in value or "@" in value:
+            # What is before the @ may be a password.
+            self.fail(f"'{value.rpartition('@')[2].rpartition('://')[2]}' is to stand alone, as HOST:PORT", param, ctx)
         if found is None or not (found[0] or self._listens):
             self.fail(f"{value!r} is not HOST:PORT", param, ctx)
         return found

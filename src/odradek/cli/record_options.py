@@ -54,8 +54,10 @@ class PartitionFilter:
         topics = {owner.topic for owner in there}
         found: list[OdradekError] = [
             UnknownTopicOrPartitionError(topic, path=path)
+            if is_topic_name(topic)
+            else LogError(f"{path}: no topic matches {topic!r}")
             for topic in self.topics
-            if is_topic_name(topic) and topic not in topics
+            if not any(matches_topic(topic, name) for name in topics)
         ]
         if not found:
             numbers = {owner.partition for owner in there if replace(self, partitions=()).takes(owner)}

@@ -32,6 +32,7 @@ from odradek.arguments import (
 )
 from odradek.closing import Closing
 from odradek.errors import CommitConflictError, OffsetStoreError
+from odradek.extras import missing_package
 from odradek.storage.names import TopicPartition, checked_topic_partition
 
 MAX_OFFSET = 2**63 - 1
@@ -325,8 +326,8 @@ def open_store(address: str, options: Mapping[str, Any] | None = None) -> Offset
     module, _, name = place.partition(".")
     try:
         store: OffsetStore = getattr(import_module(f"odradek.offsets.{module}"), name).from_address(parsed)
-    except ImportError as error:
-        raise OffsetStoreError(f"{parsed.text}: its client library is not installed ({error})") from error
+    except ModuleNotFoundError as error:
+        raise OffsetStoreError(f"{parsed.text}: {missing_package(error)}") from error
     return store
 
 

@@ -45,7 +45,9 @@ class BrokerAddress:
         user, password, hosts = split_login(parts.netloc)
         topic = unquote(parts.path.removeprefix("/"))
         if parts.scheme != "kafka" or not hosts or "/" in topic:
-            raise OptionError(f"{form}, not {parts.scheme}://{hosts}{parts.path}")
+            # What is before an @ may be a password.
+            place = f"//{hosts}{parts.path}" if hosts else parts.path.rpartition("@")[2]
+            raise OptionError(f"{form}, not {parts.scheme}:{place}")
         settings = broker_settings(hosts, user, password, {**given, **(config or {})})
         return cls(f"kafka://{hosts}{parts.path}", settings, topic or None)
 

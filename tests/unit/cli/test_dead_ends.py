@@ -398,3 +398,54 @@ def test_an_offset_beyond_the_end_is_no_clean_answer(data: Path) -> None:
         assert (result.exit_code, "beyond the end" in result.stdout) == (3, True)
         assert result.stderr == "odradek: data/events-0: offset 99 is beyond the end of the log, which holds [0, 2)\n"
     assert run("explain data/events-0 1").exit_code == 0
+
+
+# -- found by attack on 29 November
+
+
+def test_a_link_to_its_own_folder_is_told_and_the_rest_salvaged(data: Path) -> None:
+    (data / "self-0").symlink_to(".")
+    result = run("salvage data out", code=3)
+    assert "self-0" in result.stderr
+    assert run("verify out").exit_code == 0
+    assert len(run("dump out --topic events").stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize("line", [b"{}", b'{"valu":"typo"}', b'{"topic":"events","partition":0,"base_offset":0}'])
+def test_an_object_that_is_no_record_is_not_appended(line: bytes, data: Path) -> None:
+    result = run("produce data events --format jsonl", given=line + b"\n")
+    assert result.exit_code != 0
+    assert "it has no key, no value and no headers" in result.stderr
+    assert run("produce data events --format jsonl", given=b'{"value":null}\n{"headers":[["a","b"]]}\n').exit_code == 0
+
+
+@pytest.mark.parametrize("address", ["kafka://localhost:9092", "kafka:localhost:9092"])
+def test_a_broker_is_not_opened_as_a_folder(address: str, data: Path) -> None:
+    before = sorted(data.parent.rglob("*"))
+    with pytest.raises(odradek.LogError, match="a broker is no folder"):
+        odradek.open(address)
+    assert sorted(data.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "conformance kafka://bob:SECRET@127.0.0.1:1",
+        "conformance bob:SECRET@127.0.0.1:1",
+        "tail kafka:/bob:SECRET@127.0.0.1:1",
+        "tail kafka:bob:SECRET@127.0.0.1:1",
+    ],
+)
+def test_a_password_in_the_wrong_place_is_not_shown(line: str) -> None:
+    result = run(line)
+    assert result.exit_code != 0
+    assert "SECRET" not in result.stderr + result.stdout
+    assert "127.0.0.1:1" in result.stderr
+
+
+def test_a_pattern_that_matches_no_topic_is_told(data: Path) -> None:
+    for line in ("dump data --topic nope*", "dump data/events-0 --topic nope*"):
+        result = run(line)
+        assert result.exit_code != 0
+        assert "no topic matches 'nope*'" in result.stderr
+    assert run("dump data --topic eve*").exit_code == 0

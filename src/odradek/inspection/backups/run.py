@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import struct
 import time
@@ -69,6 +68,7 @@ from odradek.storage.names import (
     parse_segment_file,
     segment_file_name,
 )
+from odradek.storage.process import raise_descriptor_limit
 from odradek.storage.regular_files import read_file
 
 MARKER = "odradek-backup.json"
@@ -129,7 +129,7 @@ def backup(
     path = checked_path("source", source)
     if not isinstance(locate(path), LogDirectoryFolder):
         raise UnknownPathError(path, "not a log directory")
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     if not isinstance(target, str | os.PathLike):
         tar = TarTarget(target)
         report = BackupReport(None)
@@ -149,13 +149,6 @@ def backup(
     if previous is not None:
         remove_copy(previous, files)
     return report
-
-
-def _raise_descriptor_limit() -> None:
-    """Allow this process as many open files as it may have: every segment is held open."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def is_backup(path: Path) -> bool:

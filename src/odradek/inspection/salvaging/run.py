@@ -88,7 +88,7 @@ def salvage(
     partitions = located.partitions if isinstance(located, LogDirectoryFolder) else [located]
     if not partitions:
         raise LogError(f"{os.fspath(source)} holds no partition")
-    if partitions[0].topic_partition is None:
+    if all(partition.topic_partition is None for partition in partitions):
         path = partitions[0].path
         raise LogError(f"{path} is not named after a topic and a partition: rename it, such as {path.name}-0")
     work = _check_target(located.path, place, partitions)
@@ -99,6 +99,9 @@ def salvage(
     for partition in partitions:
         if partition.problem is not None:
             problems = [*problems, partition.problem]
+        elif partition.topic_partition is None:
+            # Such as a link to the folder that it is in.
+            problems = [*problems, UnknownPathError(partition.path, "it is not the folder of a partition")]
         else:
             report.logs.append(_salvage_partition(partition, surroundings, work, report.target, files, watch))
     report.left_out += [

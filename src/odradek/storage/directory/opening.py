@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, overload
 from weakref import ref
 
-from odradek.arguments import checked_flag
+from odradek.arguments import checked_flag, is_broker
 from odradek.errors import LogDirectoryLockedError, LogError, OptionError
 from odradek.records.timestamps import now_ms
 from odradek.storage.config_def import ConfigValue
@@ -107,6 +107,10 @@ def open_log_directory(
     """
     if sync not in {"on", "off"}:
         raise OptionError(f"sync is 'on' or 'off', not {sync!r}")
+    for one in [path] if isinstance(path, str | os.PathLike) else path:
+        if isinstance(one, str | os.PathLike) and is_broker(one):
+            reason = "odradek.open opens folders; odradek.consume, and the commands, take the address of a broker"
+            raise LogError(f"a broker is no folder: {reason}")
     if mode == "a":
         if sync == "off":
             if files is not FILES:
