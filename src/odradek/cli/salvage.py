@@ -16,7 +16,6 @@ from odradek.inspection.log_files import LogFile, expand
 from odradek.inspection.salvaging.run import incomplete_path
 from odradek.printable import printable
 from odradek.storage.formats.meta_properties import META_PROPERTIES
-from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY
 
 
 @click.command("salvage")
@@ -45,7 +44,10 @@ def command(source: Path, target: Path, form: str) -> int:
             report(f"{work} is not whole: the salvage has not ended")
         raise
     left_out = _show(salvaged, form)
-    if not any((target / name).exists() for name in (META_PROPERTIES, METADATA_DIRECTORY)):
+    if (made := salvaged.identity) is not None:
+        whose = f"node {made.node_id}, cluster {made.cluster_id}, which is new"
+        report(f"{target} has a new {META_PROPERTIES}, as there was none: {whose}")
+    elif not (target / META_PROPERTIES).exists():
         report(f"{target} has no {META_PROPERTIES}: to go on with it, run odradek serve --adopt {target}")
     if form == "text":
         count = f"{counted(len(salvaged.logs), 'partition')}, {counted(salvaged.batches, 'batch')}"

@@ -449,3 +449,29 @@ def test_a_pattern_that_matches_no_topic_is_told(data: Path) -> None:
         assert result.exit_code != 0
         assert "no topic matches 'nope*'" in result.stderr
     assert run("dump data --topic eve*").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "lost", [["meta.properties"], ["bootstrap.checkpoint"], ["meta.properties", "bootstrap.checkpoint"]]
+)
+def test_what_is_salvaged_without_its_metadata_is_served_as_it_is_told(lost: list[str], data: Path) -> None:
+    with odradek.open(data) as logs:
+        logs.create_topic("kept", config={"cleanup.policy": "compact"})
+        # A broker makes it, most partitions of which stay empty.
+        logs.create_topic("__consumer_offsets", 3, {"cleanup.policy": "compact"})
+        topic_id = logs.topic_id("events")
+    for name in lost:
+        (data / name).unlink()
+    result = run("salvage data out")
+    has_metadata = "bootstrap.checkpoint" not in lost
+    assert ("has a new meta.properties" in result.stderr) == has_metadata
+    assert ("run odradek serve --adopt out" in result.stderr) == (not has_metadata)
+    with odradek.open("out", adopt=not has_metadata) as logs:
+        assert [record.value for record in logs["events", 0].read()] == [b"1", b"2"]
+        assert logs.topic_id("events") == topic_id
+        assert ("compact" in logs.topic_config("kept").cleanup_policy) == has_metadata
+        assert not list(Path("out").glob("*-stray"))
+    # The folder itself, where both are lost.
+    if len(lost) == 2:
+        with odradek.open(data, adopt=True) as logs:
+            assert logs["events", 0].log_end_offset == 2

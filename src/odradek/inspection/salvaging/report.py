@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from odradek.inspection.finding import Finding
+from odradek.storage.formats.meta_properties import MetaProperties
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,12 @@ class SalvageReport:
         target: The new log directory.
         logs: The partitions.
         left_out: The files of the root that were not copied, and the folders that could not be read.
+        identity: The `meta.properties` that the target got because the source has none; None if it has one.
     """
 
     target: Path
     logs: list[SalvagedLog] = field(default_factory=list)
+    identity: MetaProperties | None = None
     left_out: list[Finding] = field(default_factory=list)
 
     @property

@@ -21,6 +21,7 @@ from odradek.inspection.finding import Finding, FindingKind
 from odradek.inspection.log_files import LogDirectoryFolder, LogFile, PartitionFolder, UnknownPathError, locate
 from odradek.inspection.moved_records import while_unchanged
 from odradek.inspection.salvaging.copies import copy_files
+from odradek.inspection.salvaging.identity import write_identity
 from odradek.inspection.salvaging.partition import PartitionSalvage
 from odradek.inspection.salvaging.report import SalvagedLog, SalvageReport
 from odradek.inspection.surroundings import Surroundings
@@ -31,7 +32,6 @@ from odradek.storage.formats.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
 )
-from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
 from odradek.storage.formats.metadata_snapshot import read_snapshot
 from odradek.storage.names import BOOTSTRAP_CHECKPOINT, partition_directory_name
 
@@ -113,7 +113,8 @@ def salvage(
         raise LogError(f"nothing of {os.fspath(source)} could be read: {reason}")
     if is_whole:
         report.left_out += copy_files(located.path, work, _ROOT_READERS, files)
-        report.left_out += copy_files(located.path, work, {META_PROPERTIES: MetaProperties.read}, files)
+        left_out, report.identity = write_identity(located.path, work, files)
+        report.left_out += left_out
     files.sync_directory(work)
     files.rename(work, place)
     files.sync_directory(place.parent)

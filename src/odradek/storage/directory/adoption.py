@@ -22,6 +22,7 @@ from odradek.storage.directory.partition_folders import holds_segments
 from odradek.storage.directory.surrounding import check_outside
 from odradek.storage.files import FILES, FileSystem
 from odradek.storage.formats.meta_properties import META_PROPERTIES
+from odradek.storage.formats.partition_metadata import PARTITION_METADATA
 from odradek.storage.metadata.cluster import MAX_PARTITIONS_PER_BATCH
 from odradek.storage.metadata.metadata_log import METADATA_DIRECTORY, load_bootstrap
 from odradek.storage.names import BOOTSTRAP_CHECKPOINT, DELETE_DIRECTORY_SUFFIX, parse_partition_directory
@@ -130,7 +131,7 @@ def _check_partitions(path: Path) -> None:
             reason = "is marked as deleted: it would be removed, with all that is in it"
         elif not parsed.suffix and parsed.topic_partition.partition >= MAX_PARTITIONS_PER_BATCH:
             reason = f"would be one of more than {MAX_PARTITIONS_PER_BATCH} partitions of a topic"
-        elif not parsed.suffix and not holds_segments(path / name):
+        elif not parsed.suffix and not holds_segments(path / name) and not (path / name / PARTITION_METADATA).exists():
             reason = "cannot become a partition: it holds no segment"
         if reason is not None:
             raise ForeignDirectoryError(path, [name], f"cannot be made a log directory: {name!r} {reason}")

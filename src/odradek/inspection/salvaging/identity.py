@@ -1,0 +1,66 @@
+"""The identity of a salvaged log directory (`meta.properties`), where that of its source is lost or of no use.
+
+metadata   meta.properties     the target gets
+there      there               both
+there      missing             a new one: node and directory as the metadata record them, another cluster id
+missing    there               none: Kafka would set all partitions aside; `odradek serve --adopt` makes them topics
+missing    missing             none, likewise
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from odradek.errors import OdradekError
+from odradek.inspection.finding import Finding
+from odradek.inspection.salvaging.copies import copy_files
+from odradek.messages.uuids import ZERO_UUID
+from odradek.storage.files import FileSystem
+from odradek.storage.formats.meta_properties import META_PROPERTIES, MetaProperties
+from odradek.storage.metadata.folders import missing_bootstrap
+from odradek.storage.metadata.formatting import new_meta_properties
+from odradek.storage.metadata.metadata_log import holds_topics, load_metadata
+
+_RESERVED = 100
+"""Directory ids below it say that a partition is in none that is known."""
+
+
+def write_identity(source: Path, work: Path, files: FileSystem) -> tuple[list[Finding], MetaProperties | None]:
+    """Give a salvaged log directory its identity, after all other files of its root.
+
+    Returns:
+        The findings for the file of the source, and the identity if it is a new one.
+    """
+    if not (source / META_PROPERTIES).exists():
+        made = _recorded(work)
+        if made is not None:
+            made.write(work / META_PROPERTIES, files)
+        return [], made
+    try:
+        meta = MetaProperties.read(source / META_PROPERTIES)
+        is_of_use = holds_topics(work) or missing_bootstrap(work, meta, [work]) is None
+    except (OdradekError, OSError):
+        # The copy tells of the one, and whoever opens the target of the other.
+        is_of_use = True
+    return copy_files(source, work, {META_PROPERTIES: MetaProperties.read}, files) if is_of_use else [], None
+
+
+def _recorded(work: Path) -> MetaProperties | None:
+    """Return the identity that the metadata record; None if they do not."""
+    try:
+        topics = load_metadata(work).image.topics.values()
+    except (OdradekError, OSError):
+        return None
+    places = Counter(
+        (one.replicas[0], one.directories[0] if one.directories else ZERO_UUID)
+        for topic in topics
+        for one in topic.partitions.values()
+        if one.replicas
+    )
+    if not places:
+        return None
+    (node_id, directory_id), _ = places.most_common(1)[0]
+    made = new_meta_properties(node_id=node_id)
+    return made if directory_id.int < _RESERVED else replace(made, directory_id=directory_id)
