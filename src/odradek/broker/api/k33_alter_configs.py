@@ -5,21 +5,22 @@ Source in Kafka: `ConfigAdminManager`, `ConfigurationControlManager.legacyAlterC
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from odradek.broker.api import Request, api
 from odradek.broker.api.k32_describe_configs import check_configs_access
-from odradek.broker.configs.resource_configs import LOGGER_RESOURCE, RESOURCE_TYPES, check_resources
+from odradek.broker.configs.resource_configs import LOGGER_RESOURCE, RESOURCE_TYPES, OtherChange, check_resources
 from odradek.broker.errors import NO_ERROR, ApiError, code_of, message_of
 from odradek.broker.protocol import Message
 from odradek.broker.turns import rest
 from odradek.coordination.authorization.acls import Operation
 from odradek.errors import OdradekError
-from odradek.storage.metadata.metadata_image import BROKER_RESOURCE
+from odradek.storage.metadata.metadata_image import BROKER_RESOURCE, ConfigResource
 
 
 def _answer(resource: Any, code: int = NO_ERROR, text: str | None = None) -> Message:
@@ -35,7 +36,7 @@ def _answer(resource: Any, code: int = NO_ERROR, text: str | None = None) -> Mes
 async def alter_configs(request: Request) -> Message:
     """Replace settings."""
 
-    def prepare(resource: Any) -> Callable[[], None] | None:
+    def prepare(resource: Any) -> Callable[[], None] | OtherChange | None:
         after = {config.name: config.value for config in resource.configs}
         return request.broker.configs.replace(
             resource.resource_type, resource.resource_name, after, validate_only=request.body.validate_only
@@ -46,7 +47,7 @@ async def alter_configs(request: Request) -> Message:
 
 async def alter_resources(
     request: Request,
-    prepare: Callable[[Any], Callable[[], None] | None],
+    prepare: Callable[[Any], Callable[[], None] | OtherChange | None],
     lacks_value: Callable[[Any], bool],
 ) -> Message:
     """Alter the settings of each resource of a request, or not.
@@ -59,6 +60,8 @@ async def alter_resources(
     broker, resources = request.broker, request.body.resources
     errors = check_resources(resources)
     answers = []
+    together: dict[ConfigResource, Mapping[str, str | None]] = {}
+    written: list[int] = []
     for number, resource in enumerate(resources):
         await rest(number)
         try:
@@ -71,13 +74,22 @@ async def alter_resources(
             turn: AbstractAsyncContextManager[Any] = broker.configs.turn if is_of_broker else nullcontext()
             async with turn:
                 action = prepare(resource)
-                if action is not None:
+                if isinstance(action, OtherChange):
+                    together[action.resource] = action.changes
+                    written.append(number)
+                elif action is not None:
                     await broker.topics.change(action)
                     if is_of_broker:
                         broker.configs.altered()
             answers.append(_answer(resource))
         except OdradekError as error:
             answers.append(_answer(resource, code_of(error), message_of(error)))
+    if together:
+        try:
+            await broker.topics.change(partial(broker.logs.metadata.alter_other_configs, together))
+        except OdradekError as error:
+            for number in written:
+                answers[number] = _answer(resources[number], code_of(error), message_of(error))
     return {"responses": answers}
 
 

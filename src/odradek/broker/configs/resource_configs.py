@@ -144,6 +144,13 @@ def _default_values() -> Mapping[str, str]:
     return {name: key.default for name, key in BROKER_KEYS.items() if key.default is not None}
 
 
+class OtherChange(NamedTuple):
+    """What changes of the settings of a group, or of client metrics; `MetadataChanges.alter_other_configs` takes it."""
+
+    resource: ConfigResource
+    changes: Mapping[str, str | None]
+
+
 class ResourceConfigs:
     """The settings of topics, of the broker, of groups and of client metrics. It belongs to the event loop's thread.
 
@@ -291,8 +298,10 @@ class ResourceConfigs:
 
     def alter(
         self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool
-    ) -> Callable[[], None] | None:
+    ) -> Callable[[], None] | OtherChange | None:
         """Check changes of settings, and return what carries them out; it may run in another thread.
+
+        Those of groups and of client metrics are returned: they are written together with others.
 
         Raises:
             ApiError: They are not valid.
@@ -311,7 +320,7 @@ class ResourceConfigs:
 
     def replace(
         self, kind: int, name: str, after: Mapping[str, str], *, validate_only: bool
-    ) -> Callable[[], None] | None:
+    ) -> Callable[[], None] | OtherChange | None:
         """Check settings that replace all others; see `alter`.
 
         Raises:
@@ -322,7 +331,7 @@ class ResourceConfigs:
 
     def _replace(
         self, kind: int, name: str, after: Mapping[str, str], named: Set[str], *, validate_only: bool
-    ) -> Callable[[], None] | None:
+    ) -> Callable[[], None] | OtherChange | None:
         present = self._set(kind, name)
         if any(len(value) > _MAX_VALUE_LENGTH for value in after.values()):
             text = "The configuration value cannot be added because it exceeds the maximum value size of "
@@ -338,7 +347,7 @@ class ResourceConfigs:
             return partial(self._alter_topic, name, different)
         if kind == BROKER_RESOURCE:
             return partial(self._logs.metadata.alter_broker_config, different, for_all=name == EVERY_BROKER)
-        return partial(self._logs.metadata.alter_other_config, ConfigResource(kind, name), different)
+        return OtherChange(ConfigResource(kind, name), different)
 
     def _change_stores(self, after: Mapping[str, str], write: Callable[[], None] | None) -> None:
         """Check that changed key stores can be used; then change them, unless `write` is None."""

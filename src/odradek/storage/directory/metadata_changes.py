@@ -63,11 +63,14 @@ class MetadataChanges:
             self._changes.alter_broker(changes, None if for_all else self._cluster.identity.node_id)
 
     @with_log_errors
-    def alter_other_config(self, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
-        """Change settings of a group or of client metrics in the metadata, which are not checked; None removes one."""
+    def alter_other_configs(self, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> None:
+        """Change settings of groups and of client metrics in the metadata, not checked, all at once; None removes one.
+
+        To write them one by one takes a sync, and a look at all that there are, for each.
+        """
         with self._guard.changing():
             self._guard.check_usable()
-            self._cluster.metadata.alter_other_config(resource, changes)
+            self._cluster.metadata.alter_other_configs(changes)
 
     @with_log_errors
     def alter_client_quotas(self, records: Sequence[ClientQuotaRecord]) -> None:

@@ -360,10 +360,16 @@ class ClusterMetadata:
         broker = EVERY_BROKER if node_id is None else str(node_id)
         self._write([ConfigRecord(BROKER_RESOURCE, broker, key, value) for key, value in changes.items()])
 
-    def alter_other_config(self, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
-        """Change settings of a group or of client metrics, which are not checked; a value of None removes one."""
+    def alter_other_configs(self, changes: Mapping[ConfigResource, Mapping[str, str | None]]) -> None:
+        """Change settings of groups and of client metrics, which are not checked, all at once; None removes one."""
         self.refresh()
-        self._write([ConfigRecord(resource.type, resource.name, key, value) for key, value in changes.items()])
+        self._write(
+            [
+                ConfigRecord(resource.type, resource.name, key, value)
+                for resource, settings in changes.items()
+                for key, value in settings.items()
+            ]
+        )
 
     def alter_scram_credentials(self, changes: Sequence[ScramChange]) -> None:
         """Give users credentials and take others from them, all or none; one that does not exist is not removed.
