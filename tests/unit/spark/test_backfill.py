@@ -606,7 +606,8 @@ def kill_both(folder: Path, seed: int, old: int = 120, *, forwards: bool) -> tup
     return backfill.kills, job.kills
 
 
-@pytest.mark.slow
+# Which of the two does what meanwhile is chance; what that has found has tests of its own.
+@pytest.mark.laboratory
 @pytest.mark.usefixtures("lab")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("forwards", [False, True])
